@@ -356,7 +356,7 @@ static void show_simulated_loss(void *user, int rank, const char *why)
     sim->workers[rank].lost = true;
     sim->left--;
     if (sim->left >= sim->config->min_workers)
-        fprintf(stderr, "tutti: %s; if the others can, the run goes on with %d worker%s\n", why, sim->left,
+        fprintf(stderr, "tutti: %s; if the others can, the run continues with %d worker%s\n", why, sim->left,
                 sim->left == 1 ? "" : "s");
 }
 

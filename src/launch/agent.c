@@ -225,8 +225,8 @@ static tutti_status choose_meet(const job *j, char *text, size_t bytes, tutti_er
     }
     return j->n_meets == 0 ? TUTTI_OK
                            : tutti_fail(err, TUTTI_ERR_IO, 0,
-                                        "cannot reach the launcher at %s; open that way in firewalls, "
-                                        "or say --meet with an address that this host reaches",
+                                        "cannot reach the launcher at %s; allow that connection in firewalls, or give "
+                                        "--meet with an address that this host reaches",
                                         tried);
 }
 
@@ -467,7 +467,7 @@ static int stand_between(between *b)
         poll(NULL, 0, TURN_MS);
     tutti_launch_adopt_close(&b->adopted);
     if (going && !b->reported) {
-        snprintf(text, sizeof text, "%d its launcher ended with status %#x and said nothing", TUTTI_ERR_STATE,
+        snprintf(text, sizeof text, "%d its launcher ended with status %#x and reported nothing", TUTTI_ERR_STATE,
                  (unsigned)status);
         frame_text(b->out, 'x', text);
     }

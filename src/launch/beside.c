@@ -45,7 +45,7 @@ static void ended(launch_beside *b, int rank)
     if (b->polled[rank].fd >= 0)
         close(b->polled[rank].fd);
     b->polled[rank].fd = -1;
-    snprintf(why, sizeof why, "process %ld ended in the middle of the run; its own output may say why",
+    snprintf(why, sizeof why, "process %ld ended in the middle of the run; its own output may give the reason",
              (long)b->ranks[rank].pid);
     tutti_shm_expel(&b->region, rank, TUTTI_SHM_PARENT, why);
 }

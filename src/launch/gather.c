@@ -211,7 +211,7 @@ static void receive_hello(gatherer *f, struct pollfd *caller)
                  (long)f->ranks[h.rank].pid);
     else if (from.pid == 0 || from.began == 0)
         snprintf(why, sizeof why,
-                 "worker %d and worker 0 do not see each other's processes, as in two containers; say `--transport "
+                 "worker %d and worker 0 do not see each other's processes, as in two containers; give `--transport "
                  "tcp`, TUTTI_MEET=HOST:PORT and TUTTI_RUN_KEY_FILE=FILE to all", (int)h.rank);
     if (why[0] != '\0') {
         turn_away(fd, why);
@@ -356,7 +356,7 @@ static tutti_status call(gatherer *f, tutti_error *err)
         pause_for(NULL, 0, CALL_AGAIN_NS);
     }
     if (!tutti_launch_peer(f->polled[0].fd, &pid))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "somebody else's process answers at '%.200s/%s'; remove it",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a process of another user answers at '%.200s/%s'; remove it",
                           f->at.path, f->name);
     return TUTTI_OK;
 }

@@ -67,7 +67,7 @@ void tutti_launch_far_loss(far_launcher *l, int rank)
     w->lost = true;
     l->lost++;
     tutti_meet_describe(l->meet, rank, text, sizeof text);
-    snprintf(message, sizeof message, "tutti: %s; if the others can, the run goes on with %d worker%s\n", text, left,
+    snprintf(message, sizeof message, "tutti: %s; if the others can, the run continues with %d worker%s\n", text, left,
              left == 1 ? "" : "s");
     l->options->output(l->options->user, 2, message, strlen(message));
     if (!w->ended && m->state == TUTTI_MEET_LOST && l->hosts[w->host].in >= 0) {
@@ -130,8 +130,8 @@ void tutti_launch_far_silent_ends(far_launcher *l)
         if (w->words_until == 0 || tutti_now_ns(l->rt) < w->words_until)
             continue;
         w->words_until = 0;
-        snprintf(how, sizeof how, "process %ld on host %s exited with code %d; its own output may say why", w->pid,
-                 l->hosts[w->host].what->name, w->code);
+        snprintf(how, sizeof how, "process %ld on host %s exited with code %d; its own output may give the reason",
+                 w->pid, l->hosts[w->host].what->name, w->code);
         tutti_launch_far_lost(l, r, how, 0);
     }
 }

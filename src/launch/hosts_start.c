@@ -77,7 +77,7 @@ tutti_status tutti_launch_far_start(far_launcher *l, far_host *h, tutti_error *e
         if (cause != 0) {
             h->pid = -1;
             status = tutti_fail(err, TUTTI_ERR_USAGE, cause,
-                                "cannot execute '%s' to start on host %s; install it, or say --rsh", l->rsh[0],
+                                "cannot execute '%s' to start on host %s; install it, or give --rsh", l->rsh[0],
                                 h->what->name);
         }
     }

@@ -118,7 +118,7 @@ void tutti_launch_near_lost(launcher *l, int rank, uint32_t before)
         if (l->adopted.on)
             l->adopted_at = tutti_now_ns(l->rt);
         describe(l, rank, text, sizeof text);
-        snprintf(line, sizeof line, "%s; if the others can, the run goes on with %d worker%s", text, left,
+        snprintf(line, sizeof line, "%s; if the others can, the run continues with %d worker%s", text, left,
                  left == 1 ? "" : "s");
         if (l->options->lost != NULL)
             l->options->lost(l->options->user, line);
@@ -159,7 +159,7 @@ void tutti_launch_near_ended(launcher *l, int rank)
     else if (w->exit_code == 0)
         tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld exited with code 0 in the middle of the run", (long)w->pid);
     else
-        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld exited with code %d%s; its own output may say why",
+        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld exited with code %d%s; its own output may give the reason",
                    (long)w->pid, w->exit_code, when);
     tutti_shm_depart(&l->region, rank, state == TUTTI_SHM_CLOSED ? TUTTI_SHM_FAILED : TUTTI_SHM_LOST, &why, w->signal);
     if (l->meet != NULL)

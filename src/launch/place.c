@@ -269,7 +269,7 @@ static tutti_status torchrun_meet(char *const *environment, tutti_launch_place *
         port < 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "MASTER_ADDR is '%.80s' and MASTER_PORT is '%.40s': a name or an address "
-                          "and a port from 1 to 65534 are needed, both set by torchrun; or say TUTTI_MEET=HOST:PORT",
+                          "and a port from 1 to 65534 are needed, both set by torchrun; or set TUTTI_MEET=HOST:PORT",
                           or_not_set(address), or_not_set(port_text));
     port += store != NULL && (strcmp(store, "True") == 0 || strcmp(store, "1") == 0);
     snprintf(p->meet, sizeof p->meet, strchr(address, ':') != NULL && address[0] != '[' ? "[%s]:%d" : "%s:%d", address,
@@ -406,8 +406,8 @@ tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_plac
                 continue;
             }
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "%s says that this is rank %d of %d (%s), %s that it is rank %d of %d (%s); "
-                              "unset the variables of one, or say TUTTI_RANK and TUTTI_SIZE",
+                              "%s reports that this is rank %d of %d (%s), %s that it is rank %d of %d (%s); "
+                              "unset the variables of one, or set TUTTI_RANK and TUTTI_SIZE",
                               out->name, out->rank, out->size, out->found, one.name, one.rank, one.size, one.found);
         }
     }
@@ -416,7 +416,7 @@ tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_plac
     if (out->by == TUTTI_BY_NOBODY && tutti_variable(environment, "PMIX_NAMESPACE") != NULL &&
         parse_rank(tutti_variable(environment, "PMIX_RANK"), RANKS_MAX, &pmix) && pmix > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "PMIX_RANK is %d, and nothing says how many ranks there are; say TUTTI_RANK and TUTTI_SIZE, "
+                          "PMIX_RANK is %d, and nothing gives the number of ranks; set TUTTI_RANK and TUTTI_SIZE, "
                           "or start the run by mpirun, srun or torchrun",
                           pmix);
     TUTTI_TRY(meet_of(environment, out, err));
@@ -456,13 +456,13 @@ tutti_status tutti_launch_place_meets(const tutti_launch_place *place, char *con
         return TUTTI_OK;
     if (place->meet[0] == '\0')
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s has started %d processes (%s), but nothing says where they meet; "
-                          "say TUTTI_MEET=HOST:PORT to all, with the host of rank 0 and a free port there",
+                          "%s has started %d processes (%s), but nothing gives the address where they meet; set "
+                          "TUTTI_MEET=HOST:PORT for all, with the host of rank 0 and a free port there",
                           who, place->size, place->found);
     if (!has_key(environment))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "the %d processes that %s has started have no key to know each other by; make one "
-                          "with `tutti key > FILE` where all can read it, and say TUTTI_RUN_KEY_FILE=FILE to all",
+                          "with `tutti key > FILE` where all can read it, and set TUTTI_RUN_KEY_FILE=FILE for all",
                           place->size, who);
     return TUTTI_OK;
 }

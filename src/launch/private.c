@@ -120,8 +120,8 @@ tutti_status tutti_launch_private_directory(char *const *environment, launch_pri
         snprintf(p->path, sizeof p->path, "/tmp/tutti-%lu", (unsigned long)geteuid());
     if (mkdir(p->path, 0700) != 0 && errno != EEXIST)
         return tutti_fail(err, TUTTI_ERR_IO, errno,
-                          "cannot make '%.200s', where the ranks of this host meet; say TUTTI_RUN_KEY_FILE=FILE and "
-                          "TUTTI_MEET=HOST:PORT to all to meet without it", p->path);
+                          "cannot make '%.200s', where the ranks of this host meet; set TUTTI_RUN_KEY_FILE=FILE and "
+                          "TUTTI_MEET=HOST:PORT for all to meet without it", p->path);
     p->directory = open(p->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (p->directory < 0 || fstat(p->directory, &about) != 0 || !is_private(&about)) {
         const int cause = p->directory < 0 && errno != ENOTDIR && errno != ELOOP ? errno : 0;

@@ -161,8 +161,8 @@ static tutti_status declare_batch(tutti_method *m, tutti_plan *plan, tutti_error
 
     if (s->batch_high % low != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'accordion': batch_high is %lld samples, and a step has %lld (%d workers x batch "
-                          "%lld x accumulate %lld), of which it must be a multiple: %lld is near",
+                          "method 'accordion': batch_high is %lld samples, but it must be a multiple of a step's "
+                          "samples, %lld (%d workers x batch %lld x accumulate %lld): %lld is near",
                           (long long)s->batch_high, (long long)low, m->workers, (long long)m->share->batch,
                           (long long)m->share->accumulate, (long long)((near > 0 ? near : 1) * low));
     s->most = s->batch_high == 0 ? TIMES : s->batch_high / low;
@@ -385,9 +385,9 @@ static tutti_status accordion_open(tutti_method *m, tutti_error *err)
 static const char *const accordion_constraints[] = {
     "low may not send fewer bytes than high",
     "low and high are plain codecs: error feedback is the method's, one residual for both",
-    "resumed with another number of workers, each has the mean of the residuals, and a window of sums begins anew; "
+    "resumed with another number of workers, each has the mean of the residuals, and a window of sums starts again; "
     "mode=batch is resumed with the number that saved it",
-    "an interval of which the run has no two is said at its beginning: nothing would change with the regime",
+    "an interval that does not fit twice into the run is reported at its start: the regime would change nothing",
     "mode=batch: batch_high is a multiple of a step's samples, workers x batch x accumulate; steps count samples, so "
     "the learning rate's schedule and the run's length are those of the small batch",
     "mode=localsteps: optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "

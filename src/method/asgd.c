@@ -71,8 +71,8 @@ static const tutti_option asgd_options[] = {
       "the learning rate of a gradient delta updates old, times 1; 1/delta; n/max(n, delta); (1 + delta)^-exponent" },
     { "exponent", TUTTI_REAL, TUTTI_AT(asgd, exponent), 0.5, 0, 100, NULL, "of lr_delay=poly", "lr_delay=poly" },
     { "lr_time", TUTTI_BOOL, TUTTI_AT(asgd, lr_time), 0, 0, 1, NULL,
-      "the learning rate of a gradient, times the time its worker takes for one over the longest of all: whatever "
-      "their speeds, workers move the model alike" },
+      "scales a gradient's learning rate by its worker's time for a gradient over the longest of all workers' times: "
+      "workers move the model equally, whatever their speeds" },
     { "compensate", TUTTI_CHOICE, TUTTI_AT(asgd, compensate), UNCOMPENSATED, 0, 2, "none|constant|adaptive",
       "a gradient g, computed at w_read, becomes g + lambda g g (w - w_read), "
       "or so with lambda over the root of g g's mean" },
@@ -353,7 +353,7 @@ static tutti_status asgd_final_model(tutti_method *m, tutti_error *err)
 static const tutti_service asgd_services[] = { [SERVE] = { "server", asgd_serve }, { 0 } };
 
 static const char *const asgd_constraints[] = {
-    "asynchronous: --steps N is N x workers gradients by whoever is free; "
+    "asynchronous: --steps N is N x workers gradients by whichever worker is free; "
     "runs differ in their bits, except simulated ones",
     "with data of their own (--partition) fast workers weigh more: "
     "the optimum is biased towards theirs, unless lr_time is on",
@@ -366,7 +366,7 @@ static const char *const asgd_constraints[] = {
     "hogwild needs one host and memory in common (--transport shm); optimiser state stays each worker's own; without "
     "locks what two write at once may be lost",
     "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of "
-    "workers, --servers, or hogwild) the others go on",
+    "workers, --servers, or hogwild) the others continue",
     "a checkpoint is resumed with any number of workers, saved before a loss or after one; "
     "another number begins at the servers' model",
     NULL

@@ -29,17 +29,17 @@ enum { TELL, BEAT, MIX, AVERAGE }; /* services: rings use all, delay-by-one the 
 
 static const tutti_option asr_adpsgd_options[] = {
     { "mixing", TUTTI_CHOICE, TUTTI_AT(asr_adpsgd, mixing), FIXED_RING, 0, 2, "fixed-ring|random-ring|delay-by-one",
-      "who averages with whom" },
+      "which workers average with each other" },
     { "rounds", TUTTI_INT, TUTTI_AT(asr_adpsgd, rounds), 1, 1, 1000, NULL,
       "rings: averagings for every `workers` gradients", "mixing=fixed-ring|random-ring" },
     { "outstanding", TUTTI_INT, TUTTI_AT(asr_adpsgd, outstanding), -1, -1, 1e6, NULL,
-      "rings: gradients whose averaging may be awaited when the next begins; 0: none; -1: nobody waits",
+      "rings: gradients whose averaging may be pending when the next begins; 0: none; -1: no worker waits",
       "mixing=fixed-ring|random-ring" },
     { "seed", TUTTI_INT, TUTTI_AT(asr_adpsgd, seed), 1, 0, 9007199254740992.0, NULL, "random-ring: of the orders",
       "mixing=random-ring" },
     { "ahead", TUTTI_INT, TUTTI_AT(asr_adpsgd, ahead), 4, 1, 1e6, NULL,
-      "rings: as many times `rounds` may be granted beyond those that all have made; the rest that is due is left "
-      "out",
+      "rings: how many times `rounds` averagings may be granted beyond those that all have made; the rest that are due "
+      "are skipped",
       "mixing=fixed-ring|random-ring" },
     { 0 }
 };
@@ -114,11 +114,11 @@ static const tutti_service asr_adpsgd_services[] = { [TELL] = { "tell", averager
                                                      { 0 } };
 
 static const char *const asr_adpsgd_constraints[] = {
-    ("rings are asynchronous: --steps N is N x workers gradients by whoever is free; "
+    ("rings are asynchronous: --steps N is N x workers gradients by whichever worker is free; "
      "runs differ in their bits, except simulated ones"),
     "delay-by-one has common steps and the same bits every time; it goes at the pace of the slowest worker",
-    ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): its weight goes to its "
-     "neighbours' own models, means are those of the others, what it was to compute is computed by nobody; with "
+    ("a lost worker is excluded where the transport survives the loss (shm, tcp, sim): its weight goes to its "
+     "neighbours' own models, means are those of the others, what it was to compute is not computed; with "
      "on-loss=stop, and on other transports, it ends the run (exit code 3)"),
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it", NULL
 };

@@ -274,10 +274,10 @@ static tutti_status ata_final_model(tutti_method *m, tutti_error *err)
 
 static const char *const ata_constraints[] = {
     "tasks divide the run's step, workers x batch x accumulate",
-    "it decides who computes how much: batch-share must be even, and partition iid",
+    "it decides how much each worker computes: batch-share must be even, and partition iid",
     "a worker without a task computes nothing, but takes part in the all-reduce",
     ("a lost worker ends the run (exit code 3); a checkpoint is resumed with any number of workers; "
-     "another number learns their times anew"),
+     "another number of workers has its times measured again"),
     NULL
 };
 

@@ -335,13 +335,14 @@ static const tutti_service backup_workers_services[] = { [SERVE] = { "server", b
 
 static const char *const backup_workers_constraints[] = {
     "the learning rate is for workers - backup gradients a step, whose mean it takes",
-    "with backup=0 the bits are ddp's; else which gradients a step takes depends on who is early, so runs differ in "
-    "their bits, except simulated ones",
+    "with backup=0 the bits are ddp's; else which gradients a step takes depends on which workers are early, so runs "
+    "differ in their bits, except simulated ones",
     "a worker that is overtaken skips to the step that is open; "
-    "the samples of the steps between are left out of that epoch",
+    "the samples of the steps between are skipped in that epoch",
     "clip-norm, nonfinite=skip and loss-scale are refused: servers update slice by slice",
-    "of tables (ctr, wordlm) gradients go by rows and rows that have changed come back; who was overtaken gets tables "
-    "whole, and so do all under an optimizer that moves every row (momentum, decay or adam without lazy)",
+    "of tables (ctr, wordlm) gradients are sent by rows and the rows that have changed come back; a worker that was "
+    "overtaken gets whole tables, and so do all workers under an optimizer that moves every row (momentum, decay or "
+    "adam without lazy)",
     "a lost server ends the run (exit code 3); a worker that serves nothing (servers below the number of workers, or "
     "--servers) is one that a step need not wait for, and with fewer left than a step takes it takes those",
     NULL

@@ -76,16 +76,16 @@ enum { BUCKET_LEAST = 1024 };                /* bytes; for autotune */
 
 static const tutti_option bagua_options[] = {
     { "algorithm", TUTTI_CHOICE, TUTTI_AT(bagua, algorithm), ALLREDUCE, 0, ASYNC, ALGORITHMS,
-      "who exchanges what, and how exactly; the page says when to take which" },
+      "which workers exchange what, and at which precision; the page explains when to take which" },
     { "hierarchical", TUTTI_TEXT, TUTTI_AT(bagua, hierarchical), 0, 0, 0, "auto",
       "the workers of a machine count as one, by the first of them: on, off, or how many are one; auto: on for "
       "bytegrad, qadam and the decentralised ones where there are several machines" },
     { "overlap", TUTTI_BOOL, TUTTI_AT(bagua, overlap), 1, 0, 1, NULL,
-      "exchange beside the computation; of async in the warm-up alone" },
+      "exchange during the computation; with async, in the warm-up only" },
     { "fusion", TUTTI_BOOL, TUTTI_AT(bagua, fusion), 1, 0, 1, NULL,
       "tensors are exchanged by the bucket; off: each by itself; of async in the warm-up alone" },
     { "bucket_mb", TUTTI_REAL, TUTTI_AT(frozen, bucket), 10, 1.0 / 1048576, 65536, NULL,
-      "MiB of a bucket, which closes once it has so many; decentralized has one of all weights", "fusion=on" },
+      "MiB at which a bucket is full and closes; decentralized has one bucket of all weights", "fusion=on" },
     { "peer_selection", TUTTI_CHOICE, TUTTI_AT(bagua, peer_selection), PEERS_AUTO, 0, PEERS_RING,
       "auto|all|shift_one|ring",
       "with whom models are averaged: decentralized all (auto) or one that changes; low_precision_decentralized the "
@@ -99,7 +99,7 @@ static const tutti_option bagua_options[] = {
       "steps of exact gradient averaging first; of qadam below 1 their share of the run; -1: 100 of qadam, 0 of async",
       "algorithm=qadam|async" },
     { "error_feedback", TUTTI_BOOL, TUTTI_AT(bagua, error_feedback), 1, 0, 1, NULL,
-      "what rounding leaves out is sent with the next step's, by workers and owners", "algorithm=bytegrad|qadam" },
+      "what rounding drops is sent with the next step's, by workers and owners", "algorithm=bytegrad|qadam" },
     { "chunk", TUTTI_INT, TUTTI_AT(bagua, chunk), 0, 0, 1 << 24, NULL,
       "elements with extremes of their own, 256 or more; 0: a tensor, an owner's part of it, a bucket of the ring",
       "algorithm=bytegrad|qadam|low_precision_decentralized" },
@@ -120,7 +120,7 @@ static const tutti_option bagua_options[] = {
     { "max_samples", TUTTI_INT, TUTTI_AT(bagua, max_samples), 60, 2, TUTTI_POINTS_MOST, NULL,
       "settings that are tried at most", "autotune=on" },
     { "sample_steps", TUTTI_INT, TUTTI_AT(bagua, sample_steps), 12, 1, 1e6, NULL,
-      "steps at each, of which the median counts, behind two that do not", "autotune=on" },
+      "steps timed at each setting, whose median counts, after two that do not count", "autotune=on" },
     { 0 }
 };
 
@@ -261,8 +261,8 @@ static tutti_status declare_tuner(tutti_method *m, tutti_plan *plan, tutti_error
 
     if (tutti_exchange_codec(m) != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'bagua': autotune cuts gradients anew while the run trains, and codec '%.80s' keeps "
-                          "what it has of the pieces that there were; leave one of them away",
+                          "method 'bagua': autotune partitions gradients again during training, and codec '%.80s' "
+                          "keeps state for the pieces of the old partition; omit one of the two",
                           tutti_exchange_codec(m));
     m->piece_bytes_least = (size_t)(knobs[0].low * 1048576);
     s->tunes_leaders = s->team > 1 && (s->team & (s->team - 1)) == 0;
@@ -351,7 +351,7 @@ static tutti_status bagua_open(tutti_method *m, tutti_error *err)
     if (s->uneven && m->rank == 0)
         tutti_event(m, "hierarchical",
                     "machines have unequal numbers of workers, so none counts as one: all %d workers take part in "
-                    "algorithm=%s by themselves; hierarchical=N says how many count as one",
+                    "algorithm=%s individually; hierarchical=N sets how many count as one",
                     m->workers, algorithm_of(s));
     if (s->algorithm == ASYNC && m->workers > 1 && m->rank == 0)
         tutti_event(m, "clock",
@@ -486,7 +486,7 @@ static const char *const bagua_constraints[] = {
     "peer_selection=shift_one needs an even number of workers, with hierarchical of machines",
     "algorithm=qadam: the optimizer must be sgd without momentum, and clip-norm is refused",
     "algorithm=bytegrad and qadam: codec is part of the method; only gradient_allreduce takes a codec",
-    ("a lost worker ends the run (exit code 3), but for algorithm=async without a warm-up: there it is left out where "
+    ("a lost worker ends the run (exit code 3), but for algorithm=async without a warm-up: there it is excluded where "
      "the transport survives the loss (shm, tcp, sim), and means are those of the others"),
     "algorithm=async: runs differ in their bits, except simulated ones",
     ("decentralized, low_precision_decentralized, async: optimiser state stays local, so a checkpoint is resumed with "

@@ -101,15 +101,17 @@ typedef struct biased {
 
 static const tutti_option biased_options[] = {
     { "steps", TUTTI_TEXT, TUTTI_AT(biased, steps), 0, 0, 0, "auto",
-      "local steps of each worker in a round, tau_0:tau_1:...; auto: as many as fit beside the fastest, measured" },
+      "local steps of each worker in a round, tau_0:tau_1:...; auto: as many as fit into the time of the fastest "
+      "worker, measured" },
     { "round_steps", TUTTI_INT, TUTTI_AT(biased, round_steps), 32, 1, STEPS_MOST, NULL,
       "local steps of the fastest worker in a round; with steps=auto" },
     { "bias_ratio", TUTTI_REAL, TUTTI_AT(biased, bias_ratio), 4, 1, 1e9, NULL,
-      "rho: slow workers take those of highest loss of so many times their samples; 1: uniform, no losses are asked" },
+      "rho: slow workers draw rho times their samples and keep those of highest loss; 1: uniform, no losses are asked "
+      "for" },
     { "agg_mix", TUTTI_REAL, TUTTI_AT(biased, agg_mix), 0, 0, 1, NULL,
       "m: weights of the models from equal (0) to in proportion to the samples that each has computed (1)" },
     { "momentum_policy", TUTTI_CHOICE, TUTTI_AT(biased, momentum_policy), KEEP, 0, 2, "keep|reset|average",
-      "what an averaging makes of optimiser slots: they stay local, start anew, or are averaged too" },
+      "what an averaging makes of optimiser slots: they stay local, are reset, or are averaged too" },
     { "score_decay", TUTTI_REAL, TUTTI_AT(biased, score_decay), 0, 0, 0.999999, NULL,
       "a visit leaves the larger of its loss and that part of the old score; 0: its loss", "bias_ratio>1" },
     { 0 }
@@ -568,7 +570,7 @@ static tutti_status biased_final_model(tutti_method *m, tutti_error *err)
 static const char *const biased_constraints[] = {
     "a step is a round: `--steps N` is N averagings, and a step has as many samples as all local steps of it",
     "steps=auto goes by measured times: only simulated runs then repeat to the bit; a list of steps repeats anywhere",
-    ("with bias_ratio above 1 the client takes samples by name and tells each one's loss, and workers have one order "
+    ("with bias_ratio above 1 the client takes samples by name and reports each one's loss, and workers have one order "
      "of samples (partition=iid)"),
     "a lost worker ends the run (exit code 3) at the end of the round",
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",

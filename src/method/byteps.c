@@ -89,8 +89,8 @@ static const tutti_option byteps_options[] = {
       "full",
       "async=off" },
     { "node", TUTTI_TEXT, TUTTI_AT(byteps, node), 0, 0, 0, "auto",
-      "which workers are a machine and sum first: those of a machine, that many of consecutive ranks, or none; auto: "
-      "of a machine if there are several, alike, of 2, 4, 8, ...",
+      "which workers count as a machine and sum first: those of a machine, that many of consecutive ranks, or none; "
+      "auto: those of a machine if there are several, equal, of 2, 4, 8, ...",
       "async=off" },
     { "wire", TUTTI_CHOICE, TUTTI_AT(byteps, wire), 0, 0, 1, "fp32|fp16",
       "what travels between machines, both ways; servers add in fp32" },
@@ -99,7 +99,7 @@ static const tutti_option byteps_options[] = {
       "unbiased and does not contract",
       "async=off" },
     { "async", TUTTI_BOOL, TUTTI_AT(byteps, async), 0, 0, 1, NULL,
-      "nobody waits for others: a worker updates by itself, and servers add what that has changed to the one model" },
+      "no worker waits for others: each updates by itself, and servers add its changes to the one model" },
     { 0 }
 };
 
@@ -375,23 +375,24 @@ static const tutti_service byteps_services[] = { [SERVE] = { "server", byteps_se
 
 static const char *const byteps_constraints[] = {
     "the bits of ddp with wire=fp32, with every optimiser, clip-norm, nonfinite and batch-share",
-    "--servers k ranks only serve, say each on a machine of its own; as many as there are machines help at most",
-    "machines have equally many workers of consecutive ranks, and 2, 4, 8, ... of them unless there is one; where they "
-    "are not so node=auto takes every worker as a machine, and says so",
+    "--servers k ranks only serve, for example each on a machine of its own; more servers than machines do not help",
+    "machines have equally many workers of consecutive ranks, and 2, 4, 8, ... of them unless there is one machine; "
+    "otherwise node=auto treats every worker as a machine, and reports it",
     "of tables (ctr, wordlm) rows go from every worker to the servers, and the rows of all workers come back",
     "cross_barrier needs an optimizer of the run's own, and no clip-norm, loss-scale or nonfinite=skip",
-    "async=on: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
+    "async=on: --steps N is N x workers gradients by whichever worker is free; runs differ in their bits, except "
+    "simulated ones",
     "async=on: what workers change is added and not averaged, so divide the learning rate by their number; optimizer "
     "state is each worker's own, tables travel whole, and there is no bound on the delay (ssp has one)",
     "a lost server ends the run (exit code 3), and so does a lost worker that serves; with as many servers as machines "
-    "the step takes the mean of those who are left, and the rest of a machine leaves with its worker, "
+    "the step takes the mean of the workers that are left, and the rest of a machine leaves with its lost worker, "
     "unless nonfinite=skip, loss-scale, priority=layer or cross_barrier asks for all in every step",
     NULL
 };
 
 const tutti_method_ops tutti_method_byteps = {
     .name = "byteps",
-    .title = "BytePS: servers beside the workers and on machines of their own",
+    .title = "BytePS: servers next to the workers and on machines of their own",
     .authors = "Jiang, Zhu, Lan, Yi, Cui, Guo",
     .year = 2020,
     .family = "server",

@@ -73,7 +73,7 @@ static const tutti_option bytescheduler_options[] = {
     { "credit_mb", TUTTI_REAL, TUTTI_AT(bytescheduler, credit), 0, 0, 65536, NULL,
       "c: parts under way at most, in MiB; 0: 64, over servers 16, and at least twice partition_mb" },
     { "fuse_mb", TUTTI_REAL, TUTTI_AT(bytescheduler, fuse), 1, 0, 65536, NULL,
-      "tensors are exchanged together until they have so many MiB, and then cut; 0: none is" },
+      "tensors are exchanged together up to this many MiB, and then partitioned; 0: no tensor is" },
     { "priority", TUTTI_CHOICE, TUTTI_AT(bytescheduler, priority), LAYER, 0, 1, "layer|fifo",
       "layer: what the next forward needs first goes first; fifo: what is ready first" },
     { "cross_barrier", TUTTI_CHOICE, TUTTI_AT(bytescheduler, cross_barrier), AUTO, 0, 2, "auto|on|off",
@@ -232,8 +232,8 @@ static tutti_status bytescheduler_open(tutti_method *m, tutti_error *err)
         tutti_event(m, "schedule", "each step ends before the next begins: %.300s", s->barrier.text);
     if (m->lane_width == 0)
         tutti_event(m, "schedule",
-                    "nothing is exchanged beside the computation, for there is no thread for it (--lane): parts have "
-                    "an order and nobody gains by it; give --lane on, or take ddp");
+                    "nothing is exchanged during the computation, for there is no thread for it (--lane): parts have "
+                    "an order without any gain; give --lane on, or take ddp");
     else
         tutti_event(m, "schedule", "%d parts of at most %zu bytes, %zu bytes under way at most, %s",
                     m->layout->n_pieces, s->part_bytes, s->credit_bytes,
@@ -272,8 +272,8 @@ static const char *const bytescheduler_constraints[] = {
     "the bits of ddp, whatever partition, credit, priority and tuner",
     "partition_mb may not exceed credit_mb",
     ("cross_barrier needs an optimizer of the run's own, and no clip-norm, loss-scale or nonfinite=skip; with auto a "
-     "step then ends before the next begins, and the run says why"),
-    "what is gained is gained beside the computation: it needs a thread (--lane)",
+     "step then ends before the next begins, and the run reports the reason"),
+    "the gain comes from exchanging during the computation, which needs a thread (--lane)",
     "gradients travel as float32: a codec encodes whole tensors, and parts end inside of them",
     "over=servers: tune=both is refused",
     "a lost worker ends the run (exit code 3): every step needs every worker",

@@ -88,7 +88,7 @@ static const tutti_option dabmd_options[] = {
     { "set", TUTTI_CHOICE, TUTTI_AT(dabmd, set), ANYWHERE, 0, 1, "all|simplex",
       "simplex: each step is projected onto the probability simplex", "mirror=euclidean" },
     { "graph", TUTTI_SPEC, TUTTI_AT(dabmd, graph), 0, 0, 0, "",
-      "who averages with whom; `tutti topology` lists them; none: all, by one all-reduce" },
+      "which workers average with each other; `tutti topology` lists them; none: all, by one all-reduce" },
     { "consensus", TUTTI_INT, TUTTI_AT(dabmd, consensus), 1, 1, 1024, NULL,
       "K: averagings a round, with a graph" },
     TUTTI_TAKE_RECORD(TUTTI_AT(dabmd, record)),
@@ -373,7 +373,8 @@ static tutti_status dabmd_final_model(tutti_method *m, tutti_error *err)
 static const char *const dabmd_constraints[] = {
     "counts follow from the clock, so runs differ in their bits, except simulated ones and replayed ones (replay)",
     "the counts of a round are gathered from all workers, also with a graph; a lost worker ends the run (exit code 3)",
-    "a worker is lent samples ahead: those of an epoch may be taken in the next one, and all are by the end of the run",
+    ("a worker is given samples in advance: those of an epoch may be taken in the next one, and all are taken by the "
+     "end of the run"),
     ("mirror=entropy is for a model that is one point of the simplex (quadratic(simplex=on)); it and pnorm take plain "
      "sgd, and no client's optimiser"),
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",

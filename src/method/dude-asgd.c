@@ -88,7 +88,7 @@ static const tutti_option dude_options[] = {
     { "group", TUTTI_INT, TUTTI_AT(dude, group), 1, 1, 1e9, NULL,
       "c: workers whose gradients come before an update: 1: each by itself; workers: synchronous" },
     { "start", TUTTI_CHOICE, TUTTI_AT(dude, start), BARRIER, 0, 1, "barrier|partial",
-      "the first update waits for all workers, or the mean is over those who were there" },
+      "the first update waits for all workers, or the mean is over those that have sent a gradient" },
     { "refresh_mean", TUTTI_INT, TUTTI_AT(dude, refresh_mean), -1, -1, 1e12, NULL,
       "table=server: updates from one sum over the whole table to the next, against rounding; 0: never; -1: 1000, "
       "or never where there is no such table" },
@@ -426,15 +426,15 @@ static tutti_status dude_quiesce(tutti_method *m, tutti_error *err)
 static const tutti_service dude_services[] = { [SERVE] = { "serve", dude_asgd_serve }, { 0 } };
 
 static const char *const dude_constraints[] = {
-    "asynchronous: --steps N is N x workers gradients by whoever is free; "
+    "asynchronous: --steps N is N x workers gradients by whichever worker is free; "
     "runs differ in their bits, except simulated ones",
     "every worker counts the same, whatever its part of the data and its speed; the mean changes slowly, so the "
     "learning rate is about 1/n of ddp's",
     "table=server: the server (worker 0, or with --servers 1 a rank of its own) has n + 2 models more; "
     "table=worker: 2, and every worker one",
     "group is 1 to the number of workers; the last groups before workers meet may be smaller",
-    "the loss of the server ends the run (exit code 3), the others go on without any other worker: table=server drops "
-    "its entry, with table=worker it stays in the mean",
+    "the loss of the server ends the run (exit code 3), the others continue without any other lost worker: "
+    "table=server drops its entry, with table=worker it stays in the mean",
     "a checkpoint is resumed with any number of workers, saved before a loss or after one; with table=worker another "
     "number begins without entries",
     NULL

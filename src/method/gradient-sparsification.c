@@ -25,7 +25,7 @@ typedef struct sparsification {
 
 static const tutti_option sparsification_options[] = {
     { "select", TUTTI_CHOICE, TUTTI_AT(sparsification, select), WANGNI, 0, 0, "wangni|topk|randk|blockk",
-      "which elements: at random in proportion to magnitude, the greatest, or drawn alike on all workers" },
+      "which elements: at random in proportion to magnitude, the greatest, or the same random ones on all workers" },
     { "ratio", TUTTI_REAL, TUTTI_AT(sparsification, ratio), 0.01, 1e-9, 1, NULL,
       "share of elements sent; of a factor of 100: 0.01", "solver=greedy" },
     TUTTI_ROW_WANGNI_SOLVER(TUTTI_AT(sparsification, solver), "select=wangni"),

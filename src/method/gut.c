@@ -157,9 +157,9 @@ static const char *const gut_constraints[] = {
     "the optimiser must be sgd, whose learning rate, schedule, momentum and weight_decay are the method's",
     "clip-norm and an optimiser of the client's are refused: what is applied is no gradient",
     "the graph must exist for the number of workers and be the same in every round",
-    ("codec, losses and resuming are d-psgd's: a codec must contract, a lost worker is left out, "
-     "a checkpoint is resumed with as many workers as saved it"),
-    "gradients are taken at the averaged model, so models do not travel beside them",
+    ("codec, losses and resuming are d-psgd's: a codec must contract, a lost worker is excluded, a checkpoint is "
+     "resumed with as many workers as saved it"),
+    "gradients are taken at the averaged model, so models are not sent as well",
     "batch norms keep each worker's own statistics, and with unlike data those differ: use networks without",
     NULL
 };

@@ -27,7 +27,8 @@ enum { ASK, ANSWER };           /* services */
 
 static const tutti_option h_adpsgd_options[] = {
     { "super_learner", TUTTI_TEXT, TUTTI_AT(h_adpsgd, super_learner), 0, 0, 0, "machine",
-      "who sums gradients in every step: the workers of a machine, that many workers of consecutive ranks, or none" },
+      "which workers sum gradients in every step: the workers of a machine, that many workers of consecutive ranks, or "
+      "none" },
     TUTTI_PAIRS_OPTIONS(h_adpsgd, options, "super-learners"),
     { 0 }
 };
@@ -47,8 +48,8 @@ static tutti_status h_adpsgd_open(tutti_method *m, tutti_error *err)
     (void)err;
     if (m->team == m->workers && m->workers > 1)
         tutti_event(m, "one super-learner",
-                    "all %d workers are one super-learner: they sum gradients in every step, as ddp, and nobody "
-                    "averages; super_learner=N, with N a part of %d, makes several",
+                    "all %d workers are one super-learner: they sum gradients in every step, as ddp, and no models are "
+                    "averaged; super_learner=N, with N a part of %d, makes several",
                     m->workers, m->workers);
     return TUTTI_OK;
 }
@@ -89,12 +90,12 @@ static const tutti_service h_adpsgd_services[] = {
 };
 
 static const char *const h_adpsgd_constraints[] = {
-    "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated "
-    "ones and those of one super-learner",
+    "asynchronous: --steps N is N x workers gradients by whichever worker is free; runs differ in their bits, except "
+    "simulated ones and those of one super-learner",
     "super_learner=machine needs machines with equally many workers, of consecutive ranks; on one machine it is ddp: "
     "give a number there (super_learner=2)",
-    "a lost worker is left out where the transport survives the loss (shm, tcp, sim), and with it its whole machine, "
-    "whose sums need it; the other machines go on; with on-loss=stop, and on other transports, "
+    "a lost worker is excluded where the transport survives the loss (shm, tcp, sim), and with it its whole machine, "
+    "whose sums need it; the other machines continue; with on-loss=stop, and on other transports, "
     "it ends the run (exit code 3)",
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it", NULL
 };

@@ -92,11 +92,11 @@ static const tutti_option hermes_options[] = {
     { "merge", TUTTI_CHOICE, TUTTI_AT(hermes, merge), INVERSE_LOSS, 0, 1, "inverse_loss|mean",
       "weights of the server's model and of the one that is pushed: over their losses, or the same" },
     { "patience", TUTTI_INT, TUTTI_AT(hermes, patience), 0, 0, 1e9, NULL,
-      "the run ends once so many pushes in a row leave the server's loss above its least (the paper's: 25); 0: "
+      "the run ends once this many pushes in a row leave the server's loss above its least (the paper's: 25); 0: "
       "never" },
     { "late_after", TUTTI_INT, TUTTI_AT(hermes, late_after), 4, 0, 1e9, NULL,
-      "median turns, at first median rounds, that a push may take before the next in line goes on beside it; 0: "
-      "however long it takes" },
+      "how many median pushes (at first: median rounds) a push may last before the next in line starts concurrently; "
+      "0: no limit" },
     { "wire", TUTTI_CHOICE, TUTTI_AT(hermes, wire), FP16, 0, 1, "fp16|fp32",
       "how models travel: as differences to the first model in 16 bits, or as they are" },
     { 0 }
@@ -215,8 +215,8 @@ static tutti_status hermes_open(tutti_method *m, tutti_error *err)
         tutti_copy(m->device, m->layout->used, m->x != NULL ? m->x : tutti_server_values(s->server), s->start);
     if (m->rank == 0 && m->workers > 1 && s->push == ZSCORE && sqrt((double)(s->window - 1)) < -s->alpha)
         tutti_event(m, "never-pushed",
-                    "with a window of %lld losses no z is below %.3g, so until alpha, %g, has given way nobody pushes; "
-                    "give a longer window or an alpha nearer to 0",
+                    "with a window of %lld losses no z is below %.3g, so no worker pushes until alpha, %g, has been "
+                    "relaxed; give a longer window or an alpha nearer to 0",
                     (long long)s->window, -sqrt((double)(s->window - 1)), s->alpha);
     return TUTTI_OK;
 }
@@ -284,7 +284,7 @@ static tutti_status check_round(const tutti_method *m, const hermes *s, tutti_er
     return good ? TUTTI_OK
                 : tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                              "method 'hermes': the checkpoint has a round of %lld batches, of which %lld were taken, "
-                             "in mini-batches of %lld, and no round can be so; use another checkpoint",
+                             "in mini-batches of %lld, and no round can have such numbers; use another checkpoint",
                              (long long)batches, (long long)taken, (long long)s->round.minibatch);
 }
 
@@ -396,8 +396,8 @@ static tutti_status end_round(tutti_method *m, hermes *s, tutti_error *err)
     tutti_hermes_decode(answers.kind, &batches, &minibatch);
     if (batches > most_batches(m))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "the server gave %lld batches a round, and there is room for %lld; "
-                          "all workers must run one version",
+                          "the server gave %lld batches a round, and the capacity is %lld; all workers must run one "
+                          "version",
                           (long long)batches, (long long)most_batches(m));
     s->round.batches = answers.kind == 0 ? s->round.batches : batches;
     s->round.minibatch = minibatch == 0 ? s->round.minibatch : minibatch;
@@ -434,7 +434,7 @@ static tutti_status report_figures(tutti_method *m, tutti_error *err)
 
     all = tutti_alloc(5 * (size_t)m->workers, sizeof *all);
     if (all == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for what %d workers tell", m->workers);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the reports of %d workers", m->workers);
     status = tutti_gather(m, mine, 5, all, err);
     for (int k = 0; k < 5 && status == TUTTI_OK && m->all.index == 0; k++)
         for (int i = 0; i < m->all.size; i++) {
@@ -476,10 +476,10 @@ static tutti_status merge_unpushed(tutti_method *m, tutti_error *err)
     }
     if (m->all.index == 0 && !s->warned && (m->steps == 0 || m->step >= m->steps)) {
         s->warned = true;
-        tutti_event(m, "never-pushed", "method 'hermes': nobody has pushed a model in %llu steps, since no worker's"
-                    " loss on the samples held out has become low among its last ones; "
-                    "the model of the run is the mean of the workers' models, "
-                    "%s. Hold out samples that are like what workers train on, or give push=always",
+        tutti_event(m, "never-pushed", "method 'hermes': no worker has pushed a model in %llu steps, since no worker's "
+                    "loss on the held-out samples has become low compared with its last ones; the model of the run is "
+                    "the mean of the workers' models, %s. Hold out samples that resemble what workers train on, or "
+                    "give push=always",
                     (unsigned long long)m->step, s->merge == MEAN ? "all the same" : "each over its last loss");
     }
     return TUTTI_OK;
@@ -508,12 +508,13 @@ static const tutti_service hermes_services[] = { [SERVE] = { "server", tutti_her
 static const char *const hermes_constraints[] = {
     "needs samples held out of training (--validation N), by whose loss a worker decides whether to push; "
     "the test set is not looked at",
-    "asynchronous: --steps N is N x workers batches of new samples by whoever is free, each gone over local_passes "
-    "times; runs differ in their bits, except simulated ones",
+    "asynchronous: --steps N is N x workers batches of new samples by whichever worker is free, each gone over "
+    "local_passes times; runs differ in their bits, except simulated ones",
     "the model of the run is the server's: what a worker has trained since it last pushed comes with its next push",
-    "before the first push the model of the run is the workers' models, merged by their last losses; its end says so",
-    "the loss of the server ends the run (exit code 3), the others go on without any other worker, "
-    "and without what it has not pushed",
+    "before the first push the model of the run is the workers' models, merged by their last losses; the end of the "
+    "run reports it",
+    "the loss of the server ends the run (exit code 3), the others continue without any other lost worker, and without "
+    "what it has not pushed",
     "optimiser state stays local; a checkpoint is resumed with as many workers as saved it, after a loss with as many "
     "as were left; another number begins at the server's model, without what was not pushed",
     NULL

@@ -53,8 +53,8 @@ static const tutti_option herring_options[] = {
     { "servers", TUTTI_INT, TUTTI_AT(herring, servers), 0, 0, 65536, NULL,
       "N': how many nodes serve as well, of each host in turn; 0: all", NULL },
     { "node", TUTTI_TEXT, TUTTI_AT(herring, node), 0, 0, 0, "auto",
-      "who sums before anything is sent: the workers of a machine, that many workers of consecutive ranks, or none; "
-      "auto: of a machine if machines are equal and have 2, 4, 8, ...",
+      "which workers sum before anything is sent: the workers of a machine, that many workers of consecutive ranks, or "
+      "none; auto: of a machine if machines are equal and have 2, 4, 8, ...",
       NULL },
     { "rails", TUTTI_INT, TUTTI_AT(herring, rails), 0, 0, 65536, NULL,
       "R: how many workers of a node send, each its slot of a buffer; 0: all of them", NULL },
@@ -88,8 +88,8 @@ static tutti_status check_placement(const tutti_method *m, tutti_error *err)
     if (s->placement == DEDICATED && m->servers == 0)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
-            "method 'herring': placement is dedicated, but no rank only serves; give --servers N, say one "
-            "for each machine");
+            "method 'herring': placement is dedicated, but no rank only serves; give --servers N, for example one for "
+            "each machine");
     if (s->placement == COLOCATED && m->servers > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method 'herring': placement is colocated, but %d ranks only serve (--servers); leave one of "
@@ -110,9 +110,9 @@ static tutti_status set_buffers(tutti_method *m, int shards, tutti_error *err)
         bytes = least * shards > FUSION_BYTES ? least * shards : FUSION_BYTES;
     if (shards > 1 && bytes < least * shards)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'herring': fusion_mb is %g, of which each of %d shards has %.0f bytes, fewer than "
-                          "%.0f (min_shard_kb): messages that small waste the network; give fusion_mb=0, which takes "
-                          "what is enough, fewer servers, or a lower min_shard_kb",
+                          "method 'herring': fusion_mb is %g, so each of %d shards has %.0f bytes, fewer than %.0f "
+                          "(min_shard_kb): messages that small waste the network; give fusion_mb=0, which takes what "
+                          "is enough, fewer servers, or a lower min_shard_kb",
                           s->fusion, shards, bytes / shards, least);
     m->piece_bytes = m->first_piece_bytes = ((size_t)bytes + 63) / 64 * 64;
     m->cut_bytes = true;
@@ -132,8 +132,8 @@ static tutti_status herring_declare(tutti_method *m, tutti_plan *plan, tutti_err
     if (s->rails > s->workers_of_node)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
-            "method 'herring': rails is %d, but a node has %d workers, each of which is one rail at most; "
-            "leave rails away, or make nodes larger (node)",
+            "method 'herring': rails is %d, but a node has %d workers, and each is one rail at most; omit rails, or "
+            "make nodes larger (node)",
             (int)s->rails, s->workers_of_node);
     nodes = m->workers / s->workers_of_node;
     places = m->servers > 0 ? m->servers : s->servers > 0 ? (int)s->servers : nodes;
@@ -216,12 +216,12 @@ static const tutti_service herring_services[] = { [SERVE] = { "server", herring_
 static const char *const herring_constraints[] = {
     "the bits of ddp with wire=fp32, with every optimiser, clip-norm, nonfinite and batch-share",
     "nodes have equally many workers of consecutive ranks, and 2, 4, 8, ... of them unless there is one node; where "
-    "machines are not so node=auto takes every worker as a node, and says so",
+    "machines differ from this node=auto treats every worker as a node, and reports it",
     "of tables (ctr, wordlm) rows go from every worker to the servers, and the rows of all workers come back",
     "servers is at most the number of nodes; with --servers ranks of their own serve, and no worker",
     "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of "
-    "nodes, or --servers) the step takes the mean of those who are left, and the rest of its node leaves with it, "
-    "unless nonfinite=skip or loss-scale asks all in every step",
+    "nodes, or --servers) the step takes the mean of the workers that are left, and the rest of its node leaves with "
+    "it, unless nonfinite=skip or loss-scale asks all in every step",
     NULL
 };
 

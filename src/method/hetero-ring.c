@@ -70,8 +70,8 @@ static const tutti_option hetero_ring_options[] = {
       "a worker slower than this part of the mean speed computes nothing, if that makes steps shorter; 0: never",
       "allocation=adaptive" },
     { "collective", TUTTI_CHOICE, TUTTI_AT(hetero_ring, collective), BEST, 0, 2, "best|ring|auto",
-      "who sums: auto: the run's all-reduce, as under ddp; "
-      "best: a ring where it is predicted to be sooner done, else the run's" },
+      "which all-reduce sums: auto: the run's, as under ddp; best: a ring where it is predicted to be faster, else the "
+      "run's" },
     { 0 }
 };
 
@@ -366,12 +366,12 @@ static tutti_status hetero_ring_resized(tutti_method *m, int began, int left, tu
 static const char *const hetero_ring_constraints[] = {
     "micro_batches x micro_batch is the run's step, workers x batch x accumulate, "
     "and there is a micro-batch for each worker",
-    "it decides who computes how much: batch-share must be even",
+    "it decides how much each worker computes: batch-share must be even",
     "an excluded worker stays so: it is not measured any more; it still exchanges",
     "collective=best chooses by measured times, unless workers share memory: "
     "only simulated runs then repeat to the bit",
     "a lost worker ends the run (exit code 3); a checkpoint is resumed with any number of workers; another number is "
-    "measured anew, from even parts",
+    "measured again, from even parts",
     NULL
 };
 

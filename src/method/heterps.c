@@ -165,7 +165,7 @@ static tutti_status take_schedule(heterps *s, const tutti_method *m, const tutti
                           "other units or another floor",
                           s->schedule, units, m->workers, units);
     if (from->unit[from->stages] != model->units)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: its model has %d units, and this one %d; plan it anew",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: its model has %d units, and this one %d; plan it again",
                           s->schedule, from->unit[from->stages], model->units);
     s->k = from->stages;
     for (int q = 0; q < s->k; q++) {
@@ -173,7 +173,7 @@ static tutti_status take_schedule(heterps *s, const tutti_method *m, const tutti
         s->width[q] = from->stage[q].units;
         if (!model->unit[s->first[q]].cut)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "%.200s: stage %d begins with unit %d, where this model has no cut; plan it anew",
+                              "%.200s: stage %d begins with unit %d, where this model cannot be cut; plan it again",
                               s->schedule, q, s->first[q]);
     }
     s->first[s->k] = model->units;

@@ -91,7 +91,7 @@ static const tutti_option hetpipe_options[] = {
     { "profile", TUTTI_CHOICE, TUTTI_AT(hetpipe, asked.profile), HETPIPE_MODELLED, 0, 0, "modelled|measured",
       "what cuts go by: operations, gflops and speeds, or what each worker measures before the run" },
     { "speeds", TUTTI_TEXT, TUTTI_AT(hetpipe, asked.speeds), 0, 0, 0, "",
-      "how fast each worker is as to the others, a:b:c; all alike without" },
+      "how fast each worker is relative to the others, a:b:c; all equal without" },
     { "memory", TUTTI_TEXT, TUTTI_AT(hetpipe, asked.memory), 0, 0, 0, "",
       "MiB that a stage may have on each worker, a:b:c; no limit without" },
     { "gflops", TUTTI_REAL, TUTTI_AT(hetpipe, asked.gflops), 10, 1e-6, 1e9, NULL,

@@ -39,7 +39,7 @@ static tutti_status allocate(const tutti_method *m, const tutti_model *model, co
     status = n % k == 0 ? TUTTI_OK
                         : tutti_fail(err, TUTTI_ERR_USAGE, 0,
                                      "hetpipe: stages is %d, and %d workers make no whole number of virtual workers of "
-                                     "so many; give a divisor of %d",
+                                     "that size; give a divisor of %d",
                                      k, n, n);
     for (int w = 0; w < n && status == TUTTI_OK; w++)
         node[w] = w / each;

@@ -50,7 +50,8 @@ enum { SKIPPED, DROPPED, TOKENS_S, MODELS_S, GAP, TOLD = GAP + TUTTI_QUEUES_GAPS
 
 static const tutti_option hop_options[] = {
     { "graph", TUTTI_SPEC, TUTTI_AT(hop, options.graph), 0, 0, 0, "",
-      "who averages with whom; `tutti topology` lists them; none: ring-based, ring for an odd number of workers" },
+      "which workers average with each other; `tutti topology` lists them; none: ring-based, ring for an odd number of "
+      "workers" },
     { "mode", TUTTI_CHOICE, TUTTI_AT(hop, options.mode), TUTTI_QUEUES_STANDARD, 0, 1, "standard|notify-ack",
       "standard: tokens bound how far workers are apart; notify-ack: a model is sent once all have mixed the last" },
     { "max_gap", TUTTI_INT, TUTTI_AT(hop, options.max_gap), 8, 0, 1024, NULL,
@@ -82,8 +83,8 @@ static tutti_status check_skip(const hop *s, tutti_error *err)
                           "it is never behind; give backup=1, or a staleness");
     if (s->skip && (o->max_gap == 0 || s->max_jump > o->max_gap))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'hop': max_jump is %lld and max_gap %lld: tokens say how far a worker is behind, and "
-                          "nobody is further than max_gap; give max_jump at most max_gap, which is 1 or more",
+                          "method 'hop': max_jump is %lld and max_gap %lld: tokens show how far a worker is behind, "
+                          "and no worker is further than max_gap; give max_jump at most max_gap, which is 1 or more",
                           (long long)s->max_jump, (long long)o->max_gap);
     return TUTTI_OK;
 }
@@ -216,14 +217,14 @@ static const tutti_service hop_services[] = {
 static const char *const hop_constraints[] = {
     "the graph must stay the same in every round, and exist for the number of workers; "
     "ring-based takes an even number, ring any",
-    "with backup or staleness which models are mixed depends on who is early, so runs differ in their bits, except "
-    "simulated ones; without them the bits are d-psgd's",
+    "with backup or staleness which models are mixed depends on which workers are early, so runs differ in their bits, "
+    "except simulated ones; without them the bits are d-psgd's",
     "backup needs tokens (max_gap) and leaves every worker a neighbour to wait for; a worker that stays slow holds the "
     "others at max_gap iterations ahead of it, unless it jumps (skip=on)",
-    "skip needs backup or staleness: the samples of steps that are jumped over are left out of that epoch",
+    "skip needs backup or staleness: the samples of steps that are jumped over are skipped in that epoch",
     "memory: a model for each neighbour and each iteration that it may be ahead, as many more to send",
-    "a lost worker is left out where the transport survives the loss (shm, tcp, sim): its weight goes to its "
-    "neighbours' own models, its samples are computed by nobody; with on-loss=stop, on other transports, and on a "
+    "a lost worker is excluded where the transport survives the loss (shm, tcp, sim): its weight goes to its "
+    "neighbours' own models, its samples are not computed; with on-loss=stop, on other transports, and on a "
     "directed graph without tokens, it ends the run (exit code 3)",
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
     NULL

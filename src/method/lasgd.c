@@ -113,8 +113,8 @@ static const char *const lasgd_constraints[] = {
     "the mean is over workers, not samples: choose data and batch so that workers have equal shares",
     "with max_delay of 2 or more runs differ in their bits, except simulated ones; a checkpoint, and an evaluation "
     "without --eval-every, ends the averaging under way early",
-    ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): averages are those of the "
-     "others, its samples are computed by nobody; with warmup, on-loss=stop, and on other transports, "
+    ("a lost worker is excluded where the transport survives the loss (shm, tcp, sim): averages are those of the "
+     "others, its samples are not computed; with warmup, on-loss=stop, and on other transports, "
      "it ends the run (exit code 3)"),
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
     NULL

@@ -101,11 +101,11 @@ static const tutti_option oscars_options[] = {
       "H falls as the root of the loss does; grows by `growth` of `interval` a round; stays" },
     { "growth", TUTTI_REAL, TUTTI_AT(oscars, growth), 0.01, 0, 1e6, NULL, "of adapt=grow", "adapt=grow" },
     { "grace", TUTTI_REAL, TUTTI_AT(oscars, grace), 0.2, 0, 1e6, NULL,
-      "how much longer than planned a round may take, as a part of that, before it ends without who is late" },
+      "how much longer than planned a round may take, as a part of that, before it ends without the late workers" },
     { "quorum", TUTTI_REAL, TUTTI_AT(oscars, quorum), 0.8, 1e-6, 1, NULL,
       "part of the workers without which it does not end" },
     { "max_late", TUTTI_INT, TUTTI_AT(oscars, max_late), 1, 0, 1e9, NULL,
-      "rounds that a worker's steps may be late; then they are dropped, and it begins anew" },
+      "rounds that a worker's steps may be late; then they are dropped, and it starts again" },
     { "weights", TUTTI_CHOICE, TUTTI_AT(oscars, weights), STEPS, 0, 2, "steps|uniform|normalised",
       "a worker weighs as its steps are many; all the same; all the same for each step (for data that differ)" },
     { "quota_max", TUTTI_REAL, TUTTI_AT(oscars, quota_max), 4, 1, 1000, NULL,
@@ -540,15 +540,15 @@ static tutti_status oscars_quiesce(tutti_method *m, tutti_error *err)
 static const tutti_service oscars_services[] = { [SERVE] = { "server", oscars_serve }, { 0 } };
 
 static const char *const oscars_constraints[] = {
-    "experimental: reconstructed from the paper's abstract, the rest of which was not to be had; "
-    "it may differ from the paper",
-    "a semi-synchronous local SGD: --steps N is N x workers gradients by whoever is free; "
+    "experimental: reconstructed from the paper's abstract, since the full text was not available; it may differ from "
+    "the paper",
+    "a semi-synchronous local SGD: --steps N is N x workers gradients by whichever worker is free; "
     "runs differ in their bits, except simulated ones",
     "with data of their own (--partition) fast workers weigh more, unless weights=normalised",
     "optimiser state stays each worker's own",
     "the loss of the server ends the run (exit code 3); no round waits for any other worker that is lost, and quorum "
-    "is of those who are left; the model is at the server, and a checkpoint, saved before a loss or after one, is "
-    "resumed with any number of workers",
+    "is of the workers that are left; the model is at the server, and a checkpoint, saved before a loss or after one, "
+    "is resumed with any number of workers",
     NULL
 };
 
@@ -558,7 +558,7 @@ const tutti_method_ops tutti_method_oscars = {
     .authors = "Huang",
     .year = 2021,
     .family = "server",
-    .axes = { "one server", "rounds of unequal steps, without who is late", "fp32", "none", "a model each",
+    .axes = { "one server", "rounds of unequal steps, without late workers", "fp32", "none", "a model each",
               "any, local" },
     .constraints = oscars_constraints,
     .options = oscars_options,

@@ -55,13 +55,13 @@ static const tutti_option palsgd_options[] = {
     PERIODIC_OPTION_WARMUP,
     PERIODIC_OPTION_OUTER("sgd(lr=0.7,momentum=0.9,nesterov=true)"),
     { "form", TUTTI_CHOICE, TUTTI_AT(palsgd, form), RANDOM, 0, 1, "random|elastic",
-      "random: a coin says which steps mix; elastic: each does a little, beside its gradient" },
+      "random: a coin flip decides which steps mix; elastic: each does a little, in addition to its gradient" },
     { "mix_prob", TUTTI_REAL, TUTTI_AT(palsgd, mix_prob), 0.1, 0, 0.999, NULL,
       "p: probability that a step mixes; 0: none does, which is local-sgd", "form=random" },
     { "mix_rate", TUTTI_REAL, TUTTI_AT(palsgd, mix_rate), 0.5, 0, 100, NULL,
       "eta: how strongly a model is drawn to the last one that all agreed on", "mix_prob>0" },
     { "coin", TUTTI_CHOICE, TUTTI_AT(palsgd, coin), SHARED, 0, 1, "independent|shared",
-      "independent: each worker mixes when its own coin says so; shared: all do at the same steps",
+      "independent: each worker mixes by coin flips of its own; shared: all do at the same steps",
       "form=random&mix_prob>0" },
     { 0 }
 };
@@ -170,7 +170,7 @@ static tutti_status pull(tutti_method *m, palsgd *s, tutti_error *err)
     if (m->optim == NULL && m->lr == 0 && !s->still) {
         s->still = true;
         tutti_event(m, "rate", "the learning rate is 0 in step %llu, so that no model is drawn to the global one; a "
-                    "client with an optimizer of its own tells its rate by tutti_engine_lr (said once)",
+                    "client with an optimizer of its own reports its rate by tutti_engine_lr (reported once)",
                     (unsigned long long)m->step);
     }
     if (c == 1)
@@ -249,7 +249,7 @@ static tutti_status palsgd_final_model(tutti_method *m, tutti_error *err)
 
 static const char *const palsgd_constraints[] = {
     "learning rate x mix_rate / mix_prob is at most 1 (form=elastic: learning rate x mix_rate)",
-    "with a client's own optimizer that is judged step by step, and its rate has to be told (tutti_engine_lr)",
+    "with a client's own optimizer that is checked step by step, and the client must report its rate (tutti_engine_lr)",
     "the mean is over workers, not samples: choose data and batch so that workers have equal shares",
     "a lost worker ends the run (exit code 3) at the next exchange of the models",
     "a displacement that the codec has no number for (fp16: beyond 65504) ends the run before it is sent",

@@ -57,8 +57,8 @@ static const tutti_option parallax_options[] = {
     { "sparse_reduce", TUTTI_CHOICE, TUTTI_AT(parallax, reduce), MEAN, 0, SUM, "mean|sum",
       "what becomes of the workers' gradients of a table: their mean, as of the rest, or their sum" },
     { "node", TUTTI_TEXT, TUTTI_AT(parallax, node), 0, 0, 0, "auto",
-      "who sums rows before they are sent: the workers of a machine, that many workers of consecutive ranks, or none; "
-      "auto: of a machine if there are several, which are equal and have 2, 4, 8, ..." },
+      "which workers sum rows before they are sent: the workers of a machine, that many workers of consecutive ranks, "
+      "or none; auto: of a machine if there are several, which are equal and have 2, 4, 8, ..." },
     { "partitions", TUTTI_INT, TUTTI_AT(parallax, partitions), 0, 0, TUTTI_SERVER_CHUNKS, NULL,
       "parts in which each server is sent its rows of a table, P in all over the servers; 0: searched while it "
       "trains" },
@@ -94,9 +94,9 @@ static tutti_status choose_node(const tutti_method *m, int *node, tutti_error *e
     if (is_subtree(m, *node))
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "method 'parallax': node has %d workers, and sums of so many are no part of the order in which "
-                      "all methods sum; nodes have 1, 2, 4, 8, ... workers, or all of them: give node=none, or another "
-                      "number",
+                      "method 'parallax': node has %d workers, and sums of that many do not occur in the order in "
+                      "which all methods sum; nodes have 1, 2, 4, 8, ... workers, or all of them: give node=none, or "
+                      "another number",
                       *node);
 }
 

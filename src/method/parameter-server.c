@@ -81,7 +81,7 @@ static const char *const parameter_server_constraints[] = {
     "servers is at most the number of workers, whose threads they are",
     BUCKETS_CONSTRAINT,
     "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of "
-    "workers, or --servers) the step takes the mean of those who are left, "
+    "workers, or --servers) the step takes the mean of the workers that are left, "
     "unless nonfinite=skip or loss-scale asks all in every step",
     NULL
 };

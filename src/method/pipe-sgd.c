@@ -75,8 +75,8 @@ static tutti_status pipe_sgd_open(tutti_method *m, tutti_error *err)
                     (long long)s->width);
     if (m->workers > 1 && !tutti_late_overlaps(m))
         tutti_event(m, "pipe",
-                    "no exchange is beside the computation, for there is no thread for it (--lane): gradients are late "
-                    "for nothing; give --lane on, or width=1");
+                    "no exchange runs during the computation, for there is no thread for it (--lane): gradients are "
+                    "late for nothing; give --lane on, or width=1");
     return TUTTI_OK;
 }
 
@@ -100,7 +100,7 @@ static const char *const pipe_sgd_constraints[] = {
     "0.31 with width=3",
     "without an optimizer given it is sgd(lr=0.1,momentum=0.3): with momentum 0.9 and a rate of 0.05 it may diverge",
     "tables' gradients travel whole, and an optimizer that is lazy is refused, unless width is 1",
-    "overlap needs a thread beside the computation (--lane); without one gradients are late all the same",
+    "overlap needs a thread besides the one that computes (--lane); without one gradients are late all the same",
     "a lost worker ends the run (exit code 3): every step needs every worker",
     NULL
 };
@@ -122,7 +122,7 @@ const tutti_method_ops tutti_method_pipe_sgd = {
     .authors = "Li, Yu, Li, Avestimehr, Kim, Schwing",
     .year = 2018,
     .family = "all-reduce",
-    .axes = { "all-reduce", "every step, width - 1 steps late", "fp32 or any", "beside the next steps", "replicated",
+    .axes = { "all-reduce", "every step, width - 1 steps late", "fp32 or any", "during the next steps", "replicated",
               "any" },
     .constraints = pipe_sgd_constraints,
     .options = pipe_sgd_options,

@@ -49,8 +49,8 @@ static tutti_status powersgd_open(tutti_method *m, tutti_error *err)
     (void)err;
     if (!s->error_feedback && s->warm_start && m->rank == 0)
         tutti_event(m, "codec",
-                    "without error_feedback the factors of a warm start keep to what was sent before, and what lies "
-                    "beside is never sent; turn one of the two back");
+                    "without error_feedback the factors of a warm start keep to the directions that were sent before, "
+                    "and the rest is never sent; reset one of the two options");
     return TUTTI_OK;
 }
 

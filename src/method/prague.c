@@ -33,8 +33,8 @@ enum { RANDOM, STATIC, SMART };
 
 static const tutti_option prague_options[] = {
     { "generator", TUTTI_CHOICE, TUTTI_AT(prague, options.generator), SMART, 0, 2, "random|static|smart",
-      "who averages with whom: drawn at each request; a schedule, for equal workers; planned so that groups "
-      "hardly ever conflict and no group waits for a slow worker" },
+      "which workers average with each other: drawn at each request; a schedule, for equal workers; planned so that "
+      "groups hardly ever conflict and no group waits for a slow worker" },
     { "group_size", TUTTI_INT, TUTTI_AT(prague, options.group_size), 0, 0, 65536, NULL,
       "workers of a group; 0: 3, or 2 of up to four workers" },
     { "sync_every", TUTTI_INT, TUTTI_AT(prague, options.sync_every), 1, 1, 1e9, NULL,
@@ -46,9 +46,9 @@ static const tutti_option prague_options[] = {
       "machines, which average inside and between in turn: auto, where there are several with several workers; off; "
       "or how many workers of consecutive ranks make one" },
     { "group_timeout", TUTTI_REAL, TUTTI_AT(prague, options.group_timeout), 30, 0.001, 1e6, NULL,
-      "seconds that a group waits for a member, before it goes on without" },
+      "seconds that a group waits for a member before it continues without it" },
     { "overlap", TUTTI_CHOICE, TUTTI_AT(prague, options.overlap), TUTTI_PREDUCE_AUTO, 0, 2, "auto|on|off",
-      "compute the next gradient beside the averaging; auto: but with generator=static or groups of all workers" },
+      "compute the next gradient during the averaging; auto: except with generator=static or groups of all workers" },
     { "log", TUTTI_BOOL, TUTTI_AT(prague, options.log), 0, 0, 1, NULL,
       "an event of each group that a worker averages in" },
     { 0 }
@@ -107,11 +107,11 @@ static const tutti_service prague_services[] = { [REDUCE] = { "reduce", reduce }
                                                  { 0 } };
 
 static const char *const prague_constraints[] = {
-    "random and smart are asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their "
-    "bits, except simulated ones",
-    "static has common steps and the same bits every time; who is late holds up its groups",
-    "a lost worker is left out where the transport survives the loss (shm, tcp, sim): nobody averages with it, a group "
-    "that its loss spoils is made again by the others, what it was given to compute is computed by nobody; with "
+    "random and smart are asynchronous: --steps N is N x workers gradients by whichever worker is free; runs differ in "
+    "their bits, except simulated ones",
+    "static has common steps and the same bits every time; a late worker delays its groups",
+    "a lost worker is excluded where the transport survives the loss (shm, tcp, sim): no worker averages with it, a "
+    "group that its loss spoils is formed again by the others, what it was given to compute is not computed; with "
     "on-loss=stop, and on other transports, it ends the run (exit code 3)",
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it", NULL
 };

@@ -22,7 +22,7 @@ static const tutti_option qadam_options[] = {
     FROZEN_ADAM(1),
     TUTTI_ROW_MINMAX8_CHUNK(TUTTI_AT(qadam, chunk)),
     { "error_feedback", TUTTI_BOOL, TUTTI_AT(qadam, error_feedback), 0, 0, 1, NULL,
-      "what rounding leaves out is sent with the next momentum, by workers and owners" },
+      "what rounding drops is sent with the next momentum, by workers and owners" },
     FROZEN_SENT,
     { 0 }
 };

@@ -31,7 +31,7 @@ static const tutti_option qsgd_options[] = {
     CODED_BUCKET(TUTTI_AT(qsgd, bucket_mb), "gradients in MiB that are", NULL),
     TUTTI_ROW_QSGD_LEVELS(TUTTI_AT(qsgd, levels)),
     { "requantize", TUTTI_BOOL, TUTTI_AT(qsgd, requantize), 1, 0, 1, NULL,
-      "from four workers up the owners of parts of the mean quantise it anew; off: all have the codes of all" },
+      "from four workers up the owners of parts of the mean quantise it again; off: all have the codes of all" },
     CODED_EXCLUDE(TUTTI_AT(qsgd, exclude)),
     { 0 }
 };

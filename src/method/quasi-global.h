@@ -190,5 +190,5 @@ static inline tutti_status quasi_global_step(quasi_global *q, tutti_method *m, t
 #define QUASI_GLOBAL_CONSTRAINTS \
     ("momentum is the run's optimiser's, sgd or adam, whose buffer is the quasi-global one; " \
      "without any each step is a local one, averaged"), \
-    "an optimiser of the client's is refused, since nobody can reach its buffer"
+    "an optimiser of the client's is refused, since its buffer cannot be accessed"
 #endif

@@ -32,17 +32,17 @@ enum { TELL, BEAT, MIX, AVERAGE }; /* services: pace=own uses all, delay-by-one 
 
 static const tutti_option rand_psgd_options[] = {
     { "mixing", TUTTI_SPEC, TUTTI_AT(rand_psgd, mixing), 0, 0, 0, "random-ring",
-      "who averages with whom: a graph (`tutti topology` lists them), or delay-by-one" },
+      "which workers average with each other: a graph (`tutti topology` lists them), or delay-by-one" },
     { "pace", TUTTI_CHOICE, TUTTI_AT(rand_psgd, pace), STEP, 0, 1, "step|own",
-      "step: all make a step, then average; own: nobody waits for another's gradient" },
+      "step: all make a step, then average; own: no worker waits for another's gradient" },
     { "rounds", TUTTI_INT, TUTTI_AT(rand_psgd, rounds), 1, 1, 1000, NULL,
       "averagings a step; pace=own: for every `workers` gradients" },
     { "outstanding", TUTTI_INT, TUTTI_AT(rand_psgd, outstanding), -1, -1, 1e6, NULL,
-      "pace=own: gradients whose averaging may be awaited when the next begins; 0: none; -1: nobody waits",
+      "pace=own: gradients whose averaging may be pending when the next begins; 0: none; -1: no worker waits",
       "pace=own" },
     { "ahead", TUTTI_INT, TUTTI_AT(rand_psgd, ahead), 4, 1, 1e6, NULL,
-      "pace=own: as many times `rounds` may be granted beyond those that all have made; "
-      "the rest that is due is left out",
+      "pace=own: how many times `rounds` averagings may be granted beyond those that all have made; the rest that are "
+      "due are skipped",
       "pace=own" },
     { 0 }
 };
@@ -136,11 +136,11 @@ static const tutti_service rand_psgd_services[] = { [TELL] = { "tell", averager_
                                                     { 0 } };
 
 static const char *const rand_psgd_constraints[] = {
-    ("pace=own is asynchronous: --steps N is N x workers gradients by whoever is free; "
+    ("pace=own is asynchronous: --steps N is N x workers gradients by whichever worker is free; "
      "runs differ in their bits, except simulated ones"),
     "mixing=delay-by-one has common steps (pace=step)",
-    ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): its weight goes to its "
-     "neighbours' own models, means are those of the others, what it was to compute is computed by nobody; with "
+    ("a lost worker is excluded where the transport survives the loss (shm, tcp, sim): its weight goes to its "
+     "neighbours' own models, means are those of the others, what it was to compute is not computed; with "
      "on-loss=stop, and on other transports, it ends the run (exit code 3)"),
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it", NULL
 };

@@ -117,7 +117,7 @@ static const tutti_option ringleader_options[] = {
       "where each worker's mean stands: all at the server, which takes gradients; "
       "or with the worker, which sends what it changes of it" },
     { "point", TUTTI_CHOICE, TUTTI_AT(ringleader, point), STICKY, 0, 1, "sticky|fresh",
-      "workers that are not served go on at the model they have (the paper's), or get the newest" },
+      "workers that are not served continue at the model they have (the paper's), or get the newest" },
     { "table_dtype", TUTTI_CHOICE, TUTTI_AT(ringleader, table_dtype), F32, 0, 1, "f32|bf16",
       "what means in the table are kept as; what the server makes of them, and the optimiser's state, is f32" },
     { "table_limit_mb", TUTTI_REAL, TUTTI_AT(ringleader, table_limit_mb), 0, 0, 1e9, NULL,
@@ -542,14 +542,14 @@ static tutti_status ringleader_quiesce(tutti_method *m, tutti_error *err)
 static const tutti_service ringleader_services[] = { [SERVE] = { "serve", ringleader_asgd_serve }, { 0 } };
 
 static const char *const ringleader_constraints[] = {
-    "asynchronous: --steps N is N x workers gradients by whoever is free, and as many updates at most; runs differ in "
-    "their bits, except simulated ones",
+    "asynchronous: --steps N is N x workers gradients by whichever worker is free, and as many updates at most; runs "
+    "differ in their bits, except simulated ones",
     "every worker counts the same, whatever its part of the data and its speed; the learning rate is about 1/n of "
     "ddp's (theory: 1 / (8 n L))",
     "table=server: the server (worker 0, or with --servers 1 a rank of its own) has n + 3 models more; table=worker: "
     "3, and every worker one; table_dtype=bf16: of these n, or that one, half",
     "the loss of the server ends the run (exit code 3); a round does not wait for any other worker that is lost, and n "
-    "is then the number of those who are left",
+    "is then the number of the workers that are left",
     "while a round waits for a worker that takes `overdue` times as long as usual, those whom it does not need wait",
     "a checkpoint is resumed with any number of workers, saved before a loss or after one; other workers than saved it "
     "begin a round of their own at the server's model",

@@ -69,7 +69,7 @@ static const tutti_option ringmaster_options[] = {
       "B: gradients that an update takes the mean of; "
       "with max_delay=1 all of one model, with stops=on as well Rennala SGD" },
     { "stops", TUTTI_BOOL, TUTTI_AT(ringmaster, stops), 0, 0, 1, NULL,
-      "a worker whose gradient would be dropped is told at once, and begins anew at the newest model" },
+      "a worker whose gradient would be dropped is notified at once, and starts again at the newest model" },
     { "adapt", TUTTI_BOOL, TUTTI_AT(ringmaster, adapts), 0, 0, 1, NULL,
       "R, at first max_delay, doubles when fewer than 0.7 of what is computed is applied, "
       "and halves when more than 0.99 is" },
@@ -253,7 +253,7 @@ static tutti_status ringmaster_declare(tutti_method *m, tutti_plan *plan, tutti_
     if (s->stops && s->max_delay < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method 'ringmaster-asgd': stops is on, but with max_delay=-1 no gradient is ever too old, "
-                          "so nobody is stopped; leave stops away, or give max_delay");
+                          "so no worker is stopped; omit stops, or give max_delay");
     if (s->adapts && s->max_delay < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method 'ringmaster-asgd': adapt is on, but max_delay=-1 is no limit that could be changed; "
@@ -400,13 +400,13 @@ static const tutti_service ringmaster_services[] = {
 };
 
 static const char *const ringmaster_constraints[] = {
-    "asynchronous: --steps N is N x workers gradients by whoever is free; "
+    "asynchronous: --steps N is N x workers gradients by whichever worker is free; "
     "runs differ in their bits, except simulated ones",
-    "for data that are alike on all workers; with a partition the model goes where the fast workers' data want it "
-    "(ringleader-asgd, dude-asgd)",
+    "for data that are distributed equally on all workers; with a partition the model goes where the fast workers' "
+    "data want it (ringleader-asgd, dude-asgd)",
     "stops=on: a worker looks whether to stop after each layer; what it abandons it computes again at the newer model",
-    "the loss of the server ends the run (exit code 3), the others go on without any other worker; the model is at "
-    "worker 0, or with --servers 1 at a rank of its own, and a checkpoint, saved before a loss or after one, is "
+    "the loss of the server ends the run (exit code 3), the others continue without any other lost worker; the model "
+    "is at worker 0, or with --servers 1 at a rank of its own, and a checkpoint, saved before a loss or after one, is "
     "resumed with any number of workers",
     NULL
 };

@@ -52,7 +52,7 @@ static const tutti_option saddle_options[] = {
     { "rho", TUTTI_REAL, TUTTI_AT(saddle, rho), 0.05, 0, 1e6, NULL,
       "how far from the model the gradient is taken; 0: at it, in one pass" },
     { "sam_every", TUTTI_INT, TUTTI_AT(saddle, sam_every), 1, 1, 1e9, NULL,
-      "it is taken so far away in every so many-th step", "rho>0" },
+      "every how many steps the gradient is taken at the distance rho", "rho>0" },
     QUASI_GLOBAL_OPTIONS(saddle, momentum, "variant=q"),
     TUTTI_MIXER_GAMMA(TUTTI_AT(saddle, gamma), NULL),
     { 0 }
@@ -226,7 +226,7 @@ static const char *const saddle_constraints[] = {
     ("variant=q: momentum is the run's optimiser's, sgd or adam, whose buffer is the quasi-global one, so an optimiser "
      "of the client's is refused; variant=n: any optimiser, whose buffers stay local"),
     "variant=n needs a symmetric graph, and with it a lost worker ends the run (exit code 3); with variant=q it is "
-    "left out, as under d-psgd",
+    "excluded, as under d-psgd",
     ("codec: models travel as differences to public copies (CHOCO), gradients with error feedback; the graph must stay "
      "the same, the codec must contract (casts, int8, topk, sign, randomk) and needs no ef round it"),
     "state is a worker's own, so a checkpoint is resumed with the number of workers that saved it",

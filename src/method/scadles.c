@@ -105,7 +105,7 @@ static const tutti_option scadles_options[] = {
     { "ref_batch", TUTTI_INT, TUTTI_AT(scadles, ref_batch), 0, 0, 1e12, NULL,
       "samples of a round, of all workers, for which the learning rate is meant; 0: workers x batch" },
     { "lr_scale_max", TUTTI_REAL, TUTTI_AT(scadles, lr_scale_max), 4, 1e-6, 1e6, NULL,
-      "the learning rate grows with the samples of a round up to so many times" },
+      "the learning rate grows with the samples of a round, up to this many times" },
     { "compress", TUTTI_BOOL, TUTTI_AT(scadles, compress), 1, 0, 1, NULL,
       "rounds that would lose little are compressed; off: none is" },
     { "compress_ratio", TUTTI_REAL, TUTTI_AT(scadles, ratio), 0.1, 1e-9, 1, NULL,
@@ -127,7 +127,7 @@ static const tutti_option scadles_options[] = {
     { "inject_beta", TUTTI_REAL, TUTTI_AT(scadles, inject.beta), 0, 0, 1, NULL,
       "how many come of each, as a share of the worker's own batch; 0: none", "inject_alpha>0" },
     { "simulate_clock", TUTTI_BOOL, TUTTI_AT(scadles, simulate_clock), 0, 0, 1, NULL,
-      "samples come by a clock of `window_s` a round, and nobody waits: a run that repeats to the bit" },
+      "samples come by a clock of `window_s` a round, and no worker waits: a run that repeats to the bit" },
     TUTTI_TAKE_RECORD(TUTTI_AT(scadles, record)),
     TUTTI_TAKE_REPLAY(TUTTI_AT(scadles, replay)),
     CODED_BUCKET(TUTTI_AT(scadles, bucket_mb), "gradients in MiB that are", NULL),
@@ -281,8 +281,8 @@ static tutti_status check_stream(const scadles *s, tutti_error *err)
 
     return good ? TUTTI_OK
                 : tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                             "method 'scadles': the checkpoint has a stream of which %llu samples came, %llu were "
-                             "taken and %llu dropped, the last at %lld ns of %lld, and no stream can be so; use "
+                             "method 'scadles': the checkpoint has a stream with %llu samples received, %llu taken and "
+                             "%llu dropped, the last at %lld ns of %lld, and no stream can have such numbers; use "
                              "another checkpoint",
                              (unsigned long long)a->arrived, (unsigned long long)a->taken,
                              (unsigned long long)a->dropped, (long long)s->now.took_ns, (long long)s->now.clock_ns);
@@ -469,15 +469,16 @@ static tutti_status scadles_final_model(tutti_method *m, tutti_error *err)
 static const char *const scadles_constraints[] = {
     "rates are a model of streams: where the data lie on a disk, training waits for them all the same; simulate_clock "
     "does not wait",
-    "an epoch has every sample once, whoever takes it; what is dropped is counted, and no sample is missing for it",
+    "an epoch has every sample once, whichever worker takes it; what is dropped is counted, and no sample is missing "
+    "for it",
     "samples of a round are what has come, up to batch_max, which is batch unless given; accumulate stays at 1",
     "batches follow from the clock, so runs differ in their bits, except simulated ones (simulate_clock, too) and "
     "replayed ones (replay)",
-    "compression is decided when the whole gradient is there, so nothing is exchanged beside the computation",
+    "compression is decided when the whole gradient is there, so nothing is exchanged during the computation",
     "injection sends raw samples to other computers; it needs a partition, samples with classes, and a client that can "
     "give them",
     "clip-norm acts on the decoded mean; codec is part of the method: codec must be left away",
-    "a lost worker ends the run; resumed with another number of workers, streams begin anew, and each has the mean of "
+    "a lost worker ends the run; resumed with another number of workers, streams start again, and each has the mean of "
     "the residuals",
     NULL
 };

@@ -18,8 +18,8 @@ tutti_status tutti_scadles_inject_declare(tutti_method *m, tutti_plan *plan, sca
     s->most = (int64_t)floor(s->beta * (double)batch_most);
     if (s->most == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'scadles': inject_beta is %g, of which a batch of batch_max, %lld, has no whole "
-                          "sample; raise one of them, or leave injection away",
+                          "method 'scadles': inject_beta is %g, and that share of a batch of batch_max, %lld, is less "
+                          "than one sample; raise one of them, or omit injection",
                           s->beta, (long long)batch_most);
     if (parts == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -28,8 +28,8 @@ tutti_status tutti_scadles_inject_declare(tutti_method *m, tutti_plan *plan, sca
                           s->alpha);
     if (tutti_sample_label(m, parts->sample[parts->first[m->rank]]) < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'scadles': inject_alpha is %g, but the samples have no classes, of which one could "
-                          "be foreign; leave injection away",
+                          "method 'scadles': inject_alpha is %g, but the samples have no classes, so none can be "
+                          "foreign; omit injection",
                           s->alpha);
     tutti_declare(plan, &(tutti_state){ .name = "scadles.first", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64,
                                         .count = CLASSES + 1 }, &s->first);

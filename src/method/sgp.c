@@ -20,7 +20,7 @@
 
 static const tutti_option sgp_options[] = {
     { "graph", TUTTI_SPEC, TUTTI_AT(push_sum, graph), 0, 0, 0, "one-peer-exponential",
-      "who sends to whom, weights=push included; `tutti topology` lists them" },
+      "which workers send to which, weights=push included; `tutti topology` lists them" },
     PUSH_SUM_OVERLAP(TUTTI_AT(push_sum, overlap), NULL),
     { 0 }
 };
@@ -53,8 +53,8 @@ static const char *const sgp_constraints[] = {
     "overlap=T exchanges once in T steps, added after exactly T: the bits do not depend on how fast messages are",
     "the model that is evaluated, shown and saved at the end is the de-biased one: "
     "the sum of all numerators over the sum of all weights",
-    ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): what it held is gone, what was "
-     "on its way to it is taken back, the others go on; with on-loss=stop, and on other "
+    ("a lost worker is excluded where the transport survives the loss (shm, tcp, sim): what it held is gone, what was "
+     "on its way to it is taken back, the others continue; with on-loss=stop, and on other "
      "transports, it ends the run (exit code 3)"),
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it: after a loss "
     "with as many as were left",

@@ -72,7 +72,8 @@ static const tutti_option slowmo_options[] = {
     { "local_freq", TUTTI_INT, TUTTI_AT(slowmo, local_freq), 0, 0, 1e9, NULL,
       "steps between plain averages of the models inside a round; 0: none", "base=local" },
     { "graph", TUTTI_SPEC, TUTTI_AT(slowmo, graph), 0, 0, 0, "",
-      "who averages with whom; `tutti topology` lists them; none: ring with d-psgd, one-peer-exponential with sgp",
+      "which workers average with each other; `tutti topology` lists them; none: ring with d-psgd, "
+      "one-peer-exponential with sgp",
       "base=d-psgd|sgp" },
     NEIGHBOURS_ORDER(TUTTI_AT(slowmo, near.order), "base=d-psgd"),
     TUTTI_MIXER_GAMMA(TUTTI_AT(slowmo, near.gamma), "base=d-psgd"),
@@ -157,7 +158,7 @@ static tutti_status slowmo_open(tutti_method *m, tutti_error *err)
         tutti_copy(m->device, m->n, m->x, s->anchor);
     if (m->rank == 0 && times > 5)
         tutti_event(m, "rate",
-                    "alpha / (1 - beta) is %.3g: where rounds go on in one direction the models move by so many times "
+                    "alpha / (1 - beta) is %.3g: where rounds keep one direction the models move by that many times "
                     "what they would without slow momentum; above 5 that often diverges",
                     times);
     if (m->rank == 0 && s->local_freq > 0 && s->period % s->local_freq != 0)
@@ -203,7 +204,7 @@ static void report_rate(slowmo *s, tutti_method *m)
     if (s->rate < RULE_LEAST_RATE && !s->reported_zero)
         tutti_event(m, "rate",
                     "the learning rate is %g where a round of slow momentum begins, before step %llu; the round moves "
-                    "the model and not the momentum (said once)",
+                    "the model and not the momentum (reported once)",
                     s->rate, (unsigned long long)m->step + 1);
     s->reported_zero = s->reported_zero || s->rate < RULE_LEAST_RATE;
     if (s->rate >= RULE_LEAST_RATE)
@@ -277,7 +278,7 @@ static tutti_status slowmo_final_model(tutti_method *m, tutti_error *err)
 }
 
 static const char *const slowmo_constraints[] = {
-    "a lost worker ends the run (exit code 3) at the next average, with any base: an exact mean needs everybody",
+    "a lost worker ends the run (exit code 3) at the next average, with any base: an exact mean needs all workers",
     "the mean is over workers, not samples: choose data and batch so that workers have equal shares",
     "the learning rate of a round is that of its first step: one that rises many times within a round, as in a short "
     "warm-up, makes the slow momentum too large",

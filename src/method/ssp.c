@@ -248,13 +248,13 @@ static const char *const ssp_constraints[] = {
     "all workers make the same number of steps, at most `staleness` apart; "
     "reports, checkpoints and evaluations at the end of an epoch or for --target wait for all of them",
     "runs differ in their bits, except simulated ones",
-    "clip-norm clips each worker's own gradient; a gradient that is not "
-    "finite is left out by its worker (nonfinite=skip)",
+    "clip-norm clips each worker's own gradient; a gradient that is not finite is skipped by its worker "
+    "(nonfinite=skip)",
     "of tables (ctr, wordlm) gradients go by rows, and a pass gets the rows that it reads, as they are when it begins; "
     "with staleness=0 tables come whole, since all must read one model",
     "with momentum or adam a step is one update of the slots a worker",
     "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of "
-    "workers, or --servers) the others go on, and wait for it no more",
+    "workers, or --servers) the others continue, and wait for it no more",
     "a checkpoint is resumed with any number of workers, saved before a loss or after one; "
     "another number begins at the servers' model",
     NULL

@@ -245,7 +245,7 @@ static tutti_status stragglar_step(tutti_method *m, tutti_error *err)
 }
 
 static const char *const stragglar_constraints[] = {
-    "with fewer than 4 workers, or nobody late enough, it is ddp",
+    "with fewer than 4 workers, or no worker late enough, it is ddp",
     "sums by stragglar have an order of their own: replicas are equal to the bit, but not to ddp's",
     "with straggler=auto the choice follows measured times: only under the simulator the same run gives the same bits",
     "a lost worker ends the run (exit code 3): every step needs every worker",

@@ -594,7 +594,7 @@ static tutti_status wavelet_declare(tutti_method *m, tutti_plan *plan, tutti_err
     TUTTI_TRY(tutti_drive_model(m, &model, err));
     if (m->workers % s->k != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "wavelet: stages is %d, and %d workers make no whole number of sets of so many; give a "
+                          "wavelet: stages is %d, and %d workers make no whole number of sets of that size; give a "
                           "divisor of %d",
                           s->k, m->workers, m->workers);
     s->pipelines = m->workers / s->k;

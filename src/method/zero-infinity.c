@@ -50,11 +50,11 @@ static const tutti_option infinity_options[] = {
     { "threads", TUTTI_INT, TUTTI_AT(zero_infinity, threads), 1, 1, 64, NULL,
       "threads of a worker that share the update; changes no bit" },
     { "tile_mb", TUTTI_REAL, TUTTI_AT(zero_infinity, tile), 8, 1.0 / 64, 256, NULL,
-      "MiB of a tile, of which a disk has three of each buffer under way" },
+      "MiB of a tile; a disk has three tiles of each buffer in flight" },
     BUCKETS_SIZE(TUTTI_AT(zero_infinity, bucket), 4, "; a bucket's gradients are summed as soon as it is full"),
     BUCKETS_SIZE_FIRST(TUTTI_AT(zero_infinity, first_bucket), "exchange starts early"),
     { "persist", TUTTI_INT, TUTTI_AT(zero_infinity, persist), 0, 0, 1e12, NULL,
-      "layers of at most so many parameters keep their values from forward to backward" },
+      "layers of at most this many parameters keep their values from forward to backward" },
     { 0 }
 };
 
@@ -96,7 +96,7 @@ static const char *const infinity_constraints[] = {
     "each pass of a step (accumulate) is exchanged and added up in the tier: all bytes are sent as often",
     "with several passes their sum is over workers first: ddp's bits but for its order",
     BUCKETS_CONSTRAINT,
-    "a lost worker ends the run (exit code 3): nobody else has its shards",
+    "a lost worker ends the run (exit code 3): no other worker has its shards",
     NULL
 };
 
@@ -110,7 +110,7 @@ const tutti_method_ops tutti_method_zero_infinity = {
     .options = infinity_options,
     .self_bytes = sizeof(zero_infinity),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_DDP_EQUIVALENT | TUTTI_SHARDED_PARAMETERS,
-    .axes = { "all-reduce", "every step", "fp32", "layers, overlap", "all state beside the device", "any" },
+    .axes = { "all-reduce", "every step", "fp32", "layers, overlap", "all state outside the device", "any" },
     .declare = infinity_declare,
     .open = infinity_open,
     .exchange = tutti_shards_exchange,

@@ -45,14 +45,14 @@ static const tutti_option offload_options[] = {
     { "tier", TUTTI_SPEC, TUTTI_AT(zero_offload, tier), 0, 0, 0, "host",
       "where masters and the optimiser's buffers are: host, or a disk: nvme(path=DIR)" },
     { "delayed", TUTTI_BOOL, TUTTI_AT(zero_offload, delayed), 0, 0, 1, NULL,
-      "an update runs beside the next step, which computes at values without it: hides the update, but is another "
-      "training that may converge worse" },
+      "an update runs during the next step, which computes at values without it: hides the update, but training "
+      "differs and may converge worse" },
     { "delay_warmup", TUTTI_INT, TUTTI_AT(zero_offload, warmup), 40, 0, 1e15, NULL,
       "with delayed: steps before it begins", "delayed=on" },
     { "threads", TUTTI_INT, TUTTI_AT(zero_offload, threads), 1, 1, 64, NULL,
       "threads of a worker that share the update; changes no bit" },
     { "tile_mb", TUTTI_REAL, TUTTI_AT(zero_offload, tile), 8, 1.0 / 64, 256, NULL,
-      "MiB of a tile, of which a disk has three of each buffer under way" },
+      "MiB of a tile; a disk has three tiles of each buffer in flight" },
     BUCKETS_SIZE(TUTTI_AT(zero_offload, bucket), 4, "; a bucket's gradients are summed as soon as it is full"),
     BUCKETS_SIZE_FIRST(TUTTI_AT(zero_offload, first_bucket), "exchange starts early"),
     { 0 }
@@ -110,7 +110,7 @@ static const char *const offload_constraints[] = {
     "with several passes their sum is over workers first: ddp's bits but for its order",
     BUCKETS_CONSTRAINT,
     "delayed=on is another training: it resumes from its own checkpoints only",
-    "a lost worker ends the run (exit code 3): nobody else has its shard of the optimiser's buffers",
+    "a lost worker ends the run (exit code 3): no other worker has its shard of the optimiser's buffers",
     NULL
 };
 
@@ -135,7 +135,7 @@ const tutti_method_ops tutti_method_zero_offload = {
     .self_bytes = sizeof(zero_offload),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_DDP_EQUIVALENT,
     .traits_of = offload_traits,
-    .axes = { "all-reduce", "every step; or one step late", "fp32", "buckets, overlap", "state beside the device",
+    .axes = { "all-reduce", "every step; or one step late", "fp32", "buckets, overlap", "state outside the device",
               "any" },
     .declare = offload_declare,
     .open = offload_open,

@@ -62,11 +62,11 @@ static const tutti_option zero_options[] = {
     BUCKETS_SIZE(TUTTI_AT(zero, bucket), 4, "; a bucket's gradients are summed as soon as it is full"),
     BUCKETS_SIZE_FIRST(TUTTI_AT(zero, first_bucket), "exchange starts early"),
     { "persist", TUTTI_INT, TUTTI_AT(zero, persist), 0, 0, 1e12, NULL,
-      "layers of at most so many parameters keep their values from forward to backward, and are sent once a step",
+      "layers of at most this many parameters keep their values from forward to backward, and are sent once a step",
       "stage=3" },
     { "group", TUTTI_TEXT, TUTTI_AT(zero, group), 0, 0, 0, "none",
-      "workers over which it is cut, of which the others are replicas: none (all of them), machine (those of one), or "
-      "a number: a power of two of consecutive ranks" },
+      "workers over which the state is sharded, with replicas of it on the others: none (all workers), machine (those "
+      "of one), or a number: a power of two of consecutive ranks" },
     { 0 }
 };
 
@@ -115,7 +115,7 @@ static const char *const zero_constraints[] = {
     "with several passes their sum is over workers first: ddp's bits but for its order",
     BUCKETS_CONSTRAINT,
     "several groups are of a power of two of workers that divides all of them: other sums would have other bits",
-    "a lost worker ends the run (exit code 3): nobody else has its shard of the optimiser's buffers",
+    "a lost worker ends the run (exit code 3): no other worker has its shard of the optimiser's buffers",
     NULL
 };
 

@@ -151,7 +151,7 @@ static tutti_status grow_words(void **memory, size_t *room, size_t words, tutti_
     *room = 0;
     *memory = tutti_alloc(2 * words, sizeof(float));
     if (*memory == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu words of rows to and from servers", words);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %zu words of rows to and from servers", words);
     *room = 2 * words;
     return TUTTI_OK;
 }

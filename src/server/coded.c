@@ -84,8 +84,8 @@ static tutti_status refuse_codec(const tutti_server *s, const char *spec, bool c
 
     if (s->setup.wire != TUTTI_F32)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': wire says how numbers travel to servers and back, and so does codec '%.80s'; "
-                          "leave one of the two away",
+                          "method '%s': wire sets how numbers travel to servers and back, and so does codec '%.80s'; "
+                          "omit one of the two",
                           name, spec);
     if (checked)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -105,15 +105,15 @@ static tutti_status choose_feedback(tutti_server_coded *c, tutti_error *err)
     if (s->setup.feedback == TUTTI_FEEDBACK_ON && grows)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
-            "method '%s': feedback is on, but codec '%s' is unbiased and may lose more than it was given, "
-            "so that a residual can grow without end; take feedback=off, or a codec that only leaves "
-            "out, such as topk or sign",
+            "method '%s': feedback is on, but codec '%s' is unbiased and may lose more than it was given, so that a "
+            "residual can grow without end; take feedback=off, or a codec that only omits information, such as topk or "
+            "sign",
             s->m->ops->name, c->codec->ops->name);
     c->feedback = s->setup.feedback == TUTTI_FEEDBACK_ON || (s->setup.feedback == TUTTI_FEEDBACK_AUTO && !grows);
     if (c->feedback && tutti_engine_may_skip(s->m->engine))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' with codec '%s': nonfinite=skip and loss-scale leave steps out that have been "
-                          "sent, and what the codec owes of them would be lost; use nonfinite=stop without "
+                          "method '%s' with codec '%s': nonfinite=skip and loss-scale skip steps that have been sent, "
+                          "and what the codec still has to send of them would be lost; use nonfinite=stop without "
                           "loss-scale, or feedback=off",
                           s->m->ops->name, c->codec->ops->name);
     return TUTTI_OK;
@@ -359,7 +359,7 @@ tutti_status tutti_server_coded_set_rate(tutti_server_coded *c, int piece, int64
     memcpy(&told, &rate, sizeof told);
     if (!(told >= 0) || isinf(told))
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
-                               "worker %d says that the learning rate of bucket %d is %g; all workers must run one "
+                               "worker %d reports that the learning rate of bucket %d is %g; all workers must run one "
                                "version", worker, piece, told);
     part_of(c, piece, c->s->index)->told = told;
     return TUTTI_OK;

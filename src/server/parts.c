@@ -119,7 +119,7 @@ static tutti_status check_node(const tutti_method *m, int node, tutti_error *err
     if ((node & (node - 1)) == 0 || node == m->workers)
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "node has %d workers, and sums of so many are no part of the order in which all methods sum; "
+                      "node has %d workers, and sums of that many do not occur in the order in which all methods sum; "
                       "nodes have 1, 2, 4, 8, ... workers, or all of them: give node=none, or another number",
                       node);
 }
@@ -268,6 +268,6 @@ tutti_status tutti_server_slice_lost(const tutti_server *s, int rank, const char
         }
     snprintf(text, sizeof text, "%.299s", why); /* it may be in err */
     return tutti_fail_rank(err, TUTTI_ERR_PEER, rank,
-                           "%s %d " SLICE_LOST ", without which '%s' cannot go on; resume from a checkpoint (%s)",
+                           "%s %d " SLICE_LOST ", without which '%s' cannot continue; resume from a checkpoint (%s)",
                            rank < s->m->workers ? "worker" : "server of rank", rank, s->m->ops->name, text);
 }

@@ -50,8 +50,8 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, void *in
         r->count = tutti_server_part(s, s->index, 0, m->layout->used, &r->first);
     if (s->setup.pieces && r->count == 0)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
-                               "worker %d asks about piece %lu, of which nothing of its rail is summed here; all "
-                               "workers must run one version",
+                               "worker %d asks about piece %lu, but this server sums nothing of its rail in that "
+                               "piece; all workers must run one version",
                                worker, (unsigned long)kind);
     r->in = note->bytes > 0 ? in : NULL;
     r->stays = r->in != NULL;
@@ -94,7 +94,7 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, void *in
     s->asks[worker] = true;
     if (note->a > *s->version)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
-                               "worker %d says that it has version %lld of a slice of which there is %llu; all workers "
+                               "worker %d reports version %lld of a shard that is at version %llu; all workers "
                                "must run one checkpoint",
                                worker, (long long)note->a, (unsigned long long)*s->version);
     r->delay = s->delay[worker] = (uint64_t)(*s->version - note->a);
@@ -181,7 +181,8 @@ static tutti_status answer_rows(tutti_server *s, const tutti_note *note, const u
     if (t == NULL || held == NULL || begin >= end)
         return tutti_fail_rank(
             err, TUTTI_ERR_CORRUPT, note->from,
-            "worker %d asks for rows of parameter %lld, of which none is served here; all workers must run one version",
+            "worker %d asks for rows of parameter %lld, but this server serves none of them; all workers must run one "
+            "version",
             note->from, (long long)note->b);
     if (note->kind == (uint32_t)KIND_ROWS_TO_WINDOW &&
         (!s->in_windows || (to = in_window(s, "x", note->from, begin, end - begin)) == NULL))

@@ -133,8 +133,8 @@ static tutti_status check_servers(const tutti_method *m, const tutti_server_setu
     if (m->servers == 0 || setup->servers == 0 || setup->servers == m->servers || setup->mixed)
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "method '%s' has %d server%s, but %d ranks only serve (servers); give --servers %d, or leave it "
-                      "away: then workers serve beside their computation",
+                      "method '%s' has %d server%s, but %d ranks only serve (servers); give --servers %d, or omit it: "
+                      "then workers serve while they compute",
                       m->ops->name, setup->servers, setup->servers > 1 ? "s" : "", m->servers, setup->servers);
 }
 
@@ -243,8 +243,8 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     TUTTI_TRY(check_servers(m, setup, err));
     if (setup->servers < 0 || setup->servers > nodes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': servers is %d, but there are %d %s, of which each serves once at most; 0 "
-                          "lets all of them serve",
+                          "method '%s': servers is %d, but there are %d %s, and each serves once at most; 0 lets all "
+                          "of them serve",
                           m->ops->name, setup->servers, nodes, node > 1 ? "nodes" : "workers");
     s = *out = tutti_alloc(1, sizeof *s);
     if (s == NULL)

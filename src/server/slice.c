@@ -163,7 +163,7 @@ tutti_status tutti_slice_check(const tutti_method *m, const tutti_slice *s, cons
         if (rows_given != whole_table && rows_given > rows)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
                                    "worker %d sent %" PRIu32
-                                   " rows of %s, of which %zu are served here; all workers must run one version",
+                                   " rows of %s, but %zu are served here; all workers must run one version",
                                    worker, rows_given, t->name, rows);
         if ((size_t)(end - at) < (rows_given == whole_table ? count : rows_given * (1 + t->cols)))
             break;

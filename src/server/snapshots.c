@@ -46,8 +46,8 @@ tutti_status tutti_server_snapshot_look(tutti_server *s, tutti_note *note, tutti
         return TUTTI_OK;
     if (passed < 0 || passed > tutti_engine_snapshot_capacity(s->m->engine))
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
-                               "worker %d says that it has passed %lld points of which models are kept, of %d; all "
-                               "workers must run one version",
+                               "worker %d reports that it has passed %lld points at which models are kept, of at most "
+                               "%d; all workers must run one version",
                                note->from, (long long)passed, tutti_engine_snapshot_capacity(s->m->engine));
     note->a &= (INT64_C(1) << VERSION_BITS) - 1;
     save_snapshots(s, (int)passed);

@@ -560,7 +560,7 @@ tutti_status sim_wait_some(void *t, tutti_request *const *r, size_t n, size_t ne
         return tutti_fail_rank(err, TUTTI_ERR_STATE, self->rank,
                                "thread '%s' of worker %d has tested its messages %d times "
                                "at %.9f s of virtual time without waiting: "
-                               "time passes only while somebody waits; give a deadline, or sleep between the tests",
+                               "time passes only while a thread waits; give a deadline, or sleep between the tests",
                                self->name, self->rank, SIM_TURNS, simgrid_get_clock());
     }
     if (done < need && !has_passed(self, deadline_ns)) {

@@ -120,11 +120,11 @@ static tutti_status standstill(const sim_run *run, tutti_error *err)
             }
         }
     tutti_fail_rank(err, TUTTI_ERR_STATE, first,
-                    "deadlock at %.9f s of virtual time: %d of %d workers wait and none can go on: %s",
+                    "deadlock at %.9f s of virtual time: %d of %d workers wait and none can continue: %s",
                     simgrid_get_clock(), living, run->size, p.text);
     if (p.shown < p.waits)
         tutti_fail_rank(err, TUTTI_ERR_STATE, first,
-                        "deadlock at %.9f s of virtual time: %d of %d workers wait and none can go on: %.*s; "
+                        "deadlock at %.9f s of virtual time: %d of %d workers wait and none can continue: %.*s; "
                         "and %zu more", simgrid_get_clock(), living, run->size, 330, p.text, p.waits - p.shown);
     return TUTTI_ERR_STATE;
 }

@@ -52,9 +52,9 @@ void sim_give_up(sim_thread *self, const char *doing)
     if (!self->run->stuck) {
         self->run->stuck = true;
         tutti_fail_rank(&self->run->why, TUTTI_ERR_STATE, self->rank,
-                        "thread '%s' of worker %d has %s %d times at %.9f s of virtual time without waiting: "
-                        "this loop never ends, since time passes only while somebody waits; "
-                        "wait for a message, on a monitor or by sleeping",
+                        "thread '%s' of worker %d has %s %d times at %.9f s of virtual time without waiting: this loop "
+                        "never ends, since time passes only while a thread waits; wait for a message, on a monitor "
+                        "or by sleeping",
                         self->name, self->rank, doing, SIM_TURNS, simgrid_get_clock());
     }
     sg_actor_kill_all();

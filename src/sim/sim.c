@@ -14,15 +14,15 @@ const tutti_option sim_option_table[] = {
       .type = TUTTI_TEXT,
       .offset = TUTTI_AT(sim_options, fail),
       .text = "",
-      .help = "RANK@SECONDS:...: the host of worker RANK fails at so many seconds of virtual time; one that has ended "
-              "by then has ended" },
+      .help = "RANK@SECONDS:...: the host of worker RANK fails at that many seconds of virtual time; a worker that has "
+              "ended by then is unaffected" },
     { .name = "peer-timeout",
       .type = TUTTI_REAL,
       .offset = TUTTI_AT(sim_options, peer_timeout),
       .initial = 3,
       .min = 0,
       .max = 3600,
-      .help = "seconds of virtual time from a host's failure until the others hear of it" },
+      .help = "seconds of virtual time from a host's failure until the others learn of it" },
     { .name = "seed",
       .type = TUTTI_INT,
       .offset = TUTTI_AT(sim_options, seed),

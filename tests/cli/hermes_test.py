@@ -99,8 +99,8 @@ class Hermes(Case):
                               min(s["method_figures"]["rounds"]) >= 10), (0, {0}, True), done.stderr)
             told = [(e["step"], e["text"]) for e in s["events"] if e["kind"] == "never-pushed"]
             self.assertEqual((len(told), told[0][0]), (1, 24))
-            self.assertIn("method 'hermes': nobody has pushed a model in 24 steps, "
-                          "since no worker's loss on the samples held out has become low", told[0][1])
+            self.assertIn("method 'hermes': no worker has pushed a model in 24 steps, "
+                          "since no worker's loss on the held-out samples has become low", told[0][1])
             self.assertIn("note: " + told[0][1], done.stdout)
             self.assertNotEqual(model(out), first) # whose mean it is: method/hermes
 

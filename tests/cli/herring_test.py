@@ -84,7 +84,7 @@ class Herring(Case):
         out = self.train("tcp", *MODEL, "--data", self.data, "-n", 3, "--batch", 10, "--steps", 5, "--seed", 1,
                          "--method", "herring", "--transport", "tcp")
         self.assertEqual(summary(out)["method_figures"]["nodes"], 3)
-        self.refused("node has 3 workers, and sums of so many are no part of the order", "train", *MODEL, "--data",
+        self.refused("node has 3 workers, and sums of that many do not occur in the order", "train", *MODEL, "--data",
                      self.data, "-n", 6, "--out", self.out("no"), "--method", "herring(node=3)")
 
     def test_a_killed_server_is_named_and_ends_the_run(self):

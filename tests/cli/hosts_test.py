@@ -206,7 +206,8 @@ class Hosts(HostCase):
                      "--out", self.out("a"))
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertRegex(done.stderr, r"host 127\.0\.0\.[12]: cannot reach the launcher at nowhere\.invalid:\d+ "
-                         r"\(.*\); open that way in firewalls, or say --meet with an address that this host reaches")
+                         r"\(.*\); allow that connection in firewalls, or give --meet with an address that this host "
+                         r"reaches")
 
     def test_wrong_words_are_refused_with_both_values(self):
         self.refused("n is 5, but the hosts 'a:2,b:2' have 4 workers; omit -n, or write HOST:WORKERS", "train",
@@ -222,8 +223,8 @@ class Hosts(HostCase):
         self.refused("--start-timeout is 0; it must be from 0.1", "train", "-H", "a,b", "--start-timeout", "0")
         self.refused("rsh is 'ssh 'x': a quote is not closed", "train", "-H", "a,b", "--rsh", "ssh 'x",
                      "--data", self.data, "--out", self.out("a"))
-        self.refused("cannot execute '/nowhere/ssh' to start on host a; install it, or say --rsh", "train", "-H", "a,b",
-                     "--rsh", "/nowhere/ssh", "--data", self.data, "--out", self.out("b"))
+        self.refused("cannot execute '/nowhere/ssh' to start on host a; install it, or give --rsh", "train", "-H",
+                     "a,b", "--rsh", "/nowhere/ssh", "--data", self.data, "--out", self.out("b"))
 
 
 class Launchers(HostCase):
@@ -277,7 +278,8 @@ class Launchers(HostCase):
         for wrong in "127.0.0.1:abc", "127.0.0.1:0", "127.0.0.1:99999":
             self.refused("TUTTI_MEET='%s' is no place to meet: write host:port" % wrong, "train", "--data", self.data,
                          TUTTI_RANK="1", **dict(place, TUTTI_MEET=wrong))
-        for missing, sentence in (("TUTTI_MEET", "nothing says where they meet; say TUTTI_MEET=HOST:PORT to all"),
+        for missing, sentence in (("TUTTI_MEET", "nothing gives the address where they meet; set TUTTI_MEET=HOST:PORT "
+                                   "for all"),
                                   ("TUTTI_RUN_KEY_FILE", "have no key to know each other by")):
             self.refused(sentence, "train", "--data", self.data, "--transport", "tcp", "--out", self.out(missing),
                          TUTTI_RANK="0", **{k: v for k, v in dict(place, TUTTI_MEET="192.0.2.1:29500").items()
@@ -398,11 +400,11 @@ class Launchers(HostCase):
         done = tutti("train", "--data", self.data, "--out", self.out("a"), **self.torchrun(2)[1])
         self.assertEqual(done.returncode, 2)
         self.assertIn("the 2 processes that torchrun has started have no key to know each other by; make one with "
-                      "`tutti key > FILE` where all can read it, and say TUTTI_RUN_KEY_FILE=FILE to all", done.stderr)
+                      "`tutti key > FILE` where all can read it, and set TUTTI_RUN_KEY_FILE=FILE for all", done.stderr)
         done = tutti("train", "--data", self.data, "--transport", "tcp", "--out", self.out("b"),
                      OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="2")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("but nothing says where they meet; say TUTTI_MEET=HOST:PORT to all", done.stderr)
+        self.assertIn("but nothing gives the address where they meet; set TUTTI_MEET=HOST:PORT for all", done.stderr)
 
     def test_a_failure_is_told_by_who_has_it(self):
         told = self.together("f", self.torchrun(2, TUTTI_RUN_KEY_FILE=self.key()), "--optimizer", "sgd(lr=1e6)",
@@ -439,7 +441,7 @@ class Launchers(HostCase):
                     self.assertRegex(err, r"^tutti: .*(worker|rank) 0 ")
 
     def test_contradictions_are_refused_with_both_values(self):
-        self.refused("Open MPI says that this is rank 1 of 4 (OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4), "
+        self.refused("Open MPI reports that this is rank 1 of 4 (OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4), "
                      "torchrun that it is rank 0 of 2 (RANK=0, WORLD_SIZE=2)", "train", "--data", self.data,
                      OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="4", RANK="0", WORLD_SIZE="2")
         self.refused("-n asks for 3 workers, but torchrun has started 2 processes (RANK=0, WORLD_SIZE=2); "
@@ -594,7 +596,8 @@ class Namespaces(HostCase):
 
     def test_a_connection_that_is_cut_and_bytes_that_are_wrong_end_the_run_with_a_sentence(self):
         for name, faults, sentence in (("cut", ("--reset-after", "3MB"), r"worker [01] was lost: "
-                                        r"(its connection|it and worker [01] do not hear each other \(its connection)"),
+                                        r"(its connection|it and worker [01] cannot reach each other "
+                                        r"\(its connection)"),
                                        ("wrong", ("--corrupt", "1%"), "worker [01] was lost: .*cannot be trusted")):
             done, out = self.through(name, *faults)
             self.assertEqual(done.returncode, 3, done.stderr)

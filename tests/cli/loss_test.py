@@ -144,7 +144,7 @@ class GoesOn(HostCase):
                 err = self.ended(run, 150)
                 self.assertEqual(run.returncode, 0, err)
                 self.assertEqual(err, "tutti: worker %d was lost: process %d was killed by signal 9 (SIGKILL); "
-                                 "if the others can, the run goes on with 2 workers\n" % (rank, workers[rank][0]))
+                                 "if the others can, the run continues with 2 workers\n" % (rank, workers[rank][0]))
                 self.assertEqual(summary(out)["workers"], 3)
                 self.nothing_is_left(out)
 
@@ -160,7 +160,7 @@ class GoesOn(HostCase):
     def test_too_few_workers_end_it(self):
         run, out, workers = self.going("f", "-n", "3", "--min-workers", "2", steps=1000000)
         os.kill(workers[2][0], signal.SIGKILL)
-        self.says(run, "the run goes on with 2 workers\n")
+        self.says(run, "the run continues with 2 workers\n")
         os.kill(workers[1][0], signal.SIGKILL)
         err = self.ended(run, 60)
         self.assertEqual(run.returncode, 3, err)
@@ -177,7 +177,7 @@ class GoesOn(HostCase):
     def test_a_worker_on_another_host_and_a_whole_host_are_lost_likewise(self):
         run, out, workers = self.going("w", "-H", "127.0.0.1:2,127.0.0.2:2", "--rsh", HERE, steps=2500, workers=4)
         os.kill(workers[3][0], signal.SIGKILL)
-        first = self.says(run, "the run goes on with 3 workers\n")
+        first = self.says(run, "the run continues with 3 workers\n")
         with open("/proc/%d/stat" % workers[2][0]) as f:
             launcher = int(f.read().rsplit(")", 1)[1].split()[1])
         with open("/proc/%d/stat" % launcher) as f:
@@ -185,10 +185,11 @@ class GoesOn(HostCase):
         os.kill(agent, signal.SIGKILL)  # the workers die with it
         err = first + self.ended(run, 90)
         self.assertEqual(run.returncode, 0, err)
-        lines = [l for l in err.splitlines() if "the run goes on" in l]
+        lines = [l for l in err.splitlines() if "the run continues" in l]
         self.assertEqual(lines[0], "tutti: worker 3 was lost: process %d on host 127.0.0.2 was killed by signal 9 "
-                         "(SIGKILL); if the others can, the run goes on with 3 workers" % workers[3][0])
-        self.assertRegex(lines[1], r"^tutti: worker 2 was lost: .*; if the others can, the run goes on with 2 workers$")
+                         "(SIGKILL); if the others can, the run continues with 3 workers" % workers[3][0])
+        self.assertRegex(lines[1], r"^tutti: worker 2 was lost: .*; "
+                         r"if the others can, the run continues with 2 workers$")
         self.assertEqual(len(lines), 2, err)
         self.nothing_is_left(out)
 
@@ -201,7 +202,7 @@ class GoesOn(HostCase):
         err = self.ended(run, 90)
         self.assertEqual(run.returncode, 0, err)
         self.assertRegex(err, r"tutti: worker 2 was lost: it has been silent for \d\.\d s: .*; "
-                         r"if the others can, the run goes on with 2 workers\n")
+                         r"if the others can, the run continues with 2 workers\n")
         self.nothing_is_left(out)
 
     def test_who_cannot_go_on_is_told_who_can(self):

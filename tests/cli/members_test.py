@@ -168,7 +168,7 @@ class Members(Running):
             self.assertRegex(done.stderr,
                              r"^tutti: worker 0: .*metrics\.jsonl.*No space left on device.*\n$" if "report" in what[0]
                              else r"^tutti: worker \d: cannot save the checkpoint of step 3: .*free space there.*\n$")
-            self.assertNotIn("goes on", done.stderr)
+            self.assertNotIn("continues", done.stderr)
 
     def test_over_tcp(self):
         # large messages in flight: over shared memory above; over tcp in `make check-long`
@@ -263,7 +263,7 @@ class GoesOn(Running):
         self.addCleanup(lambda: (run.kill(), run.communicate()) if run.poll() is None else None)
         pids = self.until(run, out, 20)
         self.kill(pids if rank_of is None else rank_of(out), [lose])
-        while "goes on" not in run.stderr.readline():
+        while "continues" not in run.stderr.readline():
             self.assertIsNone(run.poll(), words)
         last, deadline = self.lines(out, 1)[0]["step"], time.monotonic() + 60
         while self.lines(out, 1)[0]["step"] <= last + 20:

@@ -164,10 +164,10 @@ class Run(unittest.TestCase):
             pids[int(LINE.match(line)[1])] = int(re.search(r"pid (\d+)", line)[1])
         os.kill(pids[1], signal.SIGKILL)
         self.assertRegex(run.stderr.readline(), r"worker 1 was lost: process %d was killed by signal 9 \(SIGKILL\); "
-                         "if the others can, the run goes on with 2 workers" % pids[1])
+                         "if the others can, the run continues with 2 workers" % pids[1])
         self.assertTrue(alive(pids[0]) and alive(pids[2]))
         os.kill(pids[0], signal.SIGKILL)
-        self.assertIn("the run goes on with 1 worker", run.stderr.readline())
+        self.assertIn("the run continues with 1 worker", run.stderr.readline())
         os.kill(pids[2], signal.SIGKILL)
         _, err = run.communicate(timeout=60)
         self.assertEqual(run.returncode, 3)
@@ -178,7 +178,7 @@ class Run(unittest.TestCase):
             out, err, code = self.run_it("-n", 3, "--on-loss", "continue", "--transport", transport, "--", MEMBER, "",
                                          "outlive:1")
             self.assertEqual(code, 0, err)
-            self.assertRegex(err, r"^tutti: worker 1 was lost: .*; if the others can, the run goes on "
+            self.assertRegex(err, r"^tutti: worker 1 was lost: .*; if the others can, the run continues "
                              r"with 2 workers\n$")
         out, err, code = self.run_it("-n", 3, "--on-loss", "continue", "--min-workers", 3, "--", MEMBER, "", "die:1")
         self.assertEqual(code, 3)
@@ -273,7 +273,7 @@ class Run(unittest.TestCase):
             pids[int(LINE.match(line)[1])] = int(re.search(r"pid (\d+)", line)[1])
         shell = [p for p in children_of(run.pid) if children_of(p) == [pids[1]]]
         os.kill(shell[0], signal.SIGKILL)
-        self.assertIn("the run goes on with 1 worker", run.stderr.readline())
+        self.assertIn("the run continues with 1 worker", run.stderr.readline())
         self.gone([pids[1]])
         self.assertTrue(alive(pids[0]))
         run.send_signal(signal.SIGTERM)

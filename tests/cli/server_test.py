@@ -282,7 +282,7 @@ class Servers(Case):
             code, err, out = self.kill_one("g%d" % k, victim, method, transport, "--steps", 300, "--checkpoint-every",
                                            150, *(("--validation", 50) if "hermes" in method else ()))
             self.assertEqual(code, 0, method + err)
-            self.assertIn("the run goes on with 2 workers", err)
+            self.assertIn("the run continues with 2 workers", err)
             s = summary(out)
             self.assertEqual((s["workers"], s["members"], s["steps"]), (3, [r for r in range(3) if r != victim], 300))
             self.assertEqual([(e["kind"], e["rank"]) for e in s["events"]], [("lost", victim)])

@@ -226,16 +226,16 @@ class Trust(Case):
                 ("dabmd(most=64)", 0, "take.loan", 1, (1 << 62, -1), "what each is lent (take.loan, take.next)"),
                 ("dabmd(most=64)", 0, "take.of", 2, (1 << 62, -1), "what each took in the last step (take.of)"),
                 ("scadles(simulate_clock=on)", 0, "engine.progress", 0, (1 << 62, -1, 11), steps),
-                ("scadles(simulate_clock=on)", 0, "scadles.now", 2, (1 << 62,), "and no stream can be so"),
-                ("scadles(simulate_clock=on)", 0, "scadles.now", 4, (1 << 62,), "and no stream can be so"),
+                ("scadles(simulate_clock=on)", 0, "scadles.now", 2, (1 << 62,), "and no stream can have such"),
+                ("scadles(simulate_clock=on)", 0, "scadles.now", 4, (1 << 62,), "and no stream can have such"),
                 ("ddp", 0, "engine.progress", 0, (1 << 62, -1, 9), steps),
                 ("ddp", 0, "engine.progress", 2, (1 << 62, 11), steps),
                 ("ad-psgd", 0, "engine.progress", 0, (1 << 62, 9), steps),
-                ("hermes(push=always,minibatch=4)", 1, "hermes.round", 0, (1 << 62, -1), "and no round can be so"),
-                ("hermes(push=always,minibatch=4)", 1, "hermes.round", 1, (0, -1), "and no round can be so"),
-                ("hermes(push=always,minibatch=4)", 1, "hermes.round", 2, (1 << 62, -1), "and no round can be so"),
+                ("hermes(push=always,minibatch=4)", 1, "hermes.round", 0, (1 << 62, -1), "and no round can have such"),
+                ("hermes(push=always,minibatch=4)", 1, "hermes.round", 1, (0, -1), "and no round can have such"),
+                ("hermes(push=always,minibatch=4)", 1, "hermes.round", 2, (1 << 62, -1), "and no round can have such"),
                 ("hermes(push=always,minibatch=4,chunk=640)", 1, "hermes.batch", 2, (1 << 62, -1),
-                 "and no round can be so")):
+                 "and no round can have such")):
             words = ["--model", "quadratic(dim=8)", "-n", "3", "--servers", servers, "--seed", "3", "--batch", "16",
                      "--method", method, "--final-eval", "off"]
             out = self.train("%s-%s" % (method.split("(")[0], state), *words, "--steps", "10", "--checkpoint-every",

@@ -206,7 +206,7 @@ static void a_command_that_fails_is_told_with_its_own_words(void **state)
     assert_int_equal(result.exit_code, 2);
     assert_says(
         result.text,
-        "cannot execute '/nowhere/rsh' to start on host a; install it, or say --rsh (No such file or directory)");
+        "cannot execute '/nowhere/rsh' to start on host a; install it, or give --rsh (No such file or directory)");
 }
 
 static void what_a_login_prints_is_passed_on_and_what_no_agent_says_is_refused(void **state)

@@ -120,8 +120,8 @@ static void the_run_goes_on_and_each_loss_is_told_at_once(void **state)
             const int left = cases[i].n - k - 1;
             snprintf(
                 wanted, sizeof wanted,
-                "worker %d was lost: process %ld was killed by signal 9 (SIGKILL); if the others can, the run goes on "
-                "with %d worker%s",
+                "worker %d was lost: process %ld was killed by signal 9 (SIGKILL); if the others can, the run "
+                "continues with %d worker%s",
                 cases[i].ranks[k], (long)r.pid, left, left == 1 ? "" : "s");
             assert_string_equal(t.lines[k], wanted);
             assert_true(t.at[k] >= r.killed_ns && t.at[k] - r.killed_ns < (int64_t)500000000);
@@ -162,7 +162,7 @@ static void a_failure_of_one_worker_s_own_is_a_loss_and_a_refusal_is_not(void **
     assert_int_equal(result.exit_code, 0);
     assert_int_equal(t.n, 1);
     assert_string_equal(t.lines[0], "worker 1 failed: round 20 is one too many; if the others can, "
-                        "the run goes on with 2 workers");
+                        "the run continues with 2 workers");
     result = run(
         (plan){ .workers = 3, .least = 1, .transport = *state, .victims = "1", .how = "usage", .rounds = "1000000" },
         &t);
@@ -183,7 +183,7 @@ static void who_has_failed_and_does_not_end_is_ended(void **state)
         fail_msg("%s", result.text);
     assert_int_equal(t.n, 1);
     assert_string_equal(t.lines[0], "worker 1 failed: round 20 is one too many; if the others can, "
-                        "the run goes on with 2 workers");
+                        "the run continues with 2 workers");
     result = run(
         (plan){ .workers = 3, .transport = *state, .victims = "1", .how = "stay", .rounds = "1000000", .stops = true },
         &t);
@@ -227,7 +227,7 @@ static void a_stopped_worker_is_lost_and_ended(void **state)
     if (result.exit_code != 0)
         fail_msg("%s", result.text);
     assert_int_equal(t.n, 1);
-    assert_non_null(strstr(t.lines[0], "; if the others can, the run goes on with 2 workers"));
+    assert_non_null(strstr(t.lines[0], "; if the others can, the run continues with 2 workers"));
     if (strcmp(*state, "shm") == 0)
         assert_stopped(t.lines[0], 1);
     else
@@ -278,7 +278,7 @@ static void an_expelled_worker_never_comes_back(void **state)
     if (strcmp(*state, "shm") == 0)
         assert_string_equal(t.lines[0],
                             "worker 1 was lost: worker 0 has expelled it: it hangs; if the others can, "
-                            "the run goes on with 2 workers");
+                            "the run continues with 2 workers");
     assert_true(strncmp(t.lines[0], "worker 1 was lost: worker 0 has expelled it: it hangs", 53) == 0);
 }
 

@@ -110,7 +110,7 @@ static void half_a_place_is_refused_with_both_values(void **state)
     refused(LIST("PMI_SIZE=4", "PMI_RANK=-1"), "PMI_RANK is '-1'");
     refused(LIST("PMI_SIZE=4", "PMI_RANK= 1"), "PMI_RANK is ' 1'");
     refused(LIST("PMI_SIZE=99999999999999999999", "PMI_RANK=1"), "PMI_SIZE is '99999999999999999999'");
-    refused(LIST("PMIX_RANK=3", "PMIX_NAMESPACE=x"), "PMIX_RANK is 3, and nothing says how many ranks there are");
+    refused(LIST("PMIX_RANK=3", "PMIX_NAMESPACE=x"), "PMIX_RANK is 3, and nothing gives the number of ranks");
     is_place(LIST("PMIX_RANK=0", "PMIX_NAMESPACE=x"), TUTTI_BY_NOBODY, 0, 1, "");
 }
 
@@ -118,11 +118,11 @@ static void launchers_that_disagree_are_refused_with_both_values(void **state)
 {
     (void)state;
     refused(LIST("OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=1", "RANK=2", "WORLD_SIZE=4"),
-            "Open MPI says that this is rank 1 of 4 (OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4), torchrun that it "
-            "is rank 2 of 4 (RANK=2, WORLD_SIZE=4); unset the variables of "
-            "one, or say TUTTI_RANK and TUTTI_SIZE");
+            "Open MPI reports that this is rank 1 of 4 (OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4), torchrun that "
+            "it is rank 2 of 4 (RANK=2, WORLD_SIZE=4); unset the variables of "
+            "one, or set TUTTI_RANK and TUTTI_SIZE");
     refused(LIST(SLURM, "SLURM_NTASKS=8", "SLURM_PROCID=3", "RANK=3", "WORLD_SIZE=4"),
-            "Slurm says that this is rank 3 of 8");
+            "Slurm reports that this is rank 3 of 8");
     is_place(LIST(SLURM, "SLURM_NTASKS=8", "SLURM_PROCID=3", "RANK=3", "WORLD_SIZE=8"), TUTTI_BY_SLURM, 3, 8,
              "SLURM_PROCID=3, SLURM_NTASKS=8");
     is_place(LIST(SLURM, "SLURM_NTASKS=8", "SLURM_PROCID=3", "PMI_RANK=3", "PMI_SIZE=8"), TUTTI_BY_PMI, 3, 8,
@@ -386,7 +386,8 @@ static void a_place_by_hand_needs_no_run_id(void **state)
         const tutti_launch_place p = found(half);
         assert_int_equal(tutti_launch_place_meets(&p, half, &err), TUTTI_ERR_USAGE);
         assert_non_null(strstr(err.text, k == 0 ? "somebody has started 2 processes (TUTTI_RANK=0, TUTTI_SIZE=2), but "
-                                                  "nothing says where they meet; say TUTTI_MEET=HOST:PORT to all"
+                                                  "nothing gives the address where they meet; set "
+                                                  "TUTTI_MEET=HOST:PORT for all"
                                                 : "the 2 processes that somebody has started have no key to know each "
                                                   "other by; make one with `tutti key > FILE`"));
     }

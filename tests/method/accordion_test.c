@@ -597,8 +597,8 @@ static void invalid_options_are_rejected(void **state)
 {
     static const struct { const char *method, *words; } cases[] = {
         { "accordion(mode=batch,batch_high=6)",
-          "method 'accordion': batch_high is 6 samples, and a step has 4 (2 workers x batch 2 x accumulate 1), of "
-          "which it must be a multiple: 8 is near" },
+          "method 'accordion': batch_high is 6 samples, but it must be a multiple of a step's samples, 4 (2 workers "
+          "x batch 2 x accumulate 1): 8 is near" },
         { "accordion(mode=batch,batch_high=1)", "4 is near" },
         { "accordion(mode=batch,low=topk)", "'low'" },
         { "accordion(mode=batch,scope=model)", "'scope'" },

@@ -787,7 +787,7 @@ static void what_the_run_says_besides_is_refused(void **state)
         { "bagua(algorithm=bytegrad,hierarchical=2)", "", "2", "auto", "says it itself (hierarchical)", 0 },
         { "bagua(hierarchical=2)", "", "none", "halving", "the first workers of teams sum", 0 },
         { "bagua(algorithm=qadam)", "", "none", "auto", "clip-norm is 1", 1 },
-        { "bagua(autotune=on)", "fp16", "none", "auto", "cuts gradients anew while the run trains", 0 },
+        { "bagua(autotune=on)", "fp16", "none", "auto", "partitions gradients again during training", 0 },
     };
 
     (void)state;

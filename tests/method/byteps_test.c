@@ -393,7 +393,7 @@ static void invalid_options_are_rejected(void **state)
                   "partition_bytes is 300, but 5 servers have a part of each chunk, of 64 bytes at least; give 320");
     check_refused("byteps(credits=65)", 2, 0, 0, 0, "credits");
     check_refused("byteps(credits=2)", 2, 0, 0, 3, "lane is 3, but 2 buffers are under way at a time (credits)");
-    check_refused("byteps(node=3)", 6, 0, 0, 0, "node has 3 workers, and sums of so many are no part of the order");
+    check_refused("byteps(node=3)", 6, 0, 0, 0, "node has 3 workers, and sums of that many do not occur in the order");
     check_refused("byteps(node=4)", 6, 0, 0, 0, "node is 4, which does not divide the 6 workers");
     check_refused("byteps(cross_barrier=on)", 2, 1, 5, 0, "clip-norm");
     check_refused("byteps(async=on,credits=2)", 2, 0, 0, 0, "async=off");

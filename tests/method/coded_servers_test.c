@@ -281,7 +281,7 @@ static void invalid_options_are_rejected(void **state)
     check_refused("byteps", "ef(topk)", TUTTI_NONFINITE_STOP, "give the codec inside of it alone");
     check_refused("byteps", "powersgd(rank=1)", TUTTI_NONFINITE_STOP, "can go from one worker to another");
     check_refused("byteps", "alq", TUTTI_NONFINITE_STOP, "there is no such sum");
-    check_refused("byteps(wire=fp16)", "sign", TUTTI_NONFINITE_STOP, "leave one of the two away");
+    check_refused("byteps(wire=fp16)", "sign", TUTTI_NONFINITE_STOP, "omit one of the two");
     check_refused("byteps(feedback=on)", "qsgd(bits=4)", TUTTI_NONFINITE_STOP, "take feedback=off");
     check_refused("byteps(feedback=off)", "", TUTTI_NONFINITE_STOP, "leave feedback away, or give a codec");
     check_refused("byteps", "sign", TUTTI_NONFINITE_SKIP, "or feedback=off");

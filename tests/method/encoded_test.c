@@ -373,7 +373,7 @@ static void powersgd_warns_of_a_warm_start_without_error_feedback(void **state)
         job *j = job_of(cases[c].method, NULL, "sgd(lr=0.05)", 2);
         const char *said;
         run_job(j, 2);
-        said = strstr(j->event, "without error_feedback the factors of a warm start keep to what was sent before");
+        said = strstr(j->event, "without error_feedback the factors of a warm start keep to the directions");
         assert_int_equal(said != NULL, cases[c].said);
         assert_true(said == NULL || strstr(said + 1, "without error_feedback") == NULL);
         free(j);

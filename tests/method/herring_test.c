@@ -415,7 +415,7 @@ static void invalid_options_are_rejected(void **state)
 {
     (void)state;
     check_refused("herring(node=3)", 6, 0, 0,
-                  "node has 3 workers, and sums of so many are no part of the order in which all methods sum");
+                  "node has 3 workers, and sums of that many do not occur in the order in which all methods sum");
     check_refused("herring(node=4)", 6, 0, 0, "node is 4, which does not divide the 6 workers");
     check_refused("herring(node=2,rails=3)", 4, 0, 0, "rails is 3, but a node has 2 workers");
     check_refused("herring(node=2,servers=3)", 4, 0, 0, "servers is 3, but there are 2 nodes");
@@ -423,7 +423,7 @@ static void invalid_options_are_rejected(void **state)
     check_refused("herring(placement=dedicated)", 4, 0, 0, "placement is dedicated, but no rank only serves");
     check_refused("herring(placement=colocated)", 4, 1, 0, "placement is colocated, but 1 ranks only serve");
     check_refused("herring(node=none,fusion_mb=0.1)", 4, 0, 0,
-                  "fusion_mb is 0.1, of which each of 4 shards has 26214 bytes, fewer than 65536 (min_shard_kb)");
+                  "fusion_mb is 0.1, so each of 4 shards has 26214 bytes, fewer than 65536 (min_shard_kb)");
     check_refused("herring(node=none,fusion_mb=0.00004,min_shard_kb=0)", 4, 0, 0, "10 bytes, fewer than 16");
     check_refused("herring(slots=0)", 2, 0, 0, "slots");
     check_refused("herring(slots=2)", 2, 0, 3, "lane is 3, but 2 buffers are under way at a time (slots)");

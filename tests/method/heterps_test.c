@@ -346,7 +346,7 @@ static void test_invalid_options_are_rejected(void **state)
     refuse(&r, 3, "it is for --model 'chain', and this run's is 'ring'");
     r.spec = NULL;
     r.uncut = true;
-    refuse(&r, 3, "stage 1 begins with unit 1, where this model has no cut");
+    refuse(&r, 3, "stage 1 begins with unit 1, where this model cannot be cut");
     r.uncut = false;
     s.first[2] = 6;
     write_schedule(&s, "", method);

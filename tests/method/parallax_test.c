@@ -555,7 +555,7 @@ static void invalid_options_are_rejected(void **state)
     check_refused(r, 2, "nonfinite=skip may leave out a step, but method 'parallax'");
     check_refused(run_of("parallax(servers=3)", "sgd(lr=0.1)", 0.5), 2, "servers is 3, but there are 2 workers");
     check_refused(run_of("parallax(partitions=65)", "sgd(lr=0.1)", 0.5), 2, "partitions");
-    check_refused(run_of("parallax(node=3)", "sgd(lr=0.1)", 0.5), 6, "node has 3 workers, and sums of so many");
+    check_refused(run_of("parallax(node=3)", "sgd(lr=0.1)", 0.5), 6, "node has 3 workers, and sums of that many");
     check_refused(run_of("parallax(threshold=1.5)", "sgd(lr=0.1)", 0.5), 2, "threshold");
     check_refused(run_of("parallax(partitions=-1)", "sgd(lr=0.1)", 0.5), 2, "partitions");
     check_refused(run_of("parallax(sparse_reduce=max)", "sgd(lr=0.1)", 0.5), 2, "sparse_reduce");

@@ -178,7 +178,7 @@ static void requests_that_no_worker_of_its_version_makes_are_refused_by_name(voi
         { AS_EVER, NULL },
         { TWICE, "worker 1 asks again before it was answered; all workers must run one version" },
         { NEWER,
-          "worker 1 says that it has version 7 of a slice of which there is 0; all workers must run one checkpoint" },
+          "worker 1 reports version 7 of a shard that is at version 0; all workers must run one checkpoint" },
         { SHORTER, "worker 1 sent " },
         { EMPTY, "worker 1 sent 4 bytes for a slice of " },
         { THERE, "worker 1 wants a slice to be read or written in its window, which this one is not; all workers must "

@@ -770,7 +770,7 @@ static void conflicting_options_are_rejected(void **state)
     is_refused(streams_of("scadles(inject_alpha=0.5,inject_beta=0.5)", false),
                "inject_alpha is 0.5, but all workers draw from one common set, so that no class is foreign to any");
     is_refused(streams_of("scadles(inject_alpha=0.5,inject_beta=0.01,batch_max=50)", true),
-               "inject_beta is 0.01, of which a batch of batch_max, 50, has no whole sample");
+               "inject_beta is 0.01, and that share of a batch of batch_max, 50, is less than one sample");
     t.options.streams = true;
     t.method = "scadles";
     assert_int_equal(trial_try(&t, 2, &err), TUTTI_ERR_USAGE);

@@ -698,7 +698,7 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
         if (refused(wrong[i], 3, &err) != TUTTI_ERR_USAGE)
             fail_msg("%s was not refused", wrong[i]);
     assert_int_equal(refused("ssp(servers=4)", 3, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'ssp': servers is 4, but there are 3 workers, of which each serves once at "
+    assert_string_equal(err.text, "method 'ssp': servers is 4, but there are 3 workers, and each serves once at "
                                   "most; 0 lets all of them serve");
     assert_int_equal(refused("asgd(softsync=4)", 3, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "method 'asgd': softsync is 4 gradients an update, but only 3 workers have one under "

@@ -63,8 +63,8 @@ with scratch_folder() as folder:
         lost = [e for e in s["events"] if e["kind"] == "lost"]
         assert [(e["rank"], e["epoch"]) for e in lost] == [(4, 1), (5, 2)], lost
         assert lost[0]["text"] == "worker 4 was lost: its host 'worker-4' failed at 0.203400000 s of virtual time", lost
-        assert lost[0]["text"] + "; if the others can, the run goes on with 5 workers" in said[0], said
-        assert "the run goes on with 4 workers" in said[0], said
+        assert lost[0]["text"] + "; if the others can, the run continues with 5 workers" in said[0], said
+        assert "the run continues with 4 workers" in said[0], said
         if "h-adpsgd" in method:
             assert lost[1]["text"].startswith("worker 5 failed: worker 5 leaves the run: "
                                               "the workers it sums with have lost worker 4"), lost
@@ -101,7 +101,7 @@ with scratch_folder() as folder:
         assert said == "tutti: worker 3 was lost: its host 'worker-3' failed at 0.100000000 s of virtual time\n", (
             method, said)
     said = train(folder + "/least", "--method", "d-psgd", "--fail", "1@0.1:2@0.2", "--min-workers", "5", code=3)
-    assert said.count("\n") == 2 and "the run goes on with 5 workers" in said and "worker 2 was lost" in said, said
+    assert said.count("\n") == 2 and "the run continues with 5 workers" in said and "worker 2 was lost" in said, said
     assert "4 of 6 workers are left, fewer than the 5 of min-workers" in said, said
 
     # A user's platform: its hosts' names; --fail and the profile of a host do the same.
@@ -109,7 +109,7 @@ with scratch_folder() as folder:
     with open(platform, "w") as f:
         subprocess.run([command, "platform", "cluster(n=4)"], stdout=f, check=True)
     said = train(folder + "/platform", "--method", "sgp", "--platform", platform, "--fail", "3@0.1", n=4)
-    assert "failed at 0.100000000 s of virtual time; if the others can, the run goes on with 3 workers" in said, said
+    assert "failed at 0.100000000 s of virtual time; if the others can, the run continues with 3 workers" in said, said
     assert summary(folder + "/platform")["members"] == [0, 1, 2]
     xml = read(folder, "p.xml")
     name = summary(folder + "/platform")["events"][-1]["text"].split("'")[1]

@@ -306,7 +306,7 @@ static void a_deadlock_says_who_waits_for_whom(void **state)
     (void)state;
     assert_int_equal(run_on("sim", 3, wait_in_a_ring, NULL, &err), TUTTI_ERR_STATE);
     assert_non_null(
-        strstr(err.text, "deadlock at 0.000000000 s of virtual time: 3 of 3 workers wait and none can go on: "));
+        strstr(err.text, "deadlock at 0.000000000 s of virtual time: 3 of 3 workers wait and none can continue: "));
     assert_non_null(strstr(err.text, "worker 0 (worker-0) sends to worker 1, tag 0000000000000007, and it is not "
                                      "received; worker 1 (worker-1) sends to worker 2"));
 }

@@ -89,7 +89,7 @@ static void divide(tutti_runtime *rt, const division *d)
                 fail_msg("%s: rank %d ended with '%s', rank %d: %s", d->sides, r, tutti_status_name(ranks[r].status),
                          ranks[r].err.rank, ranks[r].err.text);
             assert_says(members[r].told, "is no member of the run any more: ");
-            assert_says(members[r].told, d->counts ? "hears only" : "goes on, ");
+            assert_says(members[r].told, d->counts ? "receives from only" : "continues, ");
             stopped++;
         }
     atomic_store(&ready, d->size + 1);
@@ -382,7 +382,8 @@ out:
     if (status == TUTTI_OK &&
         (tcp()->dead_peer(t, words, sizeof words) != 2 ||
          strcmp(words, h->in_time ? "worker 2 was lost: killed by signal 9"
-                                  : "worker 2 was lost, by the last words of worker 1: rank 2 is gone") != 0))
+                                  : "worker 2 was lost, according to the failure report of worker 1: "
+                                    "rank 2 is gone") != 0))
         status = tutti_fail(err, TUTTI_ERR_STATE, 0, "the words are '%s'", words);
     atomic_store(&h->end, true);
     (void)rt;

@@ -327,7 +327,7 @@ static const char *const told[NONSENSES] = {
     [BAD_PIECE] = "bytes 0 to 2047 of a message are not those that were sent",
     [BAD_STRAIGHT] = "of a message are not those that were sent",
     [MEET_FRAME] = "no meaning between workers",
-    [FALSE_WORDS] = "last words make no sense",
+    [FALSE_WORDS] = "failure report is invalid",
     [HANG_UP] = "without a word",
     [EARLIER_EPOCH] = "a frame of epoch 0 came after one of epoch 1",
     [NO_EPOCH] = "whose epochs are 0 to 2",
@@ -502,7 +502,7 @@ static void more_unasked_messages_than_the_credit_end_the_connection(void **stat
             &(tcp_frame){ .kind = TCP_ANNOUNCE, .tag = 9, .bytes = sizeof payload, .note.bytes = sizeof payload },
             payload, NONSENSES);
     assert_int_equal(rank_end(&r), TUTTI_ERR_PEER);
-    assert_says(r.err.text, "more than 16 messages that nobody had asked for");
+    assert_says(r.err.text, "more than 16 messages that no receive had asked for");
     fake_close(&fake);
     run_close(&run);
 }

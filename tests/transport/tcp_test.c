@@ -791,17 +791,17 @@ static void too_few_open_files_are_said_with_the_number_that_is_needed(void **st
         limit.rlim_cur = limit.rlim_max = 300;
         well = well && setrlimit(RLIMIT_NOFILE, &limit) == 0 &&
                tutti_meet_open(&meet, *state, &options, &err) == TUTTI_ERR_IO;
-        at = well ? strstr(err.text, "a process of a run of 200 workers over tcp needs room for ") : NULL;
+        at = well ? strstr(err.text, "a process of a run of 200 workers over tcp needs ") : NULL;
         well = at != NULL && sscanf(at,
-                                    "a process of a run of 200 workers over tcp needs room for %llu open files, and "
-                                    "this one's hard limit is %llu; raise it (ulimit -Hn",
+                                    "a process of a run of 200 workers over tcp needs %llu open files, and the hard "
+                                    "limit of this one is %llu; raise it (ulimit -Hn",
                                     &need, &hard) == 2;
         well = well && need > 400 && need < 700 && hard == 300;
         if (well) { /* and by a worker, before it looks for the others */
             static char place[] = "TUTTI_MEET=127.0.0.1:1", at_0[] = "TUTTI_MEET_AT_RANK_0=1";
             char *environment[] = { place, at_0, NULL };
             well = open_with(*state, 1, 400, "tcp", environment, &err) == TUTTI_ERR_IO &&
-                   strstr(err.text, "a run of 400 workers over tcp needs room for") != NULL;
+                   strstr(err.text, "a run of 400 workers over tcp needs ") != NULL;
         }
         if (!well)
             fprintf(stderr, "%s\n", err.text);

@@ -42,7 +42,7 @@ static tutti_status load(int kind, const tutti_transport_ops **ops, tutti_error 
 
     *ops = NULL;
     if (!path_of(kind, path, sizeof path))
-        return tutti_fail(err, TUTTI_ERR_IO, 0, "cannot tell in which folder the transport 'mpi' is; reinstall Tutti");
+        return tutti_fail(err, TUTTI_ERR_IO, 0, "cannot find the folder of the transport 'mpi'; reinstall Tutti");
     if (access(path, F_OK) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "this process was started by the launcher of %s, "

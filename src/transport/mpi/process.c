@@ -66,7 +66,7 @@ bool tutti_mpi_well(mpi_endpoint *e, int code, const char *doing, int peer)
         return false;
     MPI_Error_string(code, text, &length);
     tutti_fail_rank(&e->broken, TUTTI_ERR_IO, peer,
-                    "%s failed, %s says '%.300s'; look for the first rank that reports a failure", doing,
+                    "%s failed, %s reports '%.300s'; look for the first rank that reports a failure", doing,
                     tutti_mpi_name(BUILT_FOR), text);
     return false;
 }
@@ -120,7 +120,7 @@ static tutti_status check_place(const mpi_endpoint *e, const tutti_launch *launc
     if (e->owned && size == 1 && tutti_mpi_launcher(launch->environment, &found) && found.size != 1 &&
         launch->size != 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the launcher says %s, but %s sees a world of 1: "
+                          "the launcher reports %s, but %s sees a world of 1: "
                           "it was started by another MPI's launcher; start it with %s",
                           found.text, tutti_mpi_name(BUILT_FOR), tutti_mpi_starter(BUILT_FOR));
     /* A program that has started MPI itself may open a world of its first ranks. */
@@ -136,7 +136,7 @@ static tutti_status check_place(const mpi_endpoint *e, const tutti_launch *launc
    may be bound to a subset of the cores, so the union counts. */
 static tutti_status look_round(mpi_endpoint *e, int64_t spin_us, tutti_error *err)
 {
-    static const char doing[] = "asking who is on which host";
+    static const char doing[] = "asking which ranks are on which host";
     mpi_place mine = { .node = tutti_node_here(e->rt) };
     cpu_set_t own, all;
     MPI_Comm host;

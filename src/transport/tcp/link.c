@@ -316,7 +316,7 @@ static tutti_status take_words(tcp_endpoint *e, tcp_link *l, const tcp_frame *f,
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                               "the %" PRIu32 " bytes of a message are not those that were sent", f->bytes);
         if (whole && f->bytes > MATCH_INLINE && p->held >= TCP_CREDITS)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "it sent more than %d messages that nobody had asked for",
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "it sent more than %d messages that no receive had asked for",
                               TCP_CREDITS);
         return tutti_match_announced(&e->match, p, f->tag, f->send_id, &f->note, whole, payload, err);
     case TCP_CLEAR:
@@ -340,7 +340,7 @@ static tutti_status take_words(tcp_endpoint *e, tcp_link *l, const tcp_frame *f,
         if (tutti_tcp_hash_words(l->session.receive_key, payload, f->bytes) != f->hash ||
             !tutti_tcp_departure_read(f, payload, e->size, &d) || (d.rank == l->peer) == (d.state == TUTTI_MEET_LOST) ||
             (d.rank != l->peer && d.words[0] == '\0'))
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "its last words make no sense");
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "its failure report is invalid");
         tutti_tcp_departed(e, &d, d.rank == l->peer ? TCP_BY_ITSELF : TCP_BY_PEER);
         return TUTTI_OK;
     default:

@@ -94,7 +94,8 @@ static void count(tcp_endpoint *e, int rank)
         return;
     tutti_tcp_membership_describe(&e->membership, rank, lost, sizeof lost);
     snprintf(why, sizeof why,
-             "%s; it hears only %d of %d that may be alive, itself included, and stops, since the others may go on",
+             "%s; it receives from only %d of %d workers that may be alive, itself included, and stops, since the "
+             "others may continue",
              lost, hears, may_live);
     tutti_tcp_out(e, why);
 }
@@ -221,7 +222,7 @@ static void warn(tcp_endpoint *e, int rank, bool silent, int64_t now)
         snprintf(text, sizeof text, "worker %d has been silent for %.1f s (process %u on '%s')", rank,
                  (double)(now - p->received_ns) / 1e9, e->table[rank].pid, e->table[rank].host_name);
     else
-        snprintf(text, sizeof text, "worker %d is heard again (process %u on '%s')", rank, e->table[rank].pid,
+        snprintf(text, sizeof text, "worker %d responds again (process %u on '%s')", rank, e->table[rank].pid,
                  e->table[rank].host_name);
     tutti_events_note(&e->events, rank, silent ? TUTTI_PEER_SILENT : TUTTI_PEER_BACK, now, text);
     view(e, rank, silent ? TCP_DOES_NOT_HEAR : TCP_HEARS, "");

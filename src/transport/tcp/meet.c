@@ -115,7 +115,7 @@ static void decide_cut(tutti_meet *m, int a, int b, const char *why)
     loser = winner == a ? b : a;
     most = winner == a ? n_a : n_b;
     snprintf(how, sizeof how,
-             "it and worker %d do not hear each other (%.200s); worker %d is on the side that goes on, %d of %d",
+             "it and worker %d cannot reach each other (%.200s); worker %d is on the side that continues, %d of %d",
              winner, why, winner, most, m->size);
     lost(m, loser, how);
 }
@@ -518,7 +518,7 @@ static tutti_status open_parts(tutti_meet *m, const tutti_meet_options *o, tutti
     TUTTI_TRY(listen_at(m, o, err));
     TUTTI_TRY(tutti_tcp_listener_open(&m->listener, err));
     if (epoll_ctl(m->epoll, EPOLL_CTL_ADD, m->listener.epoll, &wanted) != 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "cannot watch the door of the meeting place");
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "cannot watch the listening sockets of the meeting place");
     return TUTTI_OK;
 }
 

@@ -105,10 +105,11 @@ void tutti_tcp_membership_describe(const tcp_membership *r, int rank, char *text
         tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d has left the run", rank);
         break;
     default: /* or others report it gone while it is not */
-        tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d is gone, as others say", rank);
+        tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d is gone, as other workers report", rank);
         for (int k = 0; k < r->size; k++) {
             if (r->ranks[k].state >= TUTTI_MEET_FAILED && r->ranks[k].blame == rank) {
-                tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d was lost, by the last words of worker %d: %s", rank, k,
+                tutti_fail(&cut, TUTTI_ERR_PEER, 0,
+                           "worker %d was lost, according to the failure report of worker %d: %s", rank, k,
                            r->ranks[k].words);
                 break;
             }

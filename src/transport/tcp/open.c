@@ -157,7 +157,7 @@ static tutti_status listen_for_peers(finder *f, tcp_entry *mine, tutti_error *er
     int cause;
 
     if (getsockname(e->control.fd, (struct sockaddr *)&a.at, &a.bytes) != 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "worker %d cannot tell its own address", e->rank);
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "worker %d cannot determine its own address", e->rank);
     if (a.at.ss_family == AF_UNIX && e->options.local == TCP_LOCAL_TCP)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "local=tcp was asked for, but the meeting place (%s) is a local socket; "
@@ -314,7 +314,7 @@ static tutti_status join(finder *f, tutti_error *err)
     tutti_tcp_host_of(e->rt, mine.host, mine.host_name);
     tutti_tcp_entry_write(&mine, payload);
     TUTTI_TRY(tutti_fail_within(err, tutti_tcp_line_say(&e->control, e->rt, &frame, payload, err),
-                                "worker %d tells the meeting place where it listens", e->rank));
+                                "worker %d sends the meeting place the address where it listens", e->rank));
     while (!table) { /* how long is for the meeting place to decide */
         struct pollfd polled = { .fd = e->control.fd, .events = POLLIN };
         sleep_for(&polled, 1, TCP_TICK);

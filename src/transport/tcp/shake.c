@@ -253,7 +253,7 @@ static tutti_status refused(const tcp_call *c, const tcp_answer *a, tutti_error 
                           where, a->low, a->high, c->hello.low, c->hello.high);
     case TCP_PLACE_TAKEN:
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "the place of worker %d is taken already, says %s; "
+                          "the place of worker %d is taken already, according to %s; "
                           "every worker needs a rank of its own, and opens one world in its life",
                           c->hello.from, where);
     default:

@@ -368,7 +368,7 @@ static int tcp_dead_peer(void *t, char *why, size_t bytes)
 static void tcp_last_words(void *t, const tutti_error *err)
 {
     tcp_endpoint *e = t;
-    const tutti_error none = { .status = TUTTI_ERR_STATE, .rank = -1, .text = "it said no more than that it failed" };
+    const tutti_error none = { .status = TUTTI_ERR_STATE, .rank = -1, .text = "it reported only that it failed" };
 
     tutti_lock(e->lock);
     tutti_tcp_take_leave(e, err != NULL ? err : &none);
