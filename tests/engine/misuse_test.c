@@ -228,7 +228,7 @@ static const struct { tutti_method_ops ops; const char *sentence; } tables[] = {
     { { WHOLE, .self_bytes = 0 }, "method 'mine': option 'what' of its table is to be written to a struct of 0 bytes; "
                                   "set .self_bytes to the size of the struct" },
     { { WHOLE, .self_bytes = 8 }, "option 'late' of its table is to be written to bytes 8 to 15 of a struct of 8" },
-    { { WHOLE, .options = mine_beyond }, "option 'late' of its table is 100 where nobody says anything, and it must be "
+    { { WHOLE, .options = mine_beyond }, "option 'late' of its table is 100 by default, and it must be "
                                          "from 0 to 99" },
     { { WHOLE, .options = NULL, .self_bytes = 0, .declare = mine_declare },
       "state 'mine.theta' is declared into a struct that is not there; set .self_bytes" },
