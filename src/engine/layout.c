@@ -262,8 +262,8 @@ tutti_status tutti_recut(tutti_method *m, size_t piece_bytes, size_t first_piece
                           "method '%s': tutti_recut is legal within pass, of a step's first pass (steps.h)",
                           m->ops->name);
     if (keeps != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' cannot split its pieces again: %s", m->ops->name, "
-                                                   "", m->ops->name, keeps);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' cannot split its pieces again: %s", m->ops->name,
+                          keeps);
     if (piece_bytes < m->piece_bytes_least || first_piece_bytes == 0 || first_piece_bytes > piece_bytes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' cuts pieces of %zu bytes, the first of %zu; they may have %zu and more, and the "
