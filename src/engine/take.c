@@ -289,8 +289,8 @@ tutti_status tutti_engine_take_end(tutti_engine *e, tutti_error *err)
     if (e->take.lent ? !e->take.closed : e->take.taken != e->take.of[e->m.rank])
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "method '%s' has taken %lld samples in a step %s", e->m.ops->name, (long long)e->take.taken,
-                          e->take.lent ? "that it did not close (tutti_take_close)" : "for which it declared another "
-                                                                                      "number");
+                          e->take.lent ? "that it did not close (tutti_take_close)"
+                                       : "for which it declared another number");
     TUTTI_TRY(tutti_take_file_write(e, err));
     for (int r = 0; r < e->m.workers; r++) {
         e->progress.samples += (uint64_t)e->take.of[r];
