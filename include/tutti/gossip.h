@@ -64,7 +64,7 @@ typedef struct tutti_mixer_options {
 /* Rows of a method's option table for graph and gamma. */
 #define TUTTI_MIXER_GRAPH(at) \
     { "graph", TUTTI_SPEC, at, 0, 0, 0, "ring", \
-      "who averages with whom; `tutti topology` lists them" }
+      "which workers average with each other; `tutti topology` lists the graphs" }
 #define TUTTI_MIXER_GAMMA(at, when) \
     { "gamma", TUTTI_REAL, at, 0, 0, 1, NULL, \
       "with codec: how far a round goes towards the neighbours' public copies; 0: by what the " \
@@ -184,18 +184,18 @@ typedef struct tutti_pairs_options {
 /* The rows of a method's option table that fill them in. whose: "workers". */
 #define TUTTI_PAIRS_OPTIONS(self, options, whose) \
     { "graph", TUTTI_SPEC, TUTTI_AT(self, options.graph), 0, 0, 0, "", \
-      "who may average with whom; `tutti topology` lists them; none: bipartite-exp, complete for " \
-      "an odd number of " whose }, \
+      "which workers may average with each other; `tutti topology` lists the graphs; none: " \
+      "bipartite-exp, complete for an odd number of " whose }, \
     { "peer", TUTTI_CHOICE, TUTTI_AT(self, options.peer), 0, 0, 1, "random|cyclic", \
       "which neighbour is asked next" }, \
     { "roles", TUTTI_CHOICE, TUTTI_AT(self, options.roles), 0, 0, 1, "any|bipartite", \
       "any: all ask and answer; bipartite: the paper's, one group asks the other; no odd " \
       "cycles" }, \
     { "exchanges", TUTTI_INT, TUTTI_AT(self, options.exchanges), 1, 0, 1e6, NULL, \
-      "averagings a step of who asks; 0: as often as the network allows" }, \
+      "averagings a step of a worker that asks; 0: as often as the network allows" }, \
     { "outstanding", TUTTI_INT, TUTTI_AT(self, options.outstanding), 1, -1, 1e6, NULL, \
-      "averagings that may be owed when the next gradient begins, without those whose answer is " \
-      "late; 0: no overlap; -1: any number" }, \
+      "averagings that may be pending when the next gradient begins, not counting those " \
+      "whose answer is late; 0: no overlap; -1: any number" }, \
     { "lr_staleness", TUTTI_BOOL, TUTTI_AT(self, options.lr_staleness), 0, 0, 1, NULL, \
       "divide the learning rate by 1 + staleness" }
 /* Within declare(), after m->team is set. options: the pointer is kept. services: the indexes of

@@ -106,10 +106,10 @@ static tutti_status check_default(const table *t, const tutti_option *o, tutti_e
     if (!isfinite(min) || !isfinite(max) || min > max)
         return WRONG(t, o, "has bounds from %s to %s, which no value is within; give .min and .max", low, high);
     if (!(o->initial >= min && o->initial <= max))
-        return WRONG(t, o, "is %s where nobody says anything, and it must be from %s to %s; give it a default or "
+        return WRONG(t, o, "is %s by default, and it must be from %s to %s; give it a default or "
                      "bounds that agree", initial, low, high);
     if (o->type != TUTTI_REAL && o->initial != floor(o->initial))
-        return WRONG(t, o, "is %s where nobody says anything, which is no whole number", initial);
+        return WRONG(t, o, "is %s by default, which is no whole number", initial);
     return TUTTI_OK;
 }
 
@@ -170,7 +170,7 @@ tutti_status tutti_options_check(const tutti_option *options, const char *what, 
 
     for (const tutti_option *o = options; o != NULL && o->name != NULL; o++) {
         if (!tutti_base_is_name(o->name))
-            return WRONG(&t, o, "can be given by nobody: a name has a letter, then letters, digits, '_', '-' and '.', "
+            return WRONG(&t, o, "can never be given: a name has a letter, then letters, digits, '_', '-' and '.', "
                          "at most %d in all", NAME_BYTES);
         TUTTI_TRY(check_place(&t, o, err));
         TUTTI_TRY(check_default(&t, o, err));

@@ -32,7 +32,8 @@ static tutti_status check_fed(const tutti_codec *c, const tutti_codec *inner, un
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "%s is unbiased and may lose more than it was given, "
                           "so that a residual can grow without end; "
-                          "use it without %s, or with a codec that only leaves out, such as topk, sign or powersgd",
+                          "use it without %s, or with a codec that loses less than it was given, such as topk, sign "
+                          "or powersgd",
                           inner->ops->name, c->ops->name);
     if ((traits & needed) != needed)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

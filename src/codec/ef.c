@@ -55,7 +55,7 @@ static const tutti_option options[] = {
     { "reset_on_lr_drop", TUTTI_BOOL, TUTTI_AT(ef, reset_on_lr_drop), 0, 0, 1, NULL,
       "forget residuals when the learning rate falls to a half or less" },
     { "flush_every", TUTTI_INT, TUTTI_AT(ef, flush_every), 0, 0, 1e12, NULL,
-      "the last of so many steps delivers all that is owed, by way of `flush`; 0: none does" },
+      "the last step of each period of this many sends the whole residual, encoded by `flush`; 0: none does" },
     { "flush", TUTTI_SPEC, TUTTI_AT(ef, flush), 0, 0, 0, "fp32", "codec of those steps", "flush_every>0" },
     { 0 }
 };
@@ -84,8 +84,8 @@ static tutti_status ef_check(const tutti_codec *c, tutti_error *err)
 
     if (flush->ops->choose != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "flush is %s, a wrapper, and what delivers all that is owed is a codec itself: "
-                          "fp32, bf16 or fp16", flush->ops->name);
+                          "flush is %s, a wrapper, and the whole residual must be sent by a codec that is not a "
+                          "wrapper: fp32, bf16 or fp16", flush->ops->name);
     if (s->flush_every > 0 && watch != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "flush_every is %lld, and %s inside of it would not see the gradients of the steps "

@@ -307,7 +307,7 @@ static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t 
     }
     *at = n;
     if (r.end - r.at >= 8)
-        return "the message goes on after the last one";
+        return "the message continues after the last one";
     if (get(&r, (int)(r.end - r.at)) != 0)
         return "the last byte is not filled up with zeros";
     return NULL;

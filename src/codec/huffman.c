@@ -186,7 +186,7 @@ static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t 
     }
     *at = n;
     if (bytes - (size_t)((bit + 7) / 8) > 0)
-        return "the message goes on after the last one";
+        return "the message continues after the last one";
     if (bit % 8 != 0 && in[bit / 8] >> bit % 8 != 0)
         return "the last byte is not filled up with zeros";
     return NULL;

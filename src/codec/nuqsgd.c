@@ -59,8 +59,8 @@ static tutti_status nuqsgd_check(const tutti_codec *c, tutti_error *err)
     TUTTI_TRY(tutti_codec_quantised_check(c, err));
     if (!is_exponents(s) && !nuqsgd_make(s, &t))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "multiplier is %.9g, and with %lld bits its first %d powers lie closer "
-                          "than numbers of 32 bits tell apart; take fewer bits, or a multiplier of about %.2g",
+                          "multiplier is %.9g, and with %lld bits its first %d powers lie closer than 32-bit numbers "
+                          "can distinguish; take fewer bits, or a multiplier of about %.2g",
                           s->multiplier, (long long)s->q.bits, (1 << (s->q.bits - 1)) - 1,
                           tutti_codec_power_least(1 << s->q.bits));
     return TUTTI_OK;

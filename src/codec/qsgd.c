@@ -29,7 +29,7 @@ static tutti_status qsgd_check(const tutti_codec *c, tutti_error *err)
                           "signs alone are codec sign, or onebit");
     if (q->bits > 0 && q->steps > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "bits is %lld and levels is %lld, and either says what the other is; leave one of them away",
+                          "bits is %lld and levels is %lld, and either determines the other; give only one of them",
                           (long long)q->bits, (long long)q->steps);
     return tutti_codec_quantised_check(c, err);
 }

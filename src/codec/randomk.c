@@ -181,7 +181,7 @@ static void randomk_tell(const tutti_codec *c, const tutti_view *v, const float 
 const tutti_codec_ops tutti_codec_randomk = {
     .name = "randomk",
     .paper = "Stich et al., NeurIPS 2018",
-    .help = "elements or blocks drawn alike on all workers: values only, summed on the way",
+    .help = "elements or blocks drawn at random, the same on all workers: values only, summed on the way",
     .options = options,
     .self_bytes = sizeof(randomk),
     .rounds = 1,

@@ -41,7 +41,7 @@
 
 #define TUTTI_ROW_QSGD_LEVELS(at) \
     { "levels", TUTTI_INT, at, 0, 0, 127, NULL, \
-      "s, levels above 0, in place of bits, of which 8 hold no more than 127; " \
+      "s, the number of levels above 0, instead of bits; 8 bits hold no more than 127; " \
       "0: all that bits hold" }
 
 #define TUTTI_ROW_NUQSGD_MULTIPLIER(at) \
@@ -68,8 +68,8 @@ enum { TUTTI_ALQ_COMPONENTS_MOST = 512 };
 #define TUTTI_ROWS_FIT(type) \
     { "initial", TUTTI_CHOICE, TUTTI_AT(type, initial), 0, 0, 0, "normal|powers", \
       "what levels begin as: fitted to normally distributed gradients, " \
-      "or the powers of a half (with more than 5 bits of more, so that they can be told apart), " \
-      "as in the authors' code" }, \
+      "or the powers of a half (with more than 5 bits, of a greater number, so that " \
+      "they stay distinct), as in the authors' code" }, \
     { "fit", TUTTI_CHOICE, TUTTI_AT(type, fit), 0, 0, 0, "mixture|single", \
       "of a distribution to each of the buckets of greatest norm, " \
       "or of one to all (the paper's -N)" }, \

@@ -197,7 +197,7 @@ tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_codec_spar
                               "the message was damaged or is another codec's", c->ops->name, i, k, v->count);
     if (begin.code != INT32 && !ends(&w))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "codec '%s': the indexes go on after the last of %zu; "
+                          "codec '%s': the indexes continue after the last of %zu; "
                           "the message was damaged or is another codec's", c->ops->name, k);
     indexes = index_bytes(&w, k);
     if (bytes != indexes + each * k)

@@ -34,8 +34,8 @@ tutti_status tutti_codec_check_table(const tutti_codec_ops *ops, tutti_error *er
         inner += o->type == TUTTI_SPEC;
     if (inner > TUTTI_LENGTH(((tutti_codec *)0)->inner))
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "codec '%s' has %zu options of type spec, which are codecs inside of "
-                          "it; there is room for %zu",
+                          "codec '%s' has %zu options of type spec, which are codecs inside of it; there may be at "
+                          "most %zu",
                           ops->name, inner, TUTTI_LENGTH(((tutti_codec *)0)->inner));
     if (ops->choose != NULL)
         return inner > 0 ? TUTTI_OK

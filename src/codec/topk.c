@@ -57,8 +57,8 @@ static tutti_status topk_check(const tutti_codec *c, tutti_error *err)
                           s->ratios);
     if (n > 0 && s->warmup > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "warmup is %lld epochs, and warmup_ratios says the ratio of each of %d; "
-                          "leave one of them away", (long long)s->warmup, n);
+                          "warmup is %lld epochs, and warmup_ratios gives the ratio of each of %d; give only one of "
+                          "them", (long long)s->warmup, n);
     if (n > WARMUP_MOST)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "warmup_ratios has %d epochs, and a warm-up has at most %d", n,
                           WARMUP_MOST);
@@ -71,7 +71,7 @@ static tutti_status topk_check(const tutti_codec *c, tutti_error *err)
     if (n > 0 && before < s->ratio)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "warmup_ratios ends with %.9g, which is less than ratio, %.9g, that follows it; "
-                          "give a smaller ratio, or leave out what is below it", before, s->ratio);
+                          "give a smaller ratio, or remove the entries below it", before, s->ratio);
     return TUTTI_OK;
 }
 

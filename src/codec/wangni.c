@@ -142,8 +142,8 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
 
     if (bytes < 12 || in_a > v->count || in_b > v->count || bytes != 12 + 8 * in_a + 4 * in_b)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "codec 'wangni': a message of %zu bytes for %zu elements says "
-                          "that %zu were kept and %zu drawn; it was damaged or is another codec's",
+                          "codec 'wangni': a message of %zu bytes for %zu elements states that %zu were kept and %zu "
+                          "drawn; it was damaged or is another codec's",
                           bytes, v->count, in_a, in_b);
     inverse = tutti_codec_get_f32(in + 8);
     if (!tutti_codec_scale_is_valid(inverse))

@@ -206,9 +206,9 @@ static tutti_status post_step(checker *c, int i, const tutti_step *step)
     if (cells == NULL)
         return wrong(c, i, "a message outside the memory");
     if (step->peer < 0 || step->peer >= c->size || step->peer == i)
-        return wrong(c, i, "a message to nobody or to itself");
+        return wrong(c, i, "a message to itself or to no member");
     if (m->posted == m->s->requests)
-        return wrong(c, i, "more messages than the list says");
+        return wrong(c, i, "more messages than the list declares");
     for (size_t e = 0; e < step->count; e++) {
         if (cells[e].written || (!send && cells[e].readers > 0))
             return wrong(c, i, "a message from or to memory in flight");
@@ -431,7 +431,7 @@ static tutti_status check_results(checker *c, int i)
     sum = tree(c, leaves, (size_t)c->size);
     for (size_t k = 0; k < m->s->requests; k++)
         if (!m->posts[k].waited)
-            status = wrong(c, i, "a request that nobody waits for");
+            status = wrong(c, i, "a request that no step waits for");
     if (status == TUTTI_OK && any)
         status = check_any_order(c, i);
     else if (status == TUTTI_OK && (key->kind == TUTTI_ALLREDUCE || key->kind == TUTTI_BROADCAST))

@@ -14,7 +14,7 @@ typedef struct wish {
 
 static const tutti_option wish_options[] = {
     { "order", TUTTI_CHOICE, TUTTI_AT(wish, order), TREE, 0, 0, "tree|any",
-      "of summation: any must be said for algorithms that leave the tree" },
+      "of summation: any must be given for algorithms that do not sum along the tree" },
     { "straggler", TUTTI_INT, TUTTI_AT(wish, straggler), -1, 0, 1 << 30, NULL, "index of the member that comes late" },
     { 0 }
 };

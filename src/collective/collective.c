@@ -310,7 +310,7 @@ static tutti_status take_input(const tutti_group *g, tutti_collective kind, tutt
 
     TUTTI_TRY(check_member(g, kind, err));
     if (in.count != x.count || in.dtype != x.dtype)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s from %zu %s into %zu %s: both must be alike",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s from %zu %s into %zu %s: both must have the same count and type",
                           tutti_collective_name(kind), in.count, tutti_dtype_name(in.dtype), x.count,
                           tutti_dtype_name(x.dtype));
     if (in.data != x.data && overlap(in.data, bytes, x.data, bytes))

@@ -188,7 +188,7 @@ static tutti_status send(tutti_members *m, int to, const tutti_note *note, const
     outgoing *o = tutti_alloc(1, sizeof *o + bytes);
 
     if (o == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "agreeing on who is still there");
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to agree on the remaining workers");
     o->next = m->out;
     m->out = o;
     if (bytes > 0)
@@ -241,7 +241,7 @@ static tutti_status receive_message(tutti_members *m, int rank, bool table, bool
                    (request->note.kind == TABLE) != table || request->note.kind < ROUND || request->note.kind > TABLE ||
                    request->note.b < 0 || (request->note.b >> 16 & 0xffffff) > world->size))
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, rank,
-                               "worker %d's word on who is still there is not what it should be; "
+                               "worker %d's message about the remaining workers is malformed; "
                                "all workers must run one version", rank);
     return TUTTI_OK;
 }
@@ -348,7 +348,7 @@ static void leave_out(tutti_members *m, const knowledge *k, int *gone)
         ++*gone;
         for (int q = 0; q < m->world->size; q++)
             if (accuses(m, k, q, r)) {
-                snprintf(why, sizeof why, "worker %d has lost it, and the others go on without it", q);
+                snprintf(why, sizeof why, "worker %d has lost it, and the others continue without it", q);
                 break;
             }
         tutti_world_expel(m->world, r, why); /* no effect on one that is lost to me as well */
@@ -388,8 +388,8 @@ static tutti_status conclude(tutti_members *m, tutti_status mine, bool *again, t
     if (m->spoilt >= SPOILT_MOST)
         return mine != TUTTI_OK ? mine
                                 : tutti_fail(err, TUTTI_ERR_STATE, 0,
-                                             "the workers have held one meeting %d times, each time somebody missed a "
-                                             "worker, and none is lost",
+                                             "the workers have repeated one agreement %d times; each time a worker "
+                                             "missed another, and none is lost",
                                              SPOILT_MOST);
     *again = m->told.spoilt;
     return TUTTI_OK;

@@ -37,7 +37,7 @@ tutti_status tutti_request_failed(tutti_world *world, const tutti_request *r, co
         if (dead == r->rank)
             return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s: rank %d is gone: %s", doing, r->rank, why);
         if (dead >= 0) /* the failure report of another may still explain it */
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s: rank %d is gone; rank %d said: %s", doing,
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s: rank %d is gone; rank %d reported: %s", doing,
                                    r->rank, dead, why);
         return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank,
                                "%s: rank %d is gone without a failure: its program has ended before this rank's; let "
@@ -46,7 +46,7 @@ tutti_status tutti_request_failed(tutti_world *world, const tutti_request *r, co
     }
     if (r->status == TUTTI_ERR_CORRUPT)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->note.from,
-                               "%s: the message of rank %d has %llu bytes, more than there is room for; "
+                               "%s: the message of rank %d has %llu bytes, more than the buffer for it holds; "
                                "both ends must agree on the size",
                                doing, r->note.from, (unsigned long long)r->note.bytes);
     return tutti_fail_rank(err, r->status, r->rank, "%s: the message failed (%s)", doing, tutti_status_name(r->status));

@@ -18,11 +18,11 @@ tutti_status tutti_rendezvous_open(tutti_world *world, tutti_error *err)
     tutti_rendezvous *rendezvous = tutti_alloc(1, sizeof *rendezvous);
 
     if (rendezvous == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the board of a world");
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the rendezvous table of a world");
     world->rendezvous = rendezvous;
     rendezvous->of_rank = tutti_alloc((size_t)world->size, sizeof *rendezvous->of_rank);
     if (rendezvous->of_rank == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the board of a world");
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the rendezvous table of a world");
     TUTTI_TRY(
         world->ops->window(world->transport, "tutti.board",
                            sizeof(tutti_rendezvous_table) + (size_t)world->size * sizeof *rendezvous->mine->finished,

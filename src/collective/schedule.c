@@ -268,8 +268,8 @@ enum {
 
 const tutti_algorithm tutti_algorithms[] = {
     [ALLREDUCE_EXCHANGE] = { TUTTI_ALLREDUCE, "exchange",
-                             "all inputs to all, who sum themselves: one round, n (p-1) a member; few members, small "
-                             "vectors",
+                             "all inputs to all members, each of which sums: one round, n (p-1) a member; few "
+                             "members, small vectors",
                              allreduce_exchange, TUTTI_WINDOWED | TUTTI_ALL_TO_EACH },
     [ALLREDUCE_DOUBLING] = { TUTTI_ALLREDUCE, "doubling",
                              "recursive doubling: ceil(lg p) rounds, about n lg p a member; many members, small "
@@ -280,16 +280,16 @@ const tutti_algorithm tutti_algorithms[] = {
                          "vectors",
                          allreduce_tree, TUTTI_PARTIAL_SUMS },
     [ALLREDUCE_DIRECT] = { TUTTI_ALLREDUCE, "direct",
-                           "reduce-scatter to the owners of slices, all-gather: 2n (p-1)/p a member; all else",
+                           "reduce-scatter to the owners of shards, all-gather: 2n (p-1)/p a member; all else",
                            allreduce_direct, TUTTI_WINDOWED },
     [ALLREDUCE_HALVING] = { TUTTI_ALLREDUCE, "halving",
                             "recursive halving, nearest partner first, and doubling: 2 lg p rounds, 2n (p-1)/p a "
                             "member; p a power of two, more than 64",
                             allreduce_halving, TUTTI_POWER_OF_TWO | TUTTI_PARTIAL_SUMS },
     [ALLREDUCE_HIERARCHY] = { TUTTI_ALLREDUCE, "hierarchy",
-                              "inside each host, between hosts slice by slice, inside again: 2n/q (P-1)/P a member "
+                              "inside each host, between hosts shard by shard, inside again: 2n/q (P-1)/P a member "
                               "between P hosts of q; "
-                              "several hosts that are alike",
+                              "several hosts with equally many members",
                               tutti_build_allreduce_hierarchy, TUTTI_HOSTS | TUTTI_PARTIAL_SUMS },
     [ALLREDUCE_RING] = { TUTTI_ALLREDUCE, "ring",
                          "round the members twice: 2 (p-1) rounds, 2n (p-1)/p a member; on request", allreduce_ring,
@@ -305,13 +305,14 @@ const tutti_algorithm tutti_algorithms[] = {
     [REDUCE_SCATTER_DIRECT] = { TUTTI_REDUCE_SCATTER, "direct", "each part from all to its owner: n (p-1)/p a member",
                                 tutti_build_reduce_scatter_direct, TUTTI_WINDOWED },
     [REDUCE_SCATTER_HIERARCHY] = { TUTTI_REDUCE_SCATTER, "hierarchy",
-                                   "a host's members sum for each part first, so that it leaves the host once; several "
-                                   "hosts that are alike",
+                                   "a host's members sum for each part first, so that it leaves the host once; "
+                                   "several hosts with equally many members",
                                    tutti_build_reduce_scatter_hierarchy, TUTTI_HOSTS | TUTTI_PARTIAL_SUMS },
     [ALLGATHER_DIRECT] = { TUTTI_ALLGATHER, "direct", "each part from its owner to all", tutti_build_allgather_direct,
                            TUTTI_WINDOWED },
     [ALLGATHER_HIERARCHY] = { TUTTI_ALLGATHER, "hierarchy",
-                              "each part to one member of each host, which passes it on; several hosts that are alike",
+                              "each part to one member of each host, which passes it on; several hosts with equally "
+                              "many members",
                               tutti_build_allgather_hierarchy, TUTTI_HOSTS },
     [BROADCAST_FLAT] = { TUTTI_BROADCAST, "flat", "root to each: one round; few members, small vectors", broadcast_flat,
                          TUTTI_WINDOWED },
@@ -333,7 +334,7 @@ const tutti_algorithm tutti_algorithms[] = {
                       "members, small vectors",
                       tutti_build_reduce_tree, TUTTI_PARTIAL_SUMS },
     [REDUCE_DIRECT] = { TUTTI_REDUCE, "direct",
-                        "reduce-scatter to the owners of slices, which send to the root: 2n (p-1)/p into the root; "
+                        "reduce-scatter to the owners of shards, which send to the root: 2n (p-1)/p into the root; "
                         "large vectors",
                         tutti_build_reduce_direct },
     [GATHER_FLAT] = { TUTTI_GATHER, "flat", "each part from its owner to the root", tutti_build_gather_flat },

@@ -298,9 +298,9 @@ tutti_status tutti_world_open_telling(tutti_world **out, const char *transport_s
     if (place.size > 1 && strcmp(ops->name, "shm") == 0 && !gathers &&
         (place.by > TUTTI_BY_TUTTI || tutti_variable(environ, "TUTTI_SHM_FD") == NULL))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s has started %d processes (%s), and nothing says that all of them are on one host, as "
+                          "%s has started %d processes (%s), and nothing shows that all of them are on one host, as "
                           "transport shm needs; use transport tcp%s, or start the run with 'tutti run -n N -- COMMAND'",
-                          place.by > TUTTI_BY_TUTTI ? place.name : "somebody", place.size, place.found,
+                          place.by > TUTTI_BY_TUTTI ? place.name : "another program", place.size, place.found,
                           place.by > TUTTI_BY_TUTTI ? " or mpi"
                                                     : ", with TUTTI_MEET=HOST:PORT and a key for all (`tutti key`)");
     if (strcmp(ops->name, "tcp") == 0)
@@ -503,8 +503,8 @@ static tutti_status make_window(tutti_world *world, const char *name, size_t byt
     *out = NULL;
     if (n == TUTTI_WINDOWS)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "window '%s' would be number %d of this world: "
-                          "there is room for %d; put several vectors into one window",
+                          "window '%s' would be number %d of this world, which has at most %d; put several vectors "
+                          "into one window",
                           name, TUTTI_WINDOWS + 1, TUTTI_WINDOWS);
     w->bytes = bytes;
     w->name = tutti_copy_text(name);

@@ -20,7 +20,7 @@ tutti_status tutti_buffers_declare(tutti_method *m, tutti_plan *plan, bool avera
     if (average && tutti_engine_may_skip(e))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' averages the optimiser's buffers, which is right only where all workers have "
-                          "made as many updates, and %s may leave out one worker's; %s",
+                          "made the same number of updates, but %s may skip the update of one worker; %s",
                           m->ops->name, e->scaler.on ? "loss-scale" : "nonfinite=skip",
                           e->scaler.on ? "leave it off" : "leave nonfinite at stop");
     if (!average)

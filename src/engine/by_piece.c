@@ -74,8 +74,8 @@ tutti_status tutti_by_piece_check(const tutti_method *m, tutti_error *err)
                           e->options.clip_norm, m->ops->name);
     if (e->scaler.on || e->options.nonfinite == TUTTI_NONFINITE_SKIP)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s may leave out a step, but method '%s' updates each piece as soon as it is exchanged, "
-                          "before it is known of the others whether they are finite; %s, or have the method update "
+                          "%s may skip a step, but method '%s' updates each piece as soon as it is exchanged, "
+                          "before it is known whether the others are finite; %s, or have the method update "
                           "at the end of a step",
                           e->scaler.on ? "loss-scale" : "nonfinite=skip", m->ops->name,
                           e->scaler.on ? "leave it off" : "leave nonfinite at stop");
@@ -106,8 +106,8 @@ tutti_status tutti_engine_check_pieces(tutti_engine *e, tutti_error *err)
                           tutti_exchange_codec(m), m->ops->name);
     if (m->order != TUTTI_ORDER_READY && (m->ops->exchange == NULL || e->own_pace || e->late.steps > 0 || m->whole))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' orders the exchanges of a step's pieces, but it has none that begin beside the "
-                          "computation of the step",
+                          "method '%s' orders the exchanges of a step's pieces, but none of its exchanges begins "
+                          "during the computation of the step",
                           m->ops->name);
     m->beside = m->by_piece || e->shards.on;
     if (!m->beside)

@@ -221,8 +221,8 @@ tutti_status tutti_engine_client_update(tutti_engine *e, float *x, tutti_monitor
 
     if (e->options.update == NULL ? x != m->x || factor != 1 : x != m->x && e->client.kept == NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "method '%s' said that all workers' models are equal, and that it gives the optimiser the "
-                          "gradient of x; but it updates %s, which is not possible with optimizer 'client'%s",
+                          "method '%s' declared that all workers' models are equal, and that it gives the optimiser "
+                          "the gradient of x; but it updates %s, which is not possible with optimizer 'client'%s",
                           m->ops->name, x != m->x ? "another model" : "by another rate",
                           e->options.update == NULL ? " without an update" : "");
     if (e->options.update == NULL)
@@ -286,12 +286,12 @@ tutti_status tutti_engine_check_client(tutti_engine *e, tutti_error *err)
     if (strcmp(o->lr_schedule, "constant") != 0)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
-            "lr-schedule is '%.80s', but optimizer is 'client', whose learning rate is the client's; leave "
-            "lr-schedule away and let the client schedule it (tutti_engine_lr tells the method)",
+            "lr-schedule is '%.80s', but optimizer is 'client', whose learning rate is the client's; omit lr-schedule "
+            "and let the client schedule it (tutti_engine_lr gives it to the method)",
             o->lr_schedule);
     if (by_itself && (o->nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s may leave out a step, but optimizer is 'client' without an update: the client updates by "
+                          "%s may skip a step, but optimizer is 'client' without an update: the client updates by "
                           "itself and would not know; %s",
                           e->scaler.on ? "loss-scale" : "nonfinite=skip",
                           e->scaler.on ? "leave it off, and scale the loss in the client" : "take stop or keep");

@@ -405,12 +405,13 @@ tutti_status tutti_engine_tell_metrics(tutti_engine *e, tutti_error *err)
         double *values; /* worker, at, value */
         TUTTI_TRY(tutti_broadcast(&group, from, tutti_host(&n, 1, TUTTI_I64), err));
         if (n < 0 || n > 1 << 20)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a server tells of %lld figures; all must run one version",
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a server reports %lld figures; all processes must run one "
+                                                         "version",
                               (long long)n);
         names = tutti_alloc((size_t)n + 1, sizeof *names);
         values = tutti_alloc(3 * (size_t)n + 1, sizeof *values);
         if (names == NULL || values == NULL)
-            status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %lld figures of a server", (long long)n);
+            status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %lld figures of a server", (long long)n);
         for (int i = 0; i < n && mine && status == TUTTI_OK; i++) {
             snprintf(names[i], sizeof names[i], "%s", e->metrics[i].name);
             values[3 * i] = e->metrics[i].worker;

@@ -14,12 +14,12 @@ static tutti_status check_slices(const tutti_engine *e, tutti_error *err)
 
     if (e->options.clip_norm > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "clip-norm is %g, but method '%s' updates slice by slice, and nobody has the whole of the "
-                          "mean gradient; leave clip-norm at 0",
+                          "clip-norm is %g, but method '%s' updates shard by shard, and no worker has the whole mean "
+                          "gradient; leave clip-norm at 0",
                           e->options.clip_norm, e->m.ops->name);
     return !skips ? TUTTI_OK
                   : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                               "%s may leave out a step, but method '%s' updates slice by slice without a word among "
+                               "%s may skip a step, but method '%s' updates shard by shard without a message among "
                                "all workers; %s",
                                e->scaler.on ? "loss-scale" : "nonfinite=skip", e->m.ops->name,
                                e->scaler.on ? "leave it off" : "leave nonfinite at stop");
@@ -44,8 +44,8 @@ static tutti_status declare_codec(tutti_engine *e, const tutti_method_ops *const
         if ((methods[i]->traits & TUTTI_TAKES_CODEC) != 0)
             used += (size_t)snprintf(names + used, 34, "%s%.30s", used > 0 ? ", " : "", methods[i]->name);
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "codec is '%.80s', but method '%s' %s; leave codec away, or take a method of which gradients, or "
-                      "models as differences, may go through one (%s)",
+                      "codec is '%.80s', but method '%s' %s; omit codec, or take a method whose gradients, or models "
+                      "as differences, may go through one (%s)",
                       e->options.codec, e->m.ops->name,
                       e->m.ops->exchange != NULL           ? "has an exchange of its own, of float32"
                       : (e->m.traits & TUTTI_PARAMETER_SERVERS) != 0 ? to_servers
@@ -60,7 +60,7 @@ static tutti_status make_team(tutti_engine *e, tutti_error *err)
 
     e->team_ranks = tutti_alloc((size_t)m->team, sizeof *e->team_ranks);
     if (e->team_ranks == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for a team of %d workers", m->team);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a group of %d workers", m->team);
     for (int j = 0; j < m->team; j++)
         e->team_ranks[j] = tutti_group_rank(&m->all, first + j);
     e->team = tutti_group_of(e->world, e->team_ranks, m->team, tutti_port_of("team", 0, 0));

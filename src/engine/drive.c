@@ -226,7 +226,8 @@ tutti_status tutti_engine_check_drive(const tutti_engine *e, tutti_error *err)
 {
     return e->m.ops->drive == NULL || e->drive.on
                ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' drives and has not said what (tutti_drive_declare)",
+               : tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' drives training but has not declared what it drives "
+                                                     "(tutti_drive_declare)",
                             e->m.ops->name);
 }
 

@@ -65,7 +65,7 @@ static tutti_status declare(tutti_engine *e, const tutti_param *params, int n_pa
     e->unit_began_ns = tutti_alloc(2 * (size_t)e->layout.n_units, sizeof *e->unit_began_ns);
     e->trace = tutti_alloc(e->options.trace_events + 1, sizeof *e->trace);
     if (e->unit_began_ns == NULL || e->trace == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu trace events", e->options.trace_events);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %zu trace events", e->options.trace_events);
     return TUTTI_OK;
 }
 

@@ -31,7 +31,7 @@ tutti_status tutti_give_declare(tutti_method *m, tutti_plan *plan, int64_t most,
     g->receives = tutti_alloc((size_t)m->workers, sizeof *g->receives);
     g->wanted = tutti_alloc((size_t)m->workers, sizeof *g->wanted);
     if (g->receives == NULL || g->wanted == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for samples of %d workers", m->workers);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for samples of %d workers", m->workers);
     g->most = most;
     tutti_declare(plan, &(tutti_state){ .name = "engine.given", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8,
                                         .count = bytes }, &g->in);

@@ -47,7 +47,7 @@ tutti_status tutti_engine_held_check(tutti_engine *e, tutti_error *err)
     e->held.free = tutti_alloc((size_t)e->layout.n_pieces, sizeof *e->held.free);
     e->held.more = tutti_alloc((size_t)e->layout.n_pieces, sizeof *e->held.more);
     if (e->held.free == NULL || e->held.more == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the gradients of %d pieces", e->layout.n_pieces);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the gradients of %d pieces", e->layout.n_pieces);
     tutti_declare(e->plan,
                   &(tutti_state){ .name = "g.buffers",
                                   .keep = TUTTI_SCRATCH,

@@ -103,13 +103,13 @@ static tutti_status leave_out(tutti_engine *e, const verdict *v, uint64_t step, 
         return tutti_engine_scaler_skip(e, scale, v->worker, tensor, err);
     if (v->own)
         tutti_event_of(m, v->worker, "nonfinite",
-                       "worker %d: the gradient of %s is not finite in step %llu; the step was left out", v->worker,
+                       "worker %d: the gradient of %s is not finite in step %llu; the step was skipped", v->worker,
                        tensor, (unsigned long long)step);
     else
         tutti_event(m, "nonfinite",
-                    "the mean gradient of %s is not finite in step %llu as %s decoded it, though each worker's own is; "
-                    "the step was left out. A codec with a wider range (bf16 instead of fp16) "
-                    "or a lower learning rate mends it",
+                    "the mean gradient of %s is not finite in step %llu as %s decoded it, though each worker's own "
+                    "is; the step was skipped. A codec with a wider range (bf16 instead of fp16) or a lower learning "
+                    "rate mends it",
                     tensor, (unsigned long long)step, tutti_exchange_codec(m));
     ++*tutti_engine_skipped(e);
     return TUTTI_OK;

@@ -242,7 +242,7 @@ static tutti_status open_slot(tutti_engine *e, int k, tutti_error *err)
     s->pieces = tutti_alloc(n, sizeof *s->pieces);
     s->state = tutti_alloc(n, sizeof *s->state);
     if (s->pieces == NULL || s->state == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the late exchange of %zu pieces", n);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the late exchange of %zu pieces", n);
     for (size_t i = 0; i < n; i++) {
         s->pieces[i] = e->pieces[i];
         s->pieces[i].g = e->late.g[k] + e->pieces[i].first;
@@ -259,7 +259,7 @@ tutti_status tutti_engine_late_open(tutti_engine *e, tutti_error *err)
         return TUTTI_OK;
     e->late.slot = tutti_alloc((size_t)e->late.steps, sizeof *e->late.slot);
     if (e->late.slot == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %d late exchanges", e->late.steps);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %d late exchanges", e->late.steps);
     for (int k = 0; k < e->late.steps; k++)
         TUTTI_TRY(open_slot(e, k, err));
     return tutti_lane_open(&e->late.lane, e->rt, "late", e->m.lane_width > 0, err);

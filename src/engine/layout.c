@@ -251,7 +251,7 @@ tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err)
 tutti_status tutti_recut(tutti_method *m, size_t piece_bytes, size_t first_piece_bytes, tutti_error *err)
 {
     tutti_engine *e = m->engine;
-    const char *keeps = m->piece_bytes_least == 0 ? "it has not said in declare() how small they may become"
+    const char *keeps = m->piece_bytes_least == 0 ? "its declare() has not set how small they may become"
                         : e->exchange != NULL     ? "a codec's memory is for those that there were when the run began"
                         : e->late.steps > 0       ? "exchanges that are late are under way with those that there were"
                         : e->pieces_stay          ? "its servers go by those that there were when the run began"
@@ -262,7 +262,8 @@ tutti_status tutti_recut(tutti_method *m, size_t piece_bytes, size_t first_piece
                           "method '%s': tutti_recut is legal within pass, of a step's first pass (steps.h)",
                           m->ops->name);
     if (keeps != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' cannot cut its pieces anew: %s", m->ops->name, keeps);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' cannot split its pieces again: %s", m->ops->name,
+                          keeps);
     if (piece_bytes < m->piece_bytes_least || first_piece_bytes == 0 || first_piece_bytes > piece_bytes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' cuts pieces of %zu bytes, the first of %zu; they may have %zu and more, and the "

@@ -28,7 +28,7 @@ tutti_status tutti_engine_members_open(tutti_engine *e, tutti_error *err)
         return TUTTI_OK;
     e->was_member = tutti_alloc((size_t)e->m.workers, sizeof *e->was_member);
     if (e->was_member == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the members of a run of %d workers", e->m.workers);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the members of a run of %d workers", e->m.workers);
     return tutti_members_open(&e->members, e->world, tutti_port_of("engine", 0, 0), err);
 }
 

@@ -13,13 +13,13 @@ tutti_status tutti_names_declare(tutti_method *m, tutti_error *err)
     if (!e->options.names)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' chooses samples by their losses, for which the client takes samples by name "
-                          "and tells the loss of each (engine_options.names; in Python prepare(sampler=...) and "
+                          "and reports the loss of each (engine_options.names; in Python prepare(sampler=...) and "
                           "step(losses=...))",
                           m->ops->name);
     if (e->options.data_samples == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' chooses among the samples of the training set, and nobody says how many there "
-                          "are; give data_samples when opening the engine",
+                          "method '%s' chooses among the samples of the training set, but their number is not given; "
+                          "give data_samples when opening the engine",
                           m->ops->name);
     if (e->options.parts != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -54,8 +54,8 @@ tutti_status tutti_engine_losses_check(const tutti_engine *e, double loss_sum, t
     for (int64_t i = 0; p->losses != NULL && isfinite(loss_sum) && i < p->samples; i++)
         if (isnan(p->losses[i]))
             return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                              "the loss of sample %lld of %lld was not told in step %llu; a client that is opened with "
-                              "names writes tutti_pass.losses before it calls passed (in PyTorch: "
+                              "the loss of sample %lld of %lld was not reported in step %llu; a client that is opened "
+                              "with names writes tutti_pass.losses before it calls passed (in PyTorch: "
                               "optimizer.step(losses=...))",
                               (long long)i, (long long)p->samples, (unsigned long long)e->progress.step);
     return TUTTI_OK;

@@ -30,7 +30,7 @@
 
 static tutti_status no_memory(const tutti_engine *e, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the update of %d pieces", e->layout.n_pieces);
+    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the update of %d pieces", e->layout.n_pieces);
 }
 
 /* ---- masters and x ---- */
@@ -292,8 +292,8 @@ tutti_status tutti_offload_declare(tutti_method *m, tutti_plan *plan, const tutt
     o->options = *options;
     if (m->held == TUTTI_HELD_BY_UNIT && options->delayed)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' would delay updates of values that it holds by unit, which have no place of "
-                          "their own beside the masters", m->ops->name);
+                          "method '%s' would delay updates of values that it holds by unit, which have no memory of "
+                          "their own next to the masters", m->ops->name);
     if (m->held == TUTTI_HELD_BY_UNIT)
         m->lane_width = 1; /* means go through the buffers one after the other */
     else

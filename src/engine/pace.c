@@ -304,7 +304,7 @@ static tutti_status more_steps(tutti_engine *e, const char *what, uint64_t whole
 
     *more = false;
     if (!tutti_size_mul(whole, per_epoch, &until) || !tutti_size_add(until, rest, &until) || until > INT64_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "so many %s are more than 2^63 steps; ask for fewer", what);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "that many %s are more than 2^63 steps; ask for fewer", what);
     return tutti_engine_more(e, until, more, err);
 }
 
@@ -315,7 +315,7 @@ static tutti_status more_taken(tutti_engine *e, const char *what, uint64_t whole
     size_t until;
 
     if (!tutti_size_mul(whole, each, &until) || until > INT64_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "so many %s are more than 2^63 samples; ask for fewer", what);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "that many %s are more than 2^63 samples; ask for fewer", what);
     if (e->stage != STAGE_READY)
         return tutti_engine_out_of_order(err, "more");
     *more = tutti_engine_take_more(e, until);
@@ -326,7 +326,7 @@ tutti_status tutti_engine_more_epochs(tutti_engine *e, uint64_t epochs, bool *mo
 {
     *more = false;
     if (e->options.data_samples == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%llu epochs of a training set whose size nobody has told; give "
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%llu epochs of a training set whose size is not given; give "
                           "data_samples when opening the engine, or ask for samples (tutti_engine_more_samples)",
                           (unsigned long long)epochs);
     if (e->take.on)

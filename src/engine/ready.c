@@ -151,7 +151,8 @@ tutti_status tutti_engine_unused(tutti_engine *e, tutti_error *err)
     for (int i = 0; i < e->layout.n_tensors; i++)
         if (!e->announced[i]) {
             if (!e->told_unused)
-                tutti_event(&e->m, "unused-parameter", "%s had no gradient in step %llu; it counts as zero (said once)",
+                tutti_event(&e->m, "unused-parameter",
+                            "%s had no gradient in step %llu; it counts as zero (reported once)",
                             e->tensors[i].name, (unsigned long long)e->progress.step);
             e->told_unused = true;
             if (e->m.beside)

@@ -46,7 +46,8 @@ tutti_status tutti_engine_rows_open(tutti_engine *e, tutti_error *err)
         r->zeros = tutti_alloc(t->cols, sizeof *r->zeros);
         if (r->mark == NULL || r->ids == NULL || r->told == NULL || r->counts == NULL || r->cursor == NULL ||
             r->from == NULL || r->zeros == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the touched rows of %s (%zu rows, %zu workers)",
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the touched rows of %s (%zu rows, %zu "
+                                                             "workers)",
                               t->name, t->rows, workers);
     }
     return TUTTI_OK;
@@ -184,7 +185,7 @@ static tutti_status grow_words(uint32_t **memory, size_t *room, size_t words, tu
     *room = 0;
     *memory = tutti_alloc(2 * words, sizeof **memory);
     if (*memory == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu words of rows", words);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %zu words of rows", words);
     *room = 2 * words;
     return TUTTI_OK;
 }
@@ -217,7 +218,7 @@ static tutti_status take_in_fresh(tutti_engine_rows *r, size_t n_fresh, tutti_er
         r->needed = tutti_alloc(2 * to, sizeof *r->needed);
         if (r->needed == NULL) {
             r->needed = before;
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu words of rows", to);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %zu words of rows", to);
         }
         if (old > 0)
             memcpy(r->needed, before, old * sizeof *before);

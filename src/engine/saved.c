@@ -311,7 +311,7 @@ static tutti_status load_mean(tutti_engine *e, tutti_checkpoint *checkpoint, int
     double *sum = tutti_alloc(n + 1, sizeof *sum);
     tutti_status status = one != NULL && sum != NULL ? TUTTI_OK
                                                      : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                                                                  "room for the client state of another worker");
+                                                                  "memory for the client state of another worker");
 
     for (int k = 0; k < saved_by && status == TUTTI_OK; k++) {
         const tutti_saved item = { .state = "client",
@@ -345,7 +345,7 @@ static tutti_status load_changed(tutti_engine *e, tutti_checkpoint *checkpoint, 
     double *sum = tutti_alloc(s->count, sizeof *sum);
     tutti_status status = one != NULL && sum != NULL
                               ? TUTTI_OK
-                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for '%s' of another worker", s->name);
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for '%s' of another worker", s->name);
 
     for (int k = 0; k < saved_by && status == TUTTI_OK; k++) {
         items list = { 0 };
@@ -412,7 +412,7 @@ static tutti_status read_savers(const tutti_engine *e, tutti_checkpoint *checkpo
 
     *by = (savers){ .began = left, .left = left, .rank = tutti_alloc((size_t)left, sizeof *by->rank) };
     if (numbers == NULL || by->rank == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading who has saved the checkpoint");
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to read which workers saved the checkpoint");
     for (int k = 0; k < left && status == TUTTI_OK; k++)
         by->rank[k] = k;
     if (status == TUTTI_OK && tutti_checkpoint_has(checkpoint, state)) {
@@ -422,8 +422,8 @@ static tutti_status read_savers(const tutti_engine *e, tutti_checkpoint *checkpo
             by->rank[k] = numbers[1 + k];
             if (by->rank[k] < (k > 0 ? by->rank[k - 1] + 1 : 0) || by->rank[k] >= by->began)
                 status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                                    "the checkpoint says that %lld workers began its run, and that worker %lld was "
-                                    "number %d of the %d who were left; use an older one",
+                                    "according to the checkpoint, %lld workers began its run, and worker %lld was "
+                                    "number %d of the %d that were left; use an older one",
                                     (long long)numbers[0], (long long)by->rank[k], k + 1, left);
         }
     }
@@ -444,7 +444,7 @@ static tutti_status check_number(const tutti_engine *e, const savers *by, tutti_
     if (!by->run.resized || (e->m.traits & TUTTI_REPLICAS_EQUAL) != 0 || slices > 0 || e->m.ops->resized != NULL)
         return TUTTI_OK;
     if (by->began > by->left)
-        snprintf(of_them, sizeof of_them, ", who were left of %d,", by->began);
+        snprintf(of_them, sizeof of_them, ", which were left of %d,", by->began);
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                       "the checkpoint was saved by %d workers%s and each worker of '%s' has a state of its own; resume "
                       "it with -n %d instead of %d",
@@ -516,7 +516,7 @@ tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, siz
     if (e->members != NULL && tutti_members_epoch(e->members) > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "%d of %d workers are left, and what the others had of the state is lost; save a checkpoint "
-                          "(tutti_engine_save), which says who is left",
+                          "(tutti_engine_save), which records the workers that are left",
                           e->m.all.size, e->m.workers);
     tutti_facilities_slices(e, &same.run.slices);
     status = collect(e, &list, NULL, &same, err);
@@ -570,8 +570,8 @@ static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const sa
     if (e->progress.step != tutti_checkpoint_step(checkpoint) ||
         (!e->own_pace && e->progress.skipped > e->progress.step)) /* asynchronous runs skip single gradients */
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "the checkpoint is of step %llu, and its state says step %llu, %llu of them left out; "
-                          "use another one",
+                          "the checkpoint is of step %llu, and its state is of step %llu, %llu of them skipped; use "
+                          "another one",
                           (unsigned long long)tutti_checkpoint_step(checkpoint), (unsigned long long)e->progress.step,
                           (unsigned long long)e->progress.skipped);
     if (by->run.resized)
@@ -597,7 +597,7 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
         TUTTI_TRY(tutti_checkpoint_read(checkpoint, &of_servers, 1, err));
     if (saved_parts[0] < 0 || saved_parts[0] >= tutti_checkpoint_world(checkpoint))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "the checkpoint was saved by %d ranks, and says that %lld of them only served",
+                          "the checkpoint was saved by %d ranks, and states that %lld of them only served",
                           tutti_checkpoint_world(checkpoint), (long long)saved_parts[0]);
     if (tutti_checkpoint_has(checkpoint, of_team.state))
         TUTTI_TRY(tutti_checkpoint_read(checkpoint, &of_team, 1, err));

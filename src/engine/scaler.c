@@ -43,7 +43,7 @@ static const tutti_option dynamic_options[] = {
     { "hysteresis", TUTTI_INT, DYNAMIC(hysteresis), 1, 1, 1000, NULL, "overflows after which S falls" },
     { "min", TUTTI_REAL, DYNAMIC(min), 1, 0x1p-100, 0x1p100, NULL, "least S; a power of two" },
     { "on_min", TUTTI_CHOICE, DYNAMIC(on_min), 0, 0, 0, "error|continue",
-      "an overflow at the least S ends the run, or the step is left out like others" },
+      "an overflow at the least S ends the run, or the step is skipped like others" },
     { 0 },
 };
 static const tutti_option static_options[] = {
@@ -159,15 +159,15 @@ tutti_status tutti_engine_scaler_skip(tutti_engine *e, double had, int worker, c
             return tutti_fail_rank(err, TUTTI_ERR_NUMBER, e->m.rank,
                                    "worker %d: the gradient of %s is not finite in step %llu, with the loss scale at "
                                    "its least, %g, so scaling is not the cause; lower the "
-                                   "learning rate, clip the gradient (clip-norm), take precision bf16, or go on "
-                                   "leaving steps out (loss-scale dynamic(on_min=continue))",
+                                   "learning rate, clip the gradient (clip-norm), take precision bf16, or continue to "
+                                   "skip steps (loss-scale dynamic(on_min=continue))",
                                    worker, tensor, (unsigned long long)tutti_late_step(&e->m), was);
     } else if (s->dynamic)
         s->now.scale = fmax(s->min, was * s->backoff);
     if (reported(skipped))
         tutti_event_of(&e->m, worker, "overflow",
-                       "worker %d: the gradient of %s overflowed in step %llu at the loss scale %g; the step was left "
-                       "out, %llu in all, and the scale is %g",
+                       "worker %d: the gradient of %s overflowed in step %llu at the loss scale %g; the step was "
+                       "skipped, %llu in all, and the scale is %g",
                        worker, tensor, (unsigned long long)tutti_late_step(&e->m), had, (unsigned long long)skipped,
                        s->now.scale);
     return TUTTI_OK;

@@ -107,7 +107,7 @@ static float *gradient_at(const tutti_engine *e, const stretch *s)
 
 static tutti_status no_memory(const tutti_engine *e, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the shards of %d pieces", e->layout.n_pieces);
+    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the shards of %d pieces", e->layout.n_pieces);
 }
 
 /* Plans which worker adds up each block, and how many elements it receives from each other

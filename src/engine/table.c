@@ -26,8 +26,9 @@ tutti_status tutti_engine_check_names(const tutti_method_ops *const *methods, tu
         if (methods[i]->name == NULL)
             return tutti_fail(err, TUTTI_ERR_STATE, 0, "method %zu of the list has no name; set .name", i + 1);
         if (!can_be_asked_for(methods[i]->name))
-            return tutti_fail(err, TUTTI_ERR_STATE, 0, "method %zu of the list is named '%.60s', which nobody can ask "
-                              "for: a name has a letter, then letters, digits, '_', '-' and '.', at most %d in all",
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "method %zu of the list is named '%.60s', which no program can "
+                                                       "request: a name has a letter, then letters, digits, '_', '-' "
+                                                       "and '.', at most %d in all",
                               i + 1, methods[i]->name, NAME_BYTES);
         for (size_t k = 0; k < i; k++)
             if (strcmp(methods[k]->name, methods[i]->name) == 0)
@@ -91,8 +92,8 @@ static tutti_status check_traits(const tutti_method_ops *ops, int workers, tutti
                         ops->services != NULL;
 
     if ((ops->traits & ~(unsigned)KNOWN_TRAITS) != 0)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' has traits 0x%x, of which 0x%x are none; take those of "
-                          "method.h", ops->name, ops->traits, ops->traits & ~(unsigned)KNOWN_TRAITS);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' has traits 0x%x, of which 0x%x do not exist; take "
+                          "those of method.h", ops->name, ops->traits, ops->traits & ~(unsigned)KNOWN_TRAITS);
     if (drives != (ops->drive != NULL))
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' has %s; set both or neither", ops->name,
                           drives ? "the trait TUTTI_PIPELINE_SCHEDULE and no hook `drive`"
@@ -102,9 +103,9 @@ static tutti_status check_traits(const tutti_method_ops *ops, int workers, tutti
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' drives: that goes with TUTTI_REPLICAS_EQUAL and "
                           "TUTTI_SHARDED_OPTIMIZER, and with no hook `exchange`", ops->name);
     if (workers > 1 && !brings && (ops->traits & TUTTI_REPLICAS_EQUAL) != 0)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' says TUTTI_REPLICAS_EQUAL, but exchanges nothing, so "
-                          "%d workers would each have a model of their own; set .exchange (tutti_base_exchange "
-                          "averages gradients), or leave the trait away", ops->name, workers);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' declares TUTTI_REPLICAS_EQUAL, but exchanges nothing, "
+                          "so %d workers would each have a model of their own; set .exchange (tutti_base_exchange "
+                          "averages gradients), or remove the trait", ops->name, workers);
     return TUTTI_OK;
 }
 

@@ -289,7 +289,8 @@ tutti_status tutti_engine_take_end(tutti_engine *e, tutti_error *err)
     if (e->take.lent ? !e->take.closed : e->take.taken != e->take.of[e->m.rank])
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "method '%s' has taken %lld samples in a step %s", e->m.ops->name, (long long)e->take.taken,
-                          e->take.lent ? "that it did not close (tutti_take_close)" : "of which it said otherwise");
+                          e->take.lent ? "that it did not close (tutti_take_close)"
+                                       : "for which it declared another number");
     TUTTI_TRY(tutti_take_file_write(e, err));
     for (int r = 0; r < e->m.workers; r++) {
         e->progress.samples += (uint64_t)e->take.of[r];
@@ -339,7 +340,7 @@ tutti_status tutti_engine_take_loaded(const tutti_engine *e, tutti_error *err)
         if (e->take.of[r] < 0 || (uint64_t)e->take.of[r] > done)
             wrong = "what each took in the last step (take.of)";
     if (e->take.loan != NULL && !loans_fit(e))
-        wrong = "what each is lent (take.loan, take.next)";
+        wrong = "what each leases (take.loan, take.next)";
     if (e->share.parts != NULL && e->take.mine > done)
         wrong = "what this worker has taken of its part (take.mine)";
     return wrong == NULL
@@ -363,8 +364,8 @@ static tutti_status take_load(void *self, tutti_checkpoint *checkpoint, const tu
     (void)checkpoint;
     return e->take.lent && run->changed
                ? tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "the checkpoint has what each worker of another number of them was lent of the samples; "
-                            "method '%s' goes on with the number that saved it",
+                            "the checkpoint has the samples that each of another number of workers leased; method "
+                            "'%s' continues only with the number of workers that saved it",
                             e->m.ops->name)
                : TUTTI_OK;
 }

@@ -104,7 +104,7 @@ static tutti_status read_replay(tutti_engine *e, const char *text, tutti_error *
         lines += *c == '\n';
     e->take.replay = tutti_alloc(lines + 1, sizeof *e->take.replay);
     if (e->take.replay == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %zu steps of %s", lines, e->take.replay_path);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %zu steps of %s", lines, e->take.replay_path);
     for (; *at != 0; e->take.replay_steps++)
         if (!read_line(&at, e->take.replay_steps, e->m.workers, e->m.rank, &e->take.replay[e->take.replay_steps]))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -192,8 +192,8 @@ static tutti_status keep_lines(tutti_engine *e, tutti_file *to, tutti_error *err
         }
         if (status == TUTTI_OK && step < e->progress.step)
             status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                "record is '%.200s', which has %llu steps, and the run goes on from step %llu; give "
-                                "the file that it had, or leave record away",
+                                "record is '%.200s', which has %llu steps, and the run continues from step %llu; give "
+                                "the file that it had, or omit record",
                                 path, (unsigned long long)step, (unsigned long long)e->progress.step);
     }
     tutti_free(text);

@@ -39,7 +39,7 @@ typedef struct word {            /* plain numbers of eight bytes */
     double seconds, high;        /* the window's time */
     tutti_search_window next;
 } word;
-_Static_assert(sizeof(word) == 96, "what is said above and in steps.h");
+_Static_assert(sizeof(word) == 96, "the size stated above and in steps.h");
 
 static const tutti_facility_ops facility; /* at the end */
 
@@ -55,8 +55,8 @@ tutti_status tutti_tune_declare(tutti_method *m, tutti_plan *plan, const tutti_t
                           m->ops->name);
     if ((m->traits & TUTTI_FAULT_TOLERANT) != 0 && !e->options.stop_on_loss && tutti_world_survives(e->world))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' goes on without a lost worker, but whoever tunes needs all of them in the steps "
-                          "in which they change; leave tuning off, or let a loss end the run (on-loss=stop)",
+                          "method '%s' continues without a lost worker, but tuning needs all workers in the steps in "
+                          "which settings change; leave tuning off, or let a loss end the run (on-loss=stop)",
                           m->ops->name);
     if (o->drop < 0 || o->steps < 1 || o->steps > 1 << 20 || o->drop > 1 << 20 || o->apply == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -78,7 +78,7 @@ tutti_status tutti_tune_declare(tutti_method *m, tutti_plan *plan, const tutti_t
     t->options.tuner.knobs = t->knob;
     t->times_ns = tutti_alloc((size_t)o->steps, sizeof *t->times_ns);
     if (t->times_ns == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the times of %lld steps", (long long)o->steps);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the times of %lld steps", (long long)o->steps);
     tutti_search_begin(&t->state, &t->options.tuner);
     if (m->workers == 1) /* nothing is exchanged */
         t->state.now.role = TUTTI_SEARCH_OVER;

@@ -51,7 +51,7 @@ enum { END = -1 };
 
 static tutti_status no_memory(const tutti_engine *e, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the values of %d units", e->layout.n_units);
+    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the values of %d units", e->layout.n_units);
 }
 
 static tutti_status list_units(tutti_engine *e, tutti_error *err)
@@ -61,7 +61,7 @@ static tutti_status list_units(tutti_engine *e, tutti_error *err)
     s->on = true;
     if (!e->options.needs)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' holds values by unit, but this client does not say when it needs which "
+                          "method '%s' holds values by unit, but this client does not report when it needs which unit "
                           "(tutti_engine_unit_acquire, engine_options.needs); take a client that does, or a method "
                           "that has all values (of zero: stage=2)",
                           e->m.ops->name);
@@ -462,7 +462,8 @@ static tutti_status place_unit(tutti_engine *e, tutti_engine_unit *u, bool ahead
     else if (!there && ahead && (buffers_ahead(e) >= s->ahead || take_apart(e, u, NULL) != TUTTI_OK))
         return TUTTI_OK;
     else if (!there && !ahead)
-        TUTTI_TRY(tutti_fail_within(err, take_apart(e, u, err), "values of unit %d, which is needed beside %d others",
+        TUTTI_TRY(tutti_fail_within(err, take_apart(e, u, err), "values of unit %d, which is needed together with %d "
+                                                                "others",
                                     (int)(u - s->unit), s->resident));
     count_live(e, u, true);
     return TUTTI_OK;

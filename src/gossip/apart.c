@@ -60,8 +60,8 @@ static int find_unreached(const tutti_graph *graph, uint64_t k, const bool *lost
 void tutti_apart_tell_of(tutti_method *m, int other)
 {
     tutti_event(m, "disconnected",
-                "without the workers that are lost the graph is not connected: workers %d and %d have no way to "
-                "average any more, until the end, where all who are left do",
+                "without the workers that are lost the graph is not connected: workers %d and %d have no path to "
+                "average any more, until the end, when all remaining workers average",
                 m->rank, other);
 }
 

@@ -227,9 +227,8 @@ static void tell_client(tutti_averager *a)
         return;
     a->reported = true;
     tutti_event(a->m, "rounds left out",
-                "rounds of averaging take longer than the gradients that bring them: %llu were made and %llu left out "
-                "so far, so models are further apart than on a fast network; a larger batch "
-                "leaves them more time",
+                "rounds of averaging take longer than the gradients that bring them: %llu were made and %llu skipped "
+                "so far, so models are further apart than on a fast network; a larger batch leaves them more time",
                 (unsigned long long)a->round, (unsigned long long)left_out);
 }
 

@@ -163,9 +163,9 @@ static tutti_status open_in(tutti_ledger *l, const tutti_graph *graph, const nei
         in->held = ahead >= 0 ? tutti_alloc((size_t)in->slots, sizeof *in->held) : NULL;
         in->mixed = ahead >= 0 ? tutti_alloc((size_t)in->slots, sizeof *in->mixed) : NULL;
         if (in->held == NULL || in->mixed == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for what is known of worker %d", in->rank);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the state of worker %d", in->rank);
     }
-    return l->in != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %d neighbours", near->n_in);
+    return l->in != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %d neighbours", near->n_in);
 }
 
 static tutti_status open_out(tutti_ledger *l, const tutti_graph *graph, const neighbours *near, tutti_error *err)
@@ -182,7 +182,8 @@ static tutti_status open_out(tutti_ledger *l, const tutti_graph *graph, const ne
         if (ahead >= l->copies)
             l->copies = ahead < COPIES_MOST ? (int)ahead + 1 : COPIES_MOST;
     }
-    return l->out != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %d neighbours", near->n_out);
+    return l->out != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %d neighbours",
+                                                  near->n_out);
 }
 
 tutti_status tutti_ledger_open(tutti_ledger **out, const tutti_graph *graph, int rank, const tutti_ledger_rules *rules,
@@ -194,7 +195,7 @@ tutti_status tutti_ledger_open(tutti_ledger **out, const tutti_graph *graph, int
 
     *out = l;
     if (l == NULL || !take_neighbours(graph, &near))
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for a worker's neighbours");
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a worker's neighbours");
     else {
         l->rules = *rules;
         l->rank = rank;

@@ -58,8 +58,8 @@ tutti_status tutti_mixer_cross_declare(tutti_mixer *mixer, const char *graph, tu
                           m->ops->name, graph);
     if ((m->traits & TUTTI_FAULT_TOLERANT) != 0)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "method '%s' goes on after losses, and gives gradients back, of which a lost worker owes "
-                          "some; this is a fault of the program: please report it",
+                          "method '%s' continues after losses, but sends gradients back, and a lost worker cannot "
+                          "send those it has yet to return; this is a fault of the program: please report it",
                           m->ops->name);
     c = mixer->cross = tutti_alloc(1, sizeof *c);
     if (c == NULL || (c->requests = tutti_alloc(2 * (size_t)d + 1, sizeof *c->requests)) == NULL)

@@ -150,7 +150,7 @@ static tutti_status copy_members(tutti_preduce *p, int **to, int *n, const tutti
     for (int k = 0; k < *n; k++)
         if (in[k] < 0 || in[k] >= p->m->workers)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
-                                   "worker %d tells of a group with member %d of %d workers; all workers must run one "
+                                   "worker %d reports a group with member %d of %d workers; all workers must run one "
                                    "version", note->from, in[k], p->m->workers);
     if (*n > 0)
         memcpy(*to, in, note->bytes);

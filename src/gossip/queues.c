@@ -222,8 +222,8 @@ static tutti_status without(const void *self, int rank, const char *why, tutti_e
     if (q->o->mode == TUTTI_QUEUES_NOTIFY_ACK || q->o->max_gap > 0 || tutti_graph_is(q->graph, "symmetric"))
         return TUTTI_OK;
     return tutti_fail_rank(err, TUTTI_ERR_PEER, rank,
-                           "worker %d was lost (%s), and without tokens nothing but the way through it may have kept "
-                           "two others within the room that they have for models; set max_gap, say 8",
+                           "worker %d was lost (%s), and without tokens only the path through it may have kept two "
+                           "others within the number of models that their buffers hold; set max_gap, say 8",
                            rank, why);
 }
 
@@ -509,7 +509,7 @@ static tutti_status take_model(tutti_queues *q, const tutti_note *note, const fl
         return TUTTI_OK;
     return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
                            "worker %d sent %llu bytes of its model of iteration %lld to worker %d, which is in "
-                           "iteration %lld and has no room for it; all workers must run one version with one graph",
+                           "iteration %lld and has no buffer for it; all workers must run one version with one graph",
                            note->from, (unsigned long long)note->bytes, (long long)note->a, q->m->rank,
                            (long long)iter);
 }

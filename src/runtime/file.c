@@ -254,7 +254,7 @@ static tutti_status no_scratch(const char *directory, uint64_t bytes, uint64_t l
     print_room(need, bytes);
     print_room(have, left);
     if (cause == ENOSPC || cause == EDQUOT || cause == EFBIG)
-        return tutti_fail(err, TUTTI_ERR_IO, cause, "%s are needed in '%s', which has room for %s%s", need, directory,
+        return tutti_fail(err, TUTTI_ERR_IO, cause, "%s are needed in '%s', which has space for %s%s", need, directory,
                           have, mend(ENOSPC));
     if (cause == EINVAL)
         return tutti_fail(err, TUTTI_ERR_IO, 0,

@@ -12,7 +12,7 @@
 #include <strings.h>
 #include <time.h>
 
-_Static_assert(TUTTI_LOOKUP_NS == INT64_C(5000000000), "a sentence below says how long");
+_Static_assert(TUTTI_LOOKUP_NS == INT64_C(5000000000), "a sentence below states this time");
 
 typedef struct lookup {
     pthread_mutex_t lock;

@@ -50,7 +50,8 @@ static tutti_status check_sizes(const tutti_checkpoint *c, tutti_error *err)
                                   : tutti_file_open(&file, c->rt, path, TUTTI_FILE_READ, err);
         if (status == TUTTI_OK && tutti_file_bytes(file) != c->files[k].bytes)
             status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                                "'%s' has %llu bytes, the manifest says %llu; use an older checkpoint", path,
+                                "'%s' has %llu bytes, but %llu according to the manifest; use an older checkpoint",
+                                path,
                                 (unsigned long long)tutti_file_bytes(file), (unsigned long long)c->files[k].bytes);
         tutti_file_close(file, NULL);
         tutti_free(path);

@@ -285,7 +285,8 @@ out:
 
 static tutti_status bad(const tutti_checkpoint *c, const char *place, size_t k, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': %s %zu is not what the format says; " MEND, c->path, place, k);
+    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': %s %zu is not what the format requires; " MEND,
+                      c->path, place, k);
 }
 
 static bool take_int(const json_t *value, int *to, int most)
@@ -407,7 +408,7 @@ static tutti_status take_manifest(tutti_checkpoint *c, const json_t *root, tutti
     if (!tutti_state_count(json_object_get(root, "step"), &c->step))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has no step; " MEND, c->path);
     if (!take_int(json_object_get(root, "world"), &c->world, 99999) || c->world < 1)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' does not say how many ranks saved it; " MEND, c->path);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' does not state how many ranks saved it; " MEND, c->path);
     TUTTI_TRY(take_facts(c, json_object_get(root, "facts"), err));
     TUTTI_TRY(take_files(c, json_object_get(root, "files"), err));
     TUTTI_TRY(take_states(c, json_object_get(root, "states"), err));
@@ -436,7 +437,7 @@ static tutti_status check_seal(const char *path, const char *text, size_t bytes,
     found = tutti_hash(text, bytes - SEAL_BYTES);
     if (found != said)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s' has hash %016llx but says %016llx; it was damaged or edited: use an older checkpoint",
+                          "'%s' has hash %016llx but states %016llx; it was damaged or edited: use an older checkpoint",
                           path, (unsigned long long)found, (unsigned long long)said);
     return TUTTI_OK;
 }

@@ -27,7 +27,7 @@ static tutti_status check_kind(const tutti_manifest_state *s, const tutti_saved_
         return TUTTI_OK;
     return tutti_fail_rank(err, TUTTI_ERR_USAGE, p->rank,
                            "'%s/%s' is %llu elements of %s kept '%s' on rank %d, but %llu of %s kept '%s' on rank %d; "
-                           "all ranks must declare it alike",
+                           "all ranks must declare it identically",
                            tutti_state_shown(state, p->state), tutti_state_shown(tensor, p->tensor),
                            (unsigned long long)p->count, tutti_dtype_name(p->dtype), tutti_keep_name(p->keep), p->rank,
                            (unsigned long long)s->count, tutti_dtype_name(s->dtype), tutti_keep_name(s->keep),

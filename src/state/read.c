@@ -28,7 +28,7 @@ static tutti_status find_key(const tutti_checkpoint *c, const tutti_tensor_file 
                           shown, c->directory);
     if (e->dtype != s->dtype || e->dims != 1 || e->dim[0] != r->end - r->begin)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "'%s', tensor '%s': %llu bytes of %s, the manifest says %llu elements of %s; "
+                          "'%s', tensor '%s': %llu bytes of %s, but %llu elements of %s according to the manifest; "
                           "use an older checkpoint",
                           f->path, shown, (unsigned long long)e->bytes, tutti_dtype_name(e->dtype),
                           (unsigned long long)(r->end - r->begin), tutti_dtype_name(s->dtype));
@@ -42,7 +42,8 @@ static tutti_status damaged(const tutti_tensor_file *f, const tutti_tensor_entry
 
     return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                       "'%s', tensor '%s' (elements [%llu, "
-                      "%llu)) has hash %016llx, the manifest says %016llx; it was damaged: use an older checkpoint",
+                      "%llu)) has hash %016llx, but %016llx according to the manifest; it was damaged: use an older "
+                      "checkpoint",
                       f->path, tutti_state_shown(shown, e->name), (unsigned long long)r->begin,
                       (unsigned long long)r->end, (unsigned long long)found, (unsigned long long)r->hash);
 }
@@ -365,8 +366,9 @@ static tutti_status verify_file(reader *r, uint32_t file, tutti_error *err)
     found = tutti_state_hash_end(r->whole);
     if (status == TUTTI_OK && found != r->c->files[file].hash)
         status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                            "'%s' has hash %016llx, the manifest says %016llx, though all tensors are sound: "
-                            "its header was damaged; use an older checkpoint", r->f->path, (unsigned long long)found,
+                            "'%s' has hash %016llx, but %016llx according to the manifest, though all tensors are "
+                            "sound: its header was damaged; use an older checkpoint",
+                            r->f->path, (unsigned long long)found,
                             (unsigned long long)r->c->files[file].hash);
 out:
     tutti_state_in_close(r->in);
@@ -390,7 +392,8 @@ tutti_status tutti_checkpoint_verify(tutti_checkpoint *c, tutti_error *err)
         status = open_file(c, k, &r.f, err);
         if (status == TUTTI_OK && r.f->file_bytes != c->files[k].bytes)
             status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                                "'%s' has %llu bytes, the manifest says %llu; use an older checkpoint", r.f->path,
+                                "'%s' has %llu bytes, but %llu according to the manifest; use an older checkpoint",
+                                r.f->path,
                                 (unsigned long long)r.f->file_bytes, (unsigned long long)c->files[k].bytes);
         if (status == TUTTI_OK)
             status = verify_file(&r, (uint32_t)k, err);

@@ -69,7 +69,7 @@ static tutti_status prepare(const saver *s, uint64_t *need, uint64_t *left, tutt
         TUTTI_TRY(check_item(s, &s->items[k], need, err));
     place = tutti_commit_place(s->rt, s->dir);
     if (place == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot look for room at '%s'", s->dir);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to check the free space at '%s'", s->dir);
     status = tutti_space_left(s->rt, place, left, err);
     tutti_free(place);
     return status;

@@ -141,7 +141,8 @@ static tutti_status receive_report(saver *s, int r, tutti_error *err)
     *m = (message){ .data = note.a <= REPORT_MOST ? tutti_alloc((size_t)note.a + 1, 1) : NULL };
     if (m->data == NULL) {
         tutti_recv(s->world, rank_of(s, r), s->report, NULL, tutti_nothing(), TUTTI_FOREVER, NULL);
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no room on rank 0 for the list of what it saves (%lld bytes)",
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory on rank 0 for the list of what it saves (%lld "
+                                                         "bytes)",
                           (long long)note.a);
     }
     m->n = m->room = (size_t)note.a;
@@ -204,7 +205,8 @@ tutti_status tutti_save_decide(saver *s, tutti_status status, const tutti_error 
             tutti_send(s->world, rank_of(s, r), s->verdict, NULL, tutti_host(m.data, m.n, TUTTI_U8), &other);
         if (sent != TUTTI_OK && sent != TUTTI_ERR_PEER && status == TUTTI_OK)
             status = tutti_fail_rank(err, sent, rank_of(s, r),
-                                     "cannot tell rank %d how the checkpoint of step %llu ended: %s", rank_of(s, r),
+                                     "cannot report to rank %d how the checkpoint of step %llu ended: %s",
+                                     rank_of(s, r),
                                      (unsigned long long)s->step, other.text);
     }
     return status;

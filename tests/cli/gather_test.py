@@ -176,7 +176,7 @@ class Gathered(unittest.TestCase):
             self.assertIn("have no key to know each other by; make one with `tutti key > FILE`", out)
             (out, _, code), = self.ends([self.start(place, "shm")])
             self.assertEqual(code, 2, out)
-            self.assertIn("nothing says that all of them are on one host", out)
+            self.assertIn("nothing shows that all of them are on one host", out)
 
     def test_who_is_killed_is_named_by_the_others_at_once(self):
         for transport in "shm", "tcp":

@@ -107,7 +107,7 @@ class Precision(Case):
         for method in never:
             done = tutti("train", *common, "--method", method, "--loss-scale", "dynamic", "--out", self.out("refused"))
             self.assertEqual(done.returncode, 2, method)
-            self.assertIn("loss-scale may leave out", done.stderr)
+            self.assertIn("loss-scale may skip", done.stderr)
 
     def test_what_does_not_fit_is_refused_before_anything_starts(self):
         for words, arguments in [

@@ -174,7 +174,7 @@ class Resume(Case):
         self.train("d", "--resume", server, *again, "-n", 3)
         self.train("e", "--resume", server, *again, "-n", 2, "--batch", 18)
         for words, sentence in (
-            (("--resume", gossip, "-n", 4), "the checkpoint was saved by 3 workers, who were left of 4, "
+            (("--resume", gossip, "-n", 4), "the checkpoint was saved by 3 workers, which were left of 4, "
              "and each worker of 'd-psgd' has a state of its own; resume it with -n 3 instead of 4"),
             (("--resume", gossip, "-n", 4, "--batch-share", "1:1:1:1"),
              'its run has batch-share "3:1:1:1", this one "1:1:1:1"'),

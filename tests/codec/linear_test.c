@@ -689,7 +689,7 @@ static void specs_that_make_no_sense_are_refused_with_a_sentence(void **state)
           "codec 'ef' wraps another one, 'codec', and was given none; write ef(codec=topk(ratio=0.01)), for example" },
         { "ef(qsgd)",
           "codec 'ef': qsgd is unbiased and may lose more than it was given, so that a residual can grow without "
-          "end; use it without ef, or with a codec that only leaves out, such as topk, sign or powersgd" },
+          "end; use it without ef, or with a codec that loses less than it was given, such as topk, sign or powersgd" },
         { "ef(ef(sign))",
           "codec 'ef': ef inside of it feeds back by itself, and a loss is made good once; give ef the codec itself" },
         { "ef21(threshold)",
@@ -713,8 +713,8 @@ static void specs_that_make_no_sense_are_refused_with_a_sentence(void **state)
         { "alq(bucket=100)", NULL },
         { "ef(topk,flush=bf16)", NULL },
         { "ef(topk,flush_every=5,flush=large(fp32))",
-          "codec 'ef': flush is large, a wrapper, and what delivers all that is owed is a codec itself: fp32, bf16 "
-          "or fp16" },
+          "codec 'ef': flush is large, a wrapper, and the whole residual must be sent by a codec that is not a "
+          "wrapper: fp32, bf16 or fp16" },
         { "ef(large(accordion(low=topk(ratio=0.1),high=topk)),flush_every=5)",
           "codec 'ef': flush_every is 5, and accordion inside of it would not see the gradients of the steps that "
           "flush; leave flush_every away" },

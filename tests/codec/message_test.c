@@ -498,8 +498,8 @@ static void refusals_say_what_is_wrong_and_what_mends_it(void **state)
     assert_string_equal(err.text, "codec 'qsgd': element 8 of 16 in a message of 7 bytes: the message ends before it; "
                                   "the message was damaged or is another codec's");
     s->codec->ops->decode_add(s->codec, &v, m, 9, 1, y, &err);
-    assert_string_equal(err.text, "codec 'qsgd': element 16 of 16 in a message of 9 bytes: the message goes on after "
-                                  "the last one; the message was damaged or is another codec's");
+    assert_string_equal(err.text, "codec 'qsgd': element 16 of 16 in a message of 9 bytes: the message continues "
+                                  "after the last one; the message was damaged or is another codec's");
     m[4] = 0x21;
     s->codec->ops->decode_add(s->codec, &v, m, 8, 1, y, &err);
     assert_string_equal(err.text, "codec 'qsgd': the lengths of its words are those of no prefix code; the message was "

@@ -318,17 +318,17 @@ static void what_levels_cannot_be_is_refused(void **state)
     } rows[] = {
         { "qsgd(bits=1)",
           "bits is 1, and a sign and at least one level above 0 take 2; signs alone are codec sign, or onebit" },
-        { "qsgd(bits=4,levels=7)", "bits is 4 and levels is 7, and either says what the other is" },
+        { "qsgd(bits=4,levels=7)", "bits is 4 and levels is 7, and either determines the other" },
         { "qsgd(levels=128)",
-          "'levels' is 128; it must be from 0 to 127 (s, levels above 0, in place of bits, of which 8 hold no more "
-          "than 127" },
+          "'levels' is 128; it must be from 0 to 127 (s, the number of levels above 0, instead of bits; 8 bits hold "
+          "no more than 127" },
         { "qsgd(levels=-1)", "'levels' is -1" },
         { "nuqsgd(bits=2)",
           "'bits' is 2; it must be from 3 to 8 (bits of an element with its sign; two would be ternary, which is "
           "qsgd(bits=2))" },
         { "nuqsgd(tail=long)", "short or dense" },
         { "nuqsgd(bits=8,multiplier=0.01)",
-          "multiplier is 0.01, and with 8 bits its first 127 powers lie closer than numbers of 32 bits tell apart; "
+          "multiplier is 0.01, and with 8 bits its first 127 powers lie closer than 32-bit numbers can distinguish; "
           "take fewer bits, or a multiplier of about 0.9" },
         { "nuqsgd(multiplier=1)", "'multiplier' is 1" },
         { "nuqsgd(multiplier=0)", "'multiplier' is 0" },
@@ -344,7 +344,7 @@ static void what_levels_cannot_be_is_refused(void **state)
         { "topk(ratio=0.1,warmup_ratios=0.5:0.05)",
           "warmup_ratios ends with 0.05, which is less than ratio, 0.1, that follows it" },
         { "topk(warmup=2,warmup_ratios=0.5)",
-          "warmup is 2 epochs, and warmup_ratios says the ratio of each of 1; leave one of them away" },
+          "warmup is 2 epochs, and warmup_ratios gives the ratio of each of 1; give only one of them" },
         { "alq(sweeps=0)", "'sweeps' is 0" },
         { "ef(topk,decay=1.5)", "'decay' is 1.5" },
         { "accordion(low=topk,high=topk,unit=step,norm_window=interval)", "'norm_window'" },

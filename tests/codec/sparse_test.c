@@ -241,7 +241,7 @@ static void indexes_without_a_value_are_refused(void **state)
                 continue;
             m[bit / 8] ^= (uint8_t)(1u << bit % 8);
             assert_int_equal(s->codec->ops->decode_add(s->codec, &v, m, bytes, 1, y, &err), TUTTI_ERR_CORRUPT);
-            assert_non_null(strstr(err.text, "the indexes go on after the last of 4"));
+            assert_non_null(strstr(err.text, "the indexes continue after the last of 4"));
             m[bit / 8] ^= (uint8_t)(1u << bit % 8);
             for (int i = 0; i < N; i++)
                 assert_true(y[i] == 0);

@@ -61,7 +61,7 @@ static void what_a_form_needs_is_missed(void **state)
     expect(&ops, "codec 'ef' wraps others (.choose), for which it needs an option of type spec for each");
     ops.options = four;
     ops.self_bytes = 32;
-    expect(&ops, "codec 'ef' has 4 options of type spec, which are codecs inside of it; there is room for 3");
+    expect(&ops, "codec 'ef' has 4 options of type spec, which are codecs inside of it; there may be at most 3");
     ops = tutti_codec_fp32;
     ops.dtype = TUTTI_I64;
     expect(&ops, "codec 'fp32' has sums of numbers of a type that cannot be summed; set .dtype");

@@ -384,7 +384,7 @@ static void mutants_are_caught(void **state)
     the_checker_notices(TUTTI_BROADCAST, "scatter", no_wait, "in flight");
     the_checker_notices(TUTTI_BROADCAST, "tree", other_peer, "deadlock");
     the_checker_notices(TUTTI_BARRIER, "dissemination", other_round, "deadlock");
-    the_checker_notices(TUTTI_ALLGATHER, "direct", no_wait, "nobody waits for");
+    the_checker_notices(TUTTI_ALLGATHER, "direct", no_wait, "no step waits for");
 }
 
 /* Two members that send before they receive: right with buffers, a deadlock under rendezvous. */

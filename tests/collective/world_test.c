@@ -101,13 +101,13 @@ static void other_launchers_are_refused(void **state)
     refused("shm", "OMPI_COMM_WORLD_RANK is '(not set)' and OMPI_COMM_WORLD_SIZE is '4'");
     setenv("OMPI_COMM_WORLD_RANK", "1", 1);
     refused("shm", "Open MPI has started 4 processes (OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4), and nothing "
-                   "says that all of them are on one host, as transport shm needs; use transport tcp or mpi");
+                   "shows that all of them are on one host, as transport shm needs; use transport tcp or mpi");
     setenv("TUTTI_SIZE", "3", 1); /* by hand: it settles the place, but brings no memory */
     setenv("TUTTI_RANK", "2", 1);
-    refused("shm", "somebody has started 3 processes (TUTTI_RANK=2, TUTTI_SIZE=3), and nothing says that all of them "
-                   "are on one host, as transport shm needs; use transport tcp, with TUTTI_MEET=HOST:PORT and a "
-                   "key for all (`tutti key`), or start the run with 'tutti run -n N -- COMMAND'");
-    refused("", "somebody has started 3 processes (TUTTI_RANK=2, TUTTI_SIZE=3), and nothing says");
+    refused("shm", "another program has started 3 processes (TUTTI_RANK=2, TUTTI_SIZE=3), and nothing shows that all "
+                   "of them are on one host, as transport shm needs; use transport tcp, with TUTTI_MEET=HOST:PORT and "
+                   "a key for all (`tutti key`), or start the run with 'tutti run -n N -- COMMAND'");
+    refused("", "another program has started 3 processes (TUTTI_RANK=2, TUTTI_SIZE=3), and nothing shows");
     unsetenv("TUTTI_SIZE");
     unsetenv("TUTTI_RANK");
     setenv("OMPI_COMM_WORLD_SIZE", "1", 1);

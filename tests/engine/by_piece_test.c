@@ -278,14 +278,14 @@ static void what_needs_all_gradients_first_is_refused_in_a_sentence(void **state
     j = plain();
     j->options.nonfinite = TUTTI_NONFINITE_SKIP;
     refuse(j, "",
-           "nonfinite=skip may leave out a step, but method 'cut' updates each piece as soon as it is "
-           "exchanged, before it is known of the others whether they are finite; leave nonfinite at stop, or "
+           "nonfinite=skip may skip a step, but method 'cut' updates each piece as soon as it is "
+           "exchanged, before it is known whether the others are finite; leave nonfinite at stop, or "
            "have the method update at the end of a step");
     j = plain();
     j->options.loss_scale = "dynamic";
     refuse(j, "",
-           "loss-scale may leave out a step, but method 'cut' updates each piece as soon as it is exchanged, "
-           "before it is known of the others whether they are finite; leave it off, or have the method update "
+           "loss-scale may skip a step, but method 'cut' updates each piece as soon as it is exchanged, "
+           "before it is known whether the others are finite; leave it off, or have the method update "
            "at the end of a step");
     for (int by_itself = 0; by_itself < 2; by_itself++) {
         j = job_of("", "client");

@@ -141,7 +141,7 @@ static tutti_status forge(tutti_world *world, void *arg, tutti_error *err)
 
 static void positions_that_no_run_can_have_are_refused(void **state)
 {
-    static const char lent[] = "what each is lent (take.loan, take.next)",
+    static const char lent[] = "what each leases (take.loan, take.next)",
                       took[] = "what each took in the last step (take.of)";
     forgery forged[] = { { "take.next", lent, INT64_MAX / 2 }, { "take.next", lent, -1 },
                          { "take.loan", lent, 1 },             { "take.loan", lent, -1 },

@@ -176,8 +176,8 @@ static tutti_status refused_rank(tutti_world *world, void *arg, tutti_error *err
 
     for (int i = 0, n = status == TUTTI_OK ? tutti_engine_events(e, &events) : 0; i < n; i++)
         said = said || strcmp(events[i].text,
-                              "codec-checksum looks at the messages of codec 'topk' alone: what 'bf16' sends is summed "
-                              "on its way, and of a sum nobody knows the bytes that should come") == 0;
+                              "codec-checksum checks the messages of codec 'topk' alone: what 'bf16' sends is summed "
+                              "on its way, and no worker knows the bytes that a sum should have") == 0;
     if (status == TUTTI_OK && said != (tutti_world_rank(world) == 0 && strstr(t.options.codec, "bf16") != NULL))
         status = tutti_fail(err, TUTTI_ERR_STATE, 0, "worker %d says %d", tutti_world_rank(world), said);
     tutti_engine_close(e);
@@ -188,8 +188,8 @@ static void what_cannot_be_looked_at_is_refused_or_said(void **state)
 {
     static const struct { const char *method, *codec, *sentence; } cases[] = {
         { "ddp", "fp16",
-          "codec-checksum is on, but what codec 'fp16' sends is summed on its way, and of a sum nobody knows the "
-          "bytes that should come; leave codec-checksum off: transport tcp checks all it carries (wire-check)" },
+          "codec-checksum is on, but what codec 'fp16' sends is summed on its way, and no worker knows the bytes that "
+          "a sum should have; leave codec-checksum off: transport tcp checks all it carries (wire-check)" },
         { "ddp", "ef(powersgd(rank=2))", "what codec 'powersgd' sends is summed on its way" },
         { "powersgd", NULL, "what codec 'powersgd' sends is summed on its way" },
         { "ddp", NULL,

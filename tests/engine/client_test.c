@@ -596,10 +596,10 @@ static void what_does_not_go_with_it_is_refused_with_the_mend(void **state)
     refuses_a(r, 1, "nonfinite is keep, which is for a client that updates by itself");
     r = run_of("ddp", ITSELF);
     r.options.nonfinite = TUTTI_NONFINITE_SKIP;
-    refuses_a(r, 2, "nonfinite=skip may leave out a step");
+    refuses_a(r, 2, "nonfinite=skip may skip a step");
     r = run_of("ddp", ITSELF);
     r.options.loss_scale = "dynamic";
-    refuses_a(r, 2, "loss-scale may leave out a step");
+    refuses_a(r, 2, "loss-scale may skip a step");
     r = run_of("ddp", ENGINE);
     r.options.update = update;
     refuses_a(r, 2, "so nothing would call it");

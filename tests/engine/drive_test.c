@@ -404,7 +404,7 @@ static void test_what_does_not_go_with_it_is_refused(void **state)
     assert_int_equal(tutti_world_run("shm", 2, refused_rank, &plain, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "this client computes whole passes"));
     assert_int_equal(tutti_world_run("shm", 1, needless_rank, NULL, &err), TUTTI_ERR_USAGE);
-    assert_non_null(strstr(err.text, "this client does not say when it needs which"));
+    assert_non_null(strstr(err.text, "this client does not report when it needs which unit"));
     no[0].o.clip_norm = 1;
     no[1].o.nonfinite = TUTTI_NONFINITE_SKIP;
     no[2].o.loss_scale = "dynamic";

@@ -356,7 +356,7 @@ static void an_unused_parameter_counts_as_zero_and_is_named_once(void **state)
     assert_int_equal(j.hash[0], j.hash[1]);
     assert_int_equal(j.events[0], 1);
     assert_string_equal(j.event[0],
-                        "unused-parameter: c.bias had no gradient in step 0; it counts as zero (said once)");
+                        "unused-parameter: c.bias had no gradient in step 0; it counts as zero (reported once)");
 }
 
 static void a_bad_gradient_stops_the_run_and_names_worker_tensor_and_step(void **state)
@@ -391,7 +391,7 @@ static void with_skip_the_step_is_left_out_on_all_workers_and_told(void **state)
         assert_int_equal(j.hash[r], j.hash[0]);
         assert_int_equal(j.figures[r].skipped, 1);
         assert_string_equal(
-            j.event[r], "nonfinite: worker 1: the gradient of b.weight is not finite in step 2; the step was left out");
+            j.event[r], "nonfinite: worker 1: the gradient of b.weight is not finite in step 2; the step was skipped");
     }
 }
 
@@ -734,9 +734,9 @@ static void bad_options_are_refused_with_value_and_mend(void **state)
           "codec is 'topk', but method 'asgd' asks servers, each worker by itself: a codec gives means over all "
           "workers, and what it loses of the model that comes back is lost every time" },
         { { .codec = "topk", .method = "stragglar" },
-          "codec is 'topk', but method 'stragglar' has an exchange of its own, of float32; leave codec away, or take a "
-          "method of which gradients, or models "
-          "as differences, may go through one (ddp, bagua, local-sgd, palsgd, slowmo, d-psgd, qg-dsgdm" },
+          "codec is 'topk', but method 'stragglar' has an exchange of its own, of float32; omit codec, or take a "
+          "method whose gradients, or models as differences, may go through one (ddp, bagua, local-sgd, palsgd, "
+          "slowmo, d-psgd, qg-dsgdm" },
         { { .codec = "topk", .method = "hetero-ring(collective=ring)" },
           "its ring sums float32, and codec is 'topk'; leave collective away, so that the codec chooses what carries "
           "it" },

@@ -347,8 +347,8 @@ static void ways_that_cannot_be_are_refused(void **state)
     static const struct { const char *codec, *method, *collective, *sentence;
     } cases[] = {
         { "ef(topk)", NULL, "alltoall",
-          "collective is 'alltoall', but codec 'topk' loses anew what owners of parts encode, and nothing makes "
-          "that good; error feedback does with server=on; or take allgather, or leave collective at auto" },
+          "collective is 'alltoall', but codec 'topk' loses again where the owners of parts encode, and nothing "
+          "compensates for that; error feedback does with server=on; or take allgather, or leave collective at auto" },
         { "fp16", NULL, "allgather",
           "collective is 'allgather', a way for messages of codecs that cannot be summed (topk, qsgd), but codec "
           "'fp16' is summed; leave collective at auto" },
@@ -356,8 +356,8 @@ static void ways_that_cannot_be_are_refused(void **state)
           "collective is 'alltoall', a way for messages of codecs that cannot be summed (topk, qsgd), but gradients "
           "travel as they are; leave collective at auto" },
         { NULL, "qsgd(requantize=off)", "alltoall",
-          "requantize=off asks that messages are encoded once, and collective=alltoall that the owners of parts encode "
-          "them anew; leave one of them away" },
+          "requantize=off asks that messages are encoded once, and collective=alltoall that the owners of parts "
+          "encode them again; give only one of them" },
         { NULL, "sgp", "allgather",
           "collective is 'allgather', but method 'sgp' exchanges no gradients, for which it would be taken; leave "
           "it at auto" },
@@ -619,7 +619,7 @@ static void a_biased_codec_without_error_feedback_is_warned_of(void **state)
         run_job(&j, 2);
         assert_int_equal(j.events, cases[c].warned);
         if (cases[c].warned)
-            assert_non_null(strstr(j.event, "is biased and nothing makes good what it leaves out"));
+            assert_non_null(strstr(j.event, "is biased and nothing compensates for what it drops"));
         drop(&j);
     }
 }

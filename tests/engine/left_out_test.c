@@ -183,7 +183,7 @@ static void an_overflow_of_the_codec_does_not_move_the_loss_scale(void **state)
         assert_int_equal(j.events, 1);
         assert_string_equal(j.event[0],
                             "nonfinite: the mean gradient of d.weight is not finite in step 2 as fp16 decoded it, "
-                            "though each worker's own is; the step was left out. A codec with a wider range (bf16 "
+                            "though each worker's own is; the step was skipped. A codec with a wider range (bf16 "
                             "instead of fp16) or a lower learning rate mends it");
     }
 }

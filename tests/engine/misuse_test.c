@@ -138,10 +138,10 @@ static void samples_are_named_within_the_training_set_and_after_declaring_it(voi
         part_sample[i] = i;
     j = job_of("names");
     j.options.names = false;
-    expect(&j, "for which the client takes samples by name and tells the loss of each");
+    expect(&j, "for which the client takes samples by name and reports the loss of each");
     j = job_of("names");
     j.options.data_samples = 0;
-    expect(&j, "nobody says how many there are; give data_samples");
+    expect(&j, "but their number is not given; give data_samples");
     j = job_of("names");
     j.options.parts = &parts;
     expect(&j, "each worker has samples of its own that stay with it");
@@ -228,16 +228,16 @@ static const struct { tutti_method_ops ops; const char *sentence; } tables[] = {
     { { WHOLE, .self_bytes = 0 }, "method 'mine': option 'what' of its table is to be written to a struct of 0 bytes; "
                                   "set .self_bytes to the size of the struct" },
     { { WHOLE, .self_bytes = 8 }, "option 'late' of its table is to be written to bytes 8 to 15 of a struct of 8" },
-    { { WHOLE, .options = mine_beyond }, "option 'late' of its table is 100 where nobody says anything, and it must be "
+    { { WHOLE, .options = mine_beyond }, "option 'late' of its table is 100 by default, and it must be "
                                          "from 0 to 99" },
     { { WHOLE, .options = NULL, .self_bytes = 0, .declare = mine_declare },
       "state 'mine.theta' is declared into a struct that is not there; set .self_bytes" },
     { { WHOLE, .declare = nameless_declare }, "a state without a name is declared; set its .name" },
     { { WHOLE, .name = NULL }, "method 1 of the list has no name; set .name" },
-    { { WHOLE, .name = "my method" }, "method 1 of the list is named 'my method', which nobody can ask for" },
-    { { WHOLE, .name = "" }, "method 1 of the list is named '', which nobody can ask for" },
+    { { WHOLE, .name = "my method" }, "method 1 of the list is named 'my method', which no program can request" },
+    { { WHOLE, .name = "" }, "method 1 of the list is named '', which no program can request" },
     { { WHOLE, .name = "a-name-that-is-as-long-as-a-sentence-and-longer-than-any-page-is-wide-to-show-it-on-one-line" },
-      "which nobody can ask for: a name has a letter, then letters, digits, '_', '-' and '.', at most 48 in all" },
+      "which no program can request: a name has a letter, then letters, digits, '_', '-' and '.', at most 48 in all" },
     { { WHOLE, .services = mine_none }, NULL },
     { { WHOLE, .services = mine_idle }, "service 'idle' of method 'mine' has nothing to run; set its .run" },
     { { WHOLE, .services = mine_many }, "method 'mine' has more than 4 services" },
@@ -252,7 +252,7 @@ static const struct { tutti_method_ops ops; const char *sentence; } tables[] = {
     { { WHOLE, .drive = mine_drive }, "method 'mine' has a hook `drive` without the trait TUTTI_PIPELINE_SCHEDULE" },
     { { WHOLE, .traits = TUTTI_PIPELINE_SCHEDULE, .drive = mine_drive },
       "method 'mine' drives: that goes with TUTTI_REPLICAS_" },
-    { { WHOLE, .exchange = NULL }, "says TUTTI_REPLICAS_EQUAL, but exchanges nothing, so 2 workers would each" },
+    { { WHOLE, .exchange = NULL }, "declares TUTTI_REPLICAS_EQUAL, but exchanges nothing, so 2 workers would each" },
     { { WHOLE, .exchange = NULL, .traits = 0 }, NULL },
     { { WHOLE, .defaults = mine_void }, "a default of option 'optimizer' without a value; give one" },
     { { WHOLE, .defaults = mine_unknown }, "a default of option 'optimiser', which there is not; did you mean 'opt" },

@@ -216,16 +216,16 @@ static void what_does_not_go_with_a_cut_is_refused_in_a_sentence(void **state)
             "codec is 'topk', which encodes whole tensors, but method 'cut' cuts pieces inside of them; "
             "leave codec away, or take a method whose pieces end between tensors (ddp)");
     refused("cut(recut_step=1,recut_bytes=64)", NULL,
-            "method 'cut' cannot cut its pieces anew: it has not said in declare() how small they may become");
+            "method 'cut' cannot split its pieces again: its declare() has not set how small they may become");
     refused("cut(least=256,recut_step=1,recut_bytes=128)", NULL,
             "method 'cut' cuts pieces of 128 bytes, the first of 128; they may have 256 and more, and the first no "
             "more than the others");
     refused("cut(inside=no,least=64,recut_step=1,recut_bytes=128)", "fp16",
-            "method 'cut' cannot cut its pieces anew: a codec's memory is for those that there were when the run "
+            "method 'cut' cannot split its pieces again: a codec's memory is for those that there were when the run "
             "began");
     refused("cut(order=led,whole=yes)", NULL,
-            "method 'cut' orders the exchanges of a step's pieces, but it has none that begin beside the computation "
-            "of the step");
+            "method 'cut' orders the exchanges of a step's pieces, but none of its exchanges begins during the "
+            "computation of the step");
 }
 
 /* Two workers fail by themselves in different pieces that are in flight at the same time: neither

@@ -210,7 +210,7 @@ static void where_gradients_are_exchanged_all_leave_the_same_steps_out(void **st
             assert_int_equal(j.skipped[r], 1);
             assert_true(j.scale[r][3] == 128 && j.scale[r][6] == 128);
             assert_string_equal(j.event[r], "overflow: worker 2: the gradient of d.weight overflowed in step 3 at the "
-                                            "loss scale 256; the step was left out, 1 in all, and the scale is 128");
+                                            "loss scale 256; the step was skipped, 1 in all, and the scale is 128");
         }
     }
 }
@@ -323,7 +323,7 @@ static void an_overflow_at_the_least_scale_ends_the_run_with_its_reason(void **s
     if (strstr(err.text,
                "worker 1: the gradient of b.weight is not finite in step 3, with the loss scale at its least, 2, so "
                "scaling is not the cause; lower the learning rate, clip the gradient (clip-norm), "
-               "take precision bf16, or go on leaving steps out (loss-scale dynamic(on_min=continue))") == NULL)
+               "take precision bf16, or continue to skip steps (loss-scale dynamic(on_min=continue))") == NULL)
         fail_msg("%s", err.text);
 }
 

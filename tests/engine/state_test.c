@@ -552,7 +552,7 @@ static void a_checkpoint_that_is_wrong_about_who_saved_it_is_refused(void **stat
         tutti_error err = { .rank = -1 };
         assert_int_equal(tutti_world_run("shm", 2, told_rank, &t, &err), TUTTI_OK);
         assert_int_equal(tutti_world_run("shm", 2, load_rank, &s, &err), TUTTI_ERR_CORRUPT);
-        assert_non_null(strstr(err.text, "of the 2 who were left; use an older one"));
+        assert_non_null(strstr(err.text, "of the 2 that were left; use an older one"));
         drop(&s);
     }
 }

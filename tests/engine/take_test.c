@@ -393,7 +393,7 @@ static void a_run_goes_on_in_the_middle_of_an_epoch(void **state)
             assert_memory_equal(whole->took, half->took, sizeof whole->took);
             taken_same(whole, half, 3);
             if (k == 2 && !own)
-                taken_refused(half, 4, "what each worker of another number of them was lent");
+                taken_refused(half, 4, "the samples that each of another number of workers leased");
             free(whole);
             free(half);
         }
@@ -458,7 +458,7 @@ static void what_a_method_may_not_do_is_said(void **state)
         { "taker(wrong=3,way=lent)", "tutti_take_close is legal within pass, once a step" },
         { "taker(wrong=4,way=lent)", "pass gave TUTTI_CLOSED, which is for steps that tutti_take_close has closed" },
         { "taker(wrong=5,way=lent,most=20)", "in a step that it did not close" },
-        { "taker(wrong=6,most=20)", "has taken 8 samples in a step of which it said otherwise" },
+        { "taker(wrong=6,most=20)", "has taken 8 samples in a step for which it declared another number" },
         { "taker(wrong=7)", "worker 0 takes -1 samples in a step; it may be 0 to 8" },
         { "taker(counts=speeds,even=on)", "worker 1 takes 4 samples in a step; it may be 0 or 8" },
         { "paced", "has free sample counts, which all learn of all in every step" },

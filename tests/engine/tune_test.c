@@ -154,7 +154,7 @@ static void what_cannot_be_tuned_is_refused(void **state)
     refused(TUTTI_ASYNC, false, "method 'tuned' lets every worker go at its own pace, so there is no step in which "
                                 "all could change; leave tuning off");
     refused(TUTTI_FAULT_TOLERANT, false,
-            "method 'tuned' goes on without a lost worker, but whoever tunes needs all of them");
+            "method 'tuned' continues without a lost worker, but tuning needs all workers");
     refused(TUTTI_FAULT_TOLERANT, true, NULL);
     wrong.steps = 0;
     refused(TUTTI_REPLICAS_EQUAL, false, "tunes by windows of 0 steps behind 0 that do not count");

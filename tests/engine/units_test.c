@@ -243,7 +243,7 @@ static void clients_that_cannot_be_served_are_refused(void **state)
     (void)state;
     s = script_of("zero(stage=3)", 0);
     s.options.needs = false;
-    fails(&s, 2, TUTTI_ERR_USAGE, "this client does not say when it needs which", NULL);
+    fails(&s, 2, TUTTI_ERR_USAGE, "this client does not report when it needs which unit", NULL);
     s = script_of("zero(stage=3)", 0);
     s.apart = true;
     fails(&s, 2, TUTTI_ERR_USAGE, "stands apart from the tensors before it", NULL);

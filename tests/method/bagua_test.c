@@ -784,7 +784,7 @@ static void what_the_run_says_besides_is_refused(void **state)
     static const struct { const char *method, *codec, *teams, *collective, *says; double clip; } wrong[] = {
         { "bagua(algorithm=bytegrad)", "fp16", "none", "auto", "brings its own", 0 },
         { "bagua(algorithm=decentralized)", "fp16", "none", "auto", "has an exchange of its own", 0 },
-        { "bagua(algorithm=bytegrad,hierarchical=2)", "", "2", "auto", "says it itself (hierarchical)", 0 },
+        { "bagua(algorithm=bytegrad,hierarchical=2)", "", "2", "auto", "sets it itself (hierarchical)", 0 },
         { "bagua(hierarchical=2)", "", "none", "halving", "the first workers of teams sum", 0 },
         { "bagua(algorithm=qadam)", "", "none", "auto", "clip-norm is 1", 1 },
         { "bagua(autotune=on)", "fp16", "none", "auto", "partitions gradients again during training", 0 },

@@ -506,8 +506,8 @@ static void invalid_options_are_rejected(void **state)
           "option 'score_decay' has no effect with bias_ratio=1" },
         { "biased-local-sgd", false, SET,
           "bias_ratio=4: method 'biased-local-sgd' chooses samples by their losses, for which the client takes samples "
-          "by name and tells the loss of each" },
-        { "biased-local-sgd", true, 0, "nobody says how many there are; give data_samples" },
+          "by name and reports the loss of each" },
+        { "biased-local-sgd", true, 0, "but their number is not given; give data_samples" },
     };
 
     (void)state;
@@ -537,7 +537,7 @@ static void a_loss_that_is_not_told_is_named(void **state)
     (void)state;
     d.loss = silent;
     assert_int_equal(run_refused(&d, &err), TUTTI_ERR_STATE);
-    assert_non_null(strstr(err.text, "the loss of sample 0 of 4 was not told in step 0"));
+    assert_non_null(strstr(err.text, "the loss of sample 0 of 4 was not reported in step 0"));
     dealt_drop(&d);
 }
 

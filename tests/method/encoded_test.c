@@ -108,7 +108,7 @@ static void conflicting_options_are_rejected(void **state)
     static const struct { const char *method, *codec, *optimizer, *sentence; double clip; } cases[] = {
         { "powersgd", "topk", NULL, "codec is 'topk', but method 'powersgd' brings its own, 'ef(powersgd(rank=1,", 0 },
         { "qsgd(bits=1)", NULL, NULL, "codec 'qsgd': bits is 1, and a sign and at least one level above 0 take 2", 0 },
-        { "qsgd(bits=3,levels=3)", NULL, NULL, "bits is 3 and levels is 3, and either says what the other is", 0 },
+        { "qsgd(bits=3,levels=3)", NULL, NULL, "bits is 3 and levels is 3, and either determines the other", 0 },
         { "qsgd(exclude=a.bias:f.*)", NULL, NULL,
           "exclude has 'f.*', and no tensor has such a name; there are e.bias, d.weight, c.bias, b.weight, a.bias", 0 },
         { "gradient-sparsification(value_dtype=fp16)", NULL, NULL, "'value_dtype'", 0 },
@@ -133,7 +133,7 @@ static void conflicting_options_are_rejected(void **state)
           "'ratio' is 1000; it must be from 1e-9 to 1 (share of a tensor's elements sent; of a factor of 1000: "
           "0.001", 0 },
         { "dgc(warmup=6,warmup_ratios=0.25:0.063)", NULL, "sgd(lr=0.1)",
-          "warmup is 6 epochs, and warmup_ratios says the ratio of each of 2", 0 },
+          "warmup is 6 epochs, and warmup_ratios gives the ratio of each of 2", 0 },
         { "gradient-sparsification(select=topk,warmup_ratios=0.1:0.2)", NULL, NULL,
           "warmup_ratios: epoch 1 has 0.2 after 0.1", 0 },
         { "gradient-sparsification(warmup=3)", NULL, NULL, "option 'warmup' has no effect with select=wangni", 0 },

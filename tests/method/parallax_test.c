@@ -549,10 +549,10 @@ static void invalid_options_are_rejected(void **state)
 
     (void)state;
     r.options.clip_norm = 1;
-    check_refused(r, 2, "clip-norm is 1, but method 'parallax' updates slice by slice");
+    check_refused(r, 2, "clip-norm is 1, but method 'parallax' updates shard by shard");
     r.options.clip_norm = 0;
     r.options.nonfinite = TUTTI_NONFINITE_SKIP;
-    check_refused(r, 2, "nonfinite=skip may leave out a step, but method 'parallax'");
+    check_refused(r, 2, "nonfinite=skip may skip a step, but method 'parallax'");
     check_refused(run_of("parallax(servers=3)", "sgd(lr=0.1)", 0.5), 2, "servers is 3, but there are 2 workers");
     check_refused(run_of("parallax(partitions=65)", "sgd(lr=0.1)", 0.5), 2, "partitions");
     check_refused(run_of("parallax(node=3)", "sgd(lr=0.1)", 0.5), 6, "node has 3 workers, and sums of that many");

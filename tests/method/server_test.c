@@ -729,8 +729,8 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
     t = trial_of("backup-workers", "sgd(lr=0.1)", 2);
     t.options.clip_norm = 1;
     assert_int_equal(trial_try(&t, 3, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "clip-norm is 1, but method 'backup-workers' updates slice by slice, and nobody has "
-                                  "the whole of the mean gradient; leave clip-norm at 0");
+    assert_string_equal(err.text, "clip-norm is 1, but method 'backup-workers' updates shard by shard, and no worker "
+                                  "has the whole mean gradient; leave clip-norm at 0");
     t.method = "parameter-server";
     t.options.collective = "ring(order=any)";
     assert_int_equal(trial_try(&t, 3, &err), TUTTI_ERR_USAGE);
@@ -758,8 +758,8 @@ static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **sta
         t.options.nonfinite = TUTTI_NONFINITE_SKIP;
         if (strncmp(methods[k], "backup", 6) == 0) {
             assert_int_equal(trial_try(&t, 4, &err), TUTTI_ERR_USAGE);
-            assert_string_equal(err.text, "nonfinite=skip may leave out a step, but method 'backup-workers' updates "
-                                          "slice by slice without a word among all workers; leave nonfinite at stop");
+            assert_string_equal(err.text, "nonfinite=skip may skip a step, but method 'backup-workers' updates shard "
+                                          "by shard without a message among all workers; leave nonfinite at stop");
             trial_drop(&t);
             continue;
         }

@@ -671,7 +671,8 @@ static void invalid_options_are_rejected(void **state)
           "buffers=reset: optimizer is 'client', but method 'slowmo' resets the optimiser's buffers", true },
         { "slowmo(buffers=average)", NULL,
           "buffers=average: optimizer is 'client', but method 'slowmo' averages the optimiser's buffers", true },
-        { "slowmo(buffers=average)", NULL, "nonfinite=skip may leave out one worker's; leave nonfinite at stop", false,
+        { "slowmo(buffers=average)", NULL,
+          "nonfinite=skip may skip the update of one worker; leave nonfinite at stop", false,
           true },
     };
 

@@ -70,7 +70,7 @@ def test_without_a_bias_nothing_is_told_and_every_sample_is_had_once():
 @pytest.mark.parametrize(
     ("tell", "sentence"),
     [
-        ("", "the loss of sample 0 of 4 was not told in step 0"),
+        ("", "the loss of sample 0 of 4 was not reported in step 0"),
         ("one", "step(losses=...): losses are of shape (), and this batch has 4 samples; give each sample's loss"),
     ],
 )

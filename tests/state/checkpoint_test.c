@@ -185,12 +185,10 @@ static void items_that_make_no_whole_are_refused_on_every_rank(void **state)
           "saved once" },
         { spoil_count, 1,
           "rank 1: 'x/0.weight' is 38 elements of F32 kept 'same' on rank 1, but 37 of F32 kept 'same' on rank 0; all "
-          "ranks must declare "
-          "it alike" },
+          "ranks must declare it identically" },
         { spoil_dtype, 1,
           "rank 1: 'x/0.weight' is 37 elements of I32 kept 'same' on rank 1, but 37 of F32 kept 'same' on rank 0; all "
-          "ranks must declare "
-          "it alike" },
+          "ranks must declare it identically" },
         { spoil_keep, 1, "rank 1: 'optim.m/0.weight' is kept 'scratch', which is not saved" },
         { spoil_owner, 1, "rank 1: 'ef.residual/0.weight' is rank 0's own and only that rank can save it" },
         { spoil_nobody, 0,
@@ -473,10 +471,10 @@ static void an_older_checkpoint_is_found_and_the_reason_told(void **state)
                      TUTTI_OK);
     assert_string_equal(found, "run/checkpoints/step-00000020");
     assert_string_equal(skipped,
-                        "step-00000040: 'run/checkpoints/step-00000040/rank-00000-of-00001.safetensors' has 929 bytes, "
-                        "the manifest says 930; use an "
-                        "older checkpoint\nstep-00000030: cannot open 'run/checkpoints/step-00000030/manifest.json'; "
-                        "check the path (No such file or directory)\n");
+                        "step-00000040: 'run/checkpoints/step-00000040/rank-00000-of-00001.safetensors' has 929 "
+                        "bytes, but 930 according to the manifest; use an older checkpoint\nstep-00000030: cannot "
+                        "open 'run/checkpoints/step-00000030/manifest.json'; check the path (No such file or "
+                        "directory)\n");
     assert_int_equal(tutti_checkpoint_find(&f->m->rt, "run", found, sizeof found, small, sizeof small, NULL), TUTTI_OK);
     assert_string_equal(small, ""); /* no half lines */
     assert_int_equal(tutti_checkpoint_find(&f->m->rt, "run/checkpoints/step-00000010", found, sizeof found, skipped,

@@ -328,12 +328,12 @@ static void a_full_disk_is_found_when_it_is_opened(void **state)
     (void)state;
     f.space = 3 << 20;
     assert_int_equal(tutti_tier_open(&t, rt, spec_of(rt, false, ""), 5 << 20, NULL, &err), TUTTI_ERR_IO);
-    assert_non_null(strstr(err.text, ": 5.0 MiB are needed in '" DISK "', which has room for 3.0 MiB; free space there "
-                                     "or choose another place (No space left on device)"));
+    assert_non_null(strstr(err.text, ": 5.0 MiB are needed in '" DISK "', which has space for 3.0 MiB; free space "
+                                     "there or choose another place (No space left on device)"));
     f.space = 0;
     f.scratch_fails = EDQUOT; /* there is space, but not for this user */
     assert_int_equal(tutti_tier_open(&t, rt, spec_of(rt, false, ""), 5 << 20, NULL, &err), TUTTI_ERR_IO);
-    assert_non_null(strstr(err.text, ": 5.0 MiB are needed in '" DISK "', which has room for "));
+    assert_non_null(strstr(err.text, ": 5.0 MiB are needed in '" DISK "', which has space for "));
     f.scratch_fails = EACCES;
     assert_int_equal(tutti_tier_open(&t, rt, spec_of(rt, false, ""), 100, NULL, &err), TUTTI_ERR_IO);
     assert_non_null(strstr(err.text, "cannot make a file of 4096 bytes in '" DISK "'; check owner and permissions"));

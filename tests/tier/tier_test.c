@@ -310,7 +310,7 @@ static void more_than_the_disk_has_is_refused_before_any_work(void **state)
     assert_int_equal(tutti_space_left(rt, DISK, &left, NULL), TUTTI_OK);
     assert_int_equal(tutti_tier_open(&t, rt, spec_text, left + (UINT64_C(1) << 40), NULL, &err), TUTTI_ERR_IO);
     assert_non_null(strstr(err.text, "tier 'nvme': "));
-    assert_non_null(strstr(err.text, " MiB are needed in '" DISK "', which has room for "));
+    assert_non_null(strstr(err.text, " MiB are needed in '" DISK "', which has space for "));
     assert_non_null(strstr(err.text, "; free space there or choose another place (No space left on device)"));
     tutti_runtime_close(rt);
 }

@@ -87,8 +87,8 @@ tutti_status tutti_checksum_allowed(const tutti_engine *e, tutti_error *err)
     summed = tutti_exchange_leaf(e->exchange->codec, is_summed);
     if (tutti_exchange_leaf(e->exchange->codec, is_message) == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec-checksum is on, but what codec '%s' sends is summed on its way, and of a sum nobody "
-                          "knows the bytes that should come; leave codec-checksum off: transport tcp checks all it "
+                          "codec-checksum is on, but what codec '%s' sends is summed on its way, and no worker knows "
+                          "the bytes that a sum should have; leave codec-checksum off: transport tcp checks all it "
                           "carries (wire-check)",
                           summed->ops->name);
     return TUTTI_OK;
@@ -100,7 +100,7 @@ void tutti_checksum_tell(tutti_engine *e)
 
     if (e->options.codec_checksum && e->m.rank == 0 && summed != NULL)
         tutti_event(&e->m, "codec",
-                    "codec-checksum looks at the messages of codec '%s' alone: what '%s' sends is summed on its way, "
-                    "and of a sum nobody knows the bytes that should come",
+                    "codec-checksum checks the messages of codec '%s' alone: what '%s' sends is summed on its way, "
+                    "and no worker knows the bytes that a sum should have",
                     tutti_exchange_leaf(e->exchange->codec, is_message)->ops->name, summed->ops->name);
 }

@@ -65,7 +65,7 @@ tutti_route tutti_exchange_route(const char *collective)
 static const char *hindrance(const tutti_exchange_unit *u)
 {
     if ((tutti_codec_traits(u->codec) & TUTTI_CODEC_WHOLE_TENSOR) != 0)
-        return "encodes whole tensors, of which nobody owns a part";
+        return "encodes whole tensors, of which no worker owns a part";
     for (int w = 0; w < u->n_wrappers; w++) {
         tutti_view second = u->view;
         float *first_loss, *second_loss;
@@ -73,8 +73,8 @@ static const char *hindrance(const tutti_exchange_unit *u)
         tutti_exchange_account(u, w, &u->view, &first_loss);
         tutti_exchange_account(u, w, &second, &second_loss);
         if (first_loss != NULL && second_loss == NULL)
-            return "loses anew what owners of parts encode, and nothing makes that good; error feedback does with "
-                   "server=on";
+            return "loses again where the owners of parts encode, and nothing compensates for that; error feedback "
+                   "does with server=on";
     }
     return NULL;
 }

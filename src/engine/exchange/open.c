@@ -144,7 +144,7 @@ tutti_status tutti_exchange_once(tutti_method *m, const char *option, tutti_erro
     if (e->route == TUTTI_ROUTE_OWNERS)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "%s asks that messages are encoded once, and collective=alltoall that the owners of parts "
-                          "encode them anew; leave one of them away",
+                          "encode them again; give only one of them",
                           option);
     e->route = TUTTI_ROUTE_GATHER;
     return TUTTI_OK;
@@ -175,8 +175,8 @@ tutti_status tutti_exchange_check_all(const tutti_method *m, tutti_error *err)
     if (votes != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "codec '%s' makes a vote of what workers send, and method '%s' sends how far models have "
-                          "moved, of which a sign says nothing; take it for gradients (ddp, signum), or a "
-                          "codec with a size, such as ef(sign)",
+                          "moved, which a sign does not show; take it for gradients (ddp, signum), or a codec with a "
+                          "size, such as ef(sign)",
                           votes->ops->name, m->ops->name);
     return TUTTI_OK;
 }
@@ -216,7 +216,7 @@ static void warn(tutti_engine *e)
                     c->ops->name);
     else if (into == NULL && c->ops->rounds == 0 && (tutti_codec_traits(c) & TUTTI_CODEC_UNBIASED) == 0)
         tutti_event(&e->m, "codec",
-                    "codec '%s' is biased and nothing makes good what it leaves out, so training may stall or end "
+                    "codec '%s' is biased and nothing compensates for what it drops, so training may stall or end "
                     "elsewhere; ef(%s) sends it later",
                     c->ops->name, x->spec);
 }

@@ -108,7 +108,7 @@ tutti_status tutti_exchange_teams(tutti_method *m, const char *option, int team,
 
     if (strcmp(e->options.codec_hierarchy, "none") != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec-hierarchy is '%.40s', but method '%s' says it itself (%s); leave codec-hierarchy away",
+                          "codec-hierarchy is '%.40s', but method '%s' sets it itself (%s); omit codec-hierarchy",
                           e->options.codec_hierarchy, m->ops->name, option);
     if (e->collective != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
