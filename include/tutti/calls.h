@@ -196,7 +196,7 @@ tutti_status tutti_gather_v(tutti_method *m, const size_t *counts, tutti_buffer 
 /* [safe] Begins the service's next round: blocks until a round is pending (tutti_round_post); with
    `free` a round begins at once. TUTTI_CLOSED: the end. The run is quiescent only when no round
    is pending. */
-tutti_status tutti_round(tutti_method *m, int service, bool free, tutti_error *err);
+tutti_status tutti_round_next(tutti_method *m, int service, bool free, tutti_error *err);
 /* Requests that many rounds of the service. Client thread. */
 void tutti_round_post(tutti_method *m, int service, int64_t rounds);
 /* Client thread: blocks until at most `most` rounds are pending or in progress. */
@@ -215,8 +215,8 @@ tutti_status tutti_await(tutti_method *m, tutti_monitor *at, bool (*ready)(void 
    above 0xFFFFFFF0 are reserved for the engine. TUTTI_ERR_PEER: that worker is lost, or its
    service has failed. TUTTI_CLOSED: this worker ends, after a failure. Under FAULT_TOLERANT a
    request of a lost worker is not served, and a reply to it is TUTTI_OK. */
-tutti_status tutti_call(tutti_method *m, int service, int member, tutti_note *note,
-                        tutti_buffer request, tutti_buffer reply, tutti_error *err);
+tutti_status tutti_rpc_call(tutti_method *m, int service, int member, tutti_note *note,
+                            tutti_buffer request, tutti_buffer reply, tutti_error *err);
 /* [safe] Receives the next request to this service, from any member, in order of arrival. room:
    the buffer for payloads, the same in each call; its contents are stable only from the return
    with a request to the next call. Without a buffer several requests may be received

@@ -383,7 +383,7 @@ tutti_status tutti_averager_average(tutti_averager *a, tutti_error *err)
 {
     tutti_status status;
 
-    while ((status = tutti_round(a->m, a->average, false, err)) == TUTTI_OK)
+    while ((status = tutti_round_next(a->m, a->average, false, err)) == TUTTI_OK)
         TUTTI_TRY(make_round(a, err));
     return status;
 }
@@ -469,7 +469,7 @@ static tutti_status tell_gradients(tutti_averager *a, uint64_t gradients, uint64
         tutti_status status;
         if (tutti_engine_misses(a->m->engine, r))
             continue;
-        status = tutti_call(a->m, a->beat, r, &note, tutti_nothing(), tutti_nothing(), err);
+        status = tutti_rpc_call(a->m, a->beat, r, &note, tutti_nothing(), tutti_nothing(), err);
         /* The grant itself may still be under way: without this the worker would continue without
            the rounds that its own gradients have brought. */
         if (status == TUTTI_OK)
@@ -486,7 +486,7 @@ tutti_status tutti_averager_tell(tutti_averager *a, tutti_error *err)
 {
     tutti_status status;
 
-    while ((status = tutti_round(a->m, a->tell, false, err)) == TUTTI_OK) {
+    while ((status = tutti_round_next(a->m, a->tell, false, err)) == TUTTI_OK) {
         const int seen = events(a);
         uint64_t granted, gradients, made;
         bool spread;
@@ -539,7 +539,7 @@ tutti_status tutti_averager_clock(tutti_averager *a, tutti_error *err)
     bool grants = false;
     tutti_status status;
 
-    while ((status = tutti_round(m, a->beat, grants, err)) == TUTTI_OK) {
+    while ((status = tutti_round_next(m, a->beat, grants, err)) == TUTTI_OK) {
         int64_t ended_ns;
         tutti_lock(a->lock);
         grants = a->begun && is_lowest(a);

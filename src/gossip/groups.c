@@ -151,7 +151,7 @@ tutti_status tutti_groups_tell(tutti_groups *g, int v, tutti_groups_word word, c
                                     .id = p != NULL ? p->id : 0,
                                     .member = p != NULL ? p->member : NULL,
                                     .n = p != NULL ? p->n : 0,
-                                    .apart = g->apart };
+                                    .apart = p != NULL && p->apart };
 
     g->w[v].asks = g->w[v].says = false;
     return g->o.answer(g->o.to, &a, err);
@@ -202,6 +202,7 @@ tutti_groups_entry *tutti_groups_to_join(const tutti_groups *g, int v)
 static tutti_status start_group(tutti_groups *g, tutti_groups_entry *p, int64_t now_ns, tutti_error *err)
 {
     p->started = true;
+    p->apart = g->apart;
     p->go_ns = now_ns;
     g->figures.groups++;
     for (int k = 0; k < p->n; k++) {

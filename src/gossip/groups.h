@@ -30,7 +30,8 @@ typedef struct tutti_groups_answer {
     int64_t id;                  /* of GO and AGAIN; increases at every worker */
     const int *member;           /* n, ascending; valid during the call */
     int n;
-    bool apart;                  /* a worker is lost: use no shared memory */
+    bool apart;                  /* use no shared memory: a worker was lost before this group
+                                    started. The same for all of its members */
 } tutti_groups_answer;
 
 /* ids: number of the group << 33 | rank that planned it << 20 | attempt << 13 | rank that decided
@@ -101,10 +102,18 @@ typedef struct tutti_groups_times {
 tutti_status tutti_groups_request(tutti_groups *g, int worker, int64_t count,
                                   tutti_groups_times takes, bool leaves, int64_t now_ns,
                                   tutti_error *err);
+/* The last group that a worker was assigned to. kept: the worker knows that it counts. n 0 and not
+   kept: the worker knows that it does not count. apart: as it was assigned. */
+typedef struct tutti_groups_last {
+    int64_t id;
+    const int *member;           /* n; valid during the call */
+    int n;
+    bool kept, apart;
+} tutti_groups_last;
 /* The worker's P-Reduce is over. blame: -1 if it succeeded, else the rank whose loss has spoilt
    it. A group that is unknown here is recorded as reported. In runs that are not fault-tolerant
    no worker calls this: its next request reports that the last P-Reduce succeeded. */
-tutti_status tutti_groups_over(tutti_groups *g, int worker, int64_t id, const int *member, int n,
+tutti_status tutti_groups_over(tutti_groups *g, int worker, const tutti_groups_last *last,
                                int blame, int64_t now_ns, tutti_error *err);
 /* The worker is lost. */
 tutti_status tutti_groups_lost(tutti_groups *g, int worker, int64_t now_ns, tutti_error *err);
@@ -113,11 +122,10 @@ tutti_status tutti_groups_late(tutti_groups *g, int64_t now_ns, tutti_error *err
 /* When the next group will have waited too long; TUTTI_FOREVER: none waits. */
 int64_t tutti_groups_due(const tutti_groups *g);
 
-/* For a generator that takes over from a lost one, before any worker has asked it: the last group
-   that the worker was assigned to, and whether the worker knows that it counts. n 0 and not kept:
-   the worker knows that it does not count. */
-tutti_status tutti_groups_report(tutti_groups *g, int worker, int64_t id, const int *member,
-                                 int n, bool kept, tutti_error *err);
+/* For a generator that takes over from a lost one, before any worker has asked it: what that
+   worker has reported. */
+tutti_status tutti_groups_report(tutti_groups *g, int worker, const tutti_groups_last *last,
+                                 tutti_error *err);
 
 /* Likewise, after the reports: the worker has finished its last group, and asks for no more. */
 void tutti_groups_left(tutti_groups *g, int worker);

@@ -14,6 +14,8 @@ typedef struct tutti_groups_entry {
     int64_t id;
     bool started, kept, undone;  /* kept: a member already knows that it counts; undone: that it
                                     does not count */
+    bool apart;                  /* its members use no shared memory. Once a member was told, all
+                                    others must be told the same */
     int64_t since_ns;            /* since when a member waits in it */
     int64_t go_ns;               /* when it started */
     int n;

@@ -55,7 +55,7 @@ static tutti_status judge_group(tutti_groups *g, tutti_groups_entry *p, int64_t 
             next = tutti_groups_append(g, g->taken, n, tutti_groups_id_again(p->id, g->o.rank));
             if (next == NULL)
                 return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "making a group of %d again", n);
-            next->started = true;
+            next->started = next->apart = true;
         }
     }
     for (int k = 0; k < p->n; k++) {
@@ -83,15 +83,16 @@ static tutti_status judge_group(tutti_groups *g, tutti_groups_entry *p, int64_t 
 /* ---- what happens ---- */
 
 /* Records a group that another generator, or the schedule, has started. */
-static tutti_status take_over(tutti_groups *g, int64_t id, const int *member, int n, tutti_groups_entry **out,
-                              tutti_error *err)
+static tutti_status take_over(tutti_groups *g, const tutti_groups_last *last, tutti_error *err)
 {
+    const int64_t id = last->id;
+    const int *const member = last->member, n = last->n;
     tutti_groups_entry *const p = tutti_groups_append(g, member, n, id);
 
-    *out = p;
     if (p == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "taking over a group of %d workers", n);
     p->started = true;
+    p->apart = last->apart;
     for (int k = 0; k < n; k++) {
         tutti_groups_peer *const w = &g->w[member[k]];
         const bool past = w->last > id || (w->last == id && w->kept), knows = w->last == id ||
@@ -126,15 +127,16 @@ static bool is_superseded(const tutti_groups *g, int64_t id, const int *member, 
     return *by != NULL;
 }
 
-tutti_status tutti_groups_over(tutti_groups *g, int v, int64_t id, const int *member, int n, int blame, int64_t now_ns,
+tutti_status tutti_groups_over(tutti_groups *g, int v, const tutti_groups_last *last, int blame, int64_t now_ns,
                                tutti_error *err)
 {
+    const int64_t id = last->id;
     tutti_groups_entry *p = started(g, id), *by;
     int k;
 
     g->w[v].says = true;
     g->w[v].about = id;
-    if (p == NULL && is_superseded(g, id, member, n, &by)) {
+    if (p == NULL && is_superseded(g, id, last->member, last->n, &by)) {
         k = by != NULL ? tutti_groups_place(by, v) : -1;
         if (k < 0)
             return tutti_groups_tell(g, v, TUTTI_GROUPS_UNDO, NULL, err);
@@ -147,7 +149,8 @@ tutti_status tutti_groups_over(tutti_groups *g, int v, int64_t id, const int *me
     if (p == NULL) {
         g->w[v].last = id > g->w[v].last ? id : g->w[v].last;
         g->w[v].kept = false;
-        TUTTI_TRY(take_over(g, id, member, n, &p, err));
+        TUTTI_TRY(take_over(g, last, err));
+        p = started(g, id);
     }
     k = tutti_groups_place(p, v);
     if (k < 0)
@@ -189,16 +192,17 @@ tutti_status tutti_groups_lost(tutti_groups *g, int v, int64_t now_ns, tutti_err
     return tutti_groups_settle(g, now_ns, err);
 }
 
-tutti_status tutti_groups_report(tutti_groups *g, int v, int64_t id, const int *member, int n, bool kept,
-                                 tutti_error *err)
+tutti_status tutti_groups_report(tutti_groups *g, int v, const tutti_groups_last *last, tutti_error *err)
 {
-    tutti_groups_entry *p = started(g, id);
+    const int64_t id = last->id;
+    const bool kept = last->kept;
     const int64_t number = tutti_groups_number(id);
+    const bool known = started(g, id) != NULL;
     tutti_groups_entry *by;
 
     g->w[v].last = id;
     g->w[v].kept = kept;
-    g->w[v].undone = n == 0 && !kept ? id : 0;
+    g->w[v].undone = last->n == 0 && !kept ? id : 0;
     g->apart = true;
     g->number = number > g->number ? number : g->number;
     /* apply what others have reported about the groups that it is in */
@@ -222,7 +226,7 @@ tutti_status tutti_groups_report(tutti_groups *g, int v, int64_t id, const int *
         } else if (id == q->id)
             q->state[k] = RUNS;
     }
-    if (p != NULL || id == 0 || kept || n < 2 || is_superseded(g, id, member, n, &by))
+    if (known || id == 0 || kept || last->n < 2 || is_superseded(g, id, last->member, last->n, &by))
         return TUTTI_OK;
-    return take_over(g, id, member, n, &p, err);
+    return take_over(g, last, err);
 }

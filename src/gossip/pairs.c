@@ -533,7 +533,7 @@ static tutti_status advance_averaging(tutti_pairs *p, tutti_error *err)
     if (p->again > 0)
         p->again--;
     else
-        TUTTI_TRY(tutti_round(p->m, p->ask, free, err)); /* it blocks there while no question is under way */
+        TUTTI_TRY(tutti_round_next(p->m, p->ask, free, err)); /* it blocks there while no question is under way */
     peer = next_peer(p, &from_ns);
     if (peer < 0) /* all are lost */
         return TUTTI_OK;

@@ -343,8 +343,8 @@ static tutti_status ask_generator(tutti_preduce *p, const tutti_note *question, 
         *word = MOVED;
         if (to == m->workers)
             return TUTTI_OK;
-        status = tutti_call(m, p->service[GENERATE], to, &note, payload,
-                            tutti_host(p->next, (size_t)m->workers, TUTTI_I32), err);
+        status = tutti_rpc_call(m, p->service[GENERATE], to, &note, payload,
+                                tutti_host(p->next, (size_t)m->workers, TUTTI_I32), err);
         if (tutti_is_left_out(m, status, err)) {
             tutti_preduce_dismiss(p, to + 1);
             continue;
@@ -450,7 +450,9 @@ static tutti_status run_preduce(tutti_preduce *p, tutti_error *err)
         uint64_t before;
         const tutti_status status = average(p, &before, err);
         const bool well = status == TUTTI_OK;
-        tutti_note over = { .kind = OVER, .a = p->last.id, .b = well ? 0 : 1 + err->rank };
+        tutti_note over = {
+            .kind = OVER, .a = p->last.id, .b = (well ? 0 : 1 + err->rank) + (p->last.apart ? APART : 0)
+        };
         if (!well && !tutti_is_left_out(m, status, err))
             return status;
         p->reduced.ns[p->reduced.n++ % REDUCES] = tutti_now_ns(m->rt) - from_ns;
@@ -551,7 +553,7 @@ tutti_status tutti_preduce_reduce(tutti_preduce *p, tutti_error *err)
 
     if (p->groups == NULL)
         return TUTTI_OK;
-    while ((status = tutti_round(p->m, p->service[REDUCE], false, err)) == TUTTI_OK)
+    while ((status = tutti_round_next(p->m, p->service[REDUCE], false, err)) == TUTTI_OK)
         TUTTI_TRY(sync_once(p, err));
     return status;
 }

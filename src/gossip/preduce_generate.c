@@ -86,7 +86,8 @@ static tutti_status tell_all(tutti_preduce *p, tutti_error *err)
     news = p->view > p->spread;
     p->spread = p->view;
     word.a = p->last.id;
-    word.b = p->phase << 32 | (int64_t)p->view << 2 | (int64_t)p->left << 1 | p->last.kept;
+    word.b = p->phase << 32 | (int64_t)p->view << 3 | (int64_t)p->last.apart << 2 | (int64_t)p->left << 1 |
+             p->last.kept;
     n = p->last.n;
     memcpy(p->word, p->last.member, (size_t)n * sizeof *p->word);
     tutti_unlock(p->lock);
@@ -95,8 +96,8 @@ static tutti_status tell_all(tutti_preduce *p, tutti_error *err)
         tutti_status status;
         if (tutti_engine_misses(m->engine, r)) /* to this worker, too: its own generator thread needs it */
             continue;
-        status = tutti_call(m, p->service[GENERATE], r, &note, tutti_host(p->word, (size_t)n, TUTTI_I32),
-                            tutti_nothing(), err);
+        status = tutti_rpc_call(m, p->service[GENERATE], r, &note, tutti_host(p->word, (size_t)n, TUTTI_I32),
+                                tutti_nothing(), err);
         if (status != TUTTI_OK && !tutti_is_left_out(m, status, err))
             return status;
     }
@@ -109,7 +110,7 @@ tutti_status tutti_preduce_tell(tutti_preduce *p, tutti_error *err)
 
     if (p->groups == NULL)
         return TUTTI_OK;
-    while ((status = tutti_round(p->m, p->service[TELL], false, err)) == TUTTI_OK) {
+    while ((status = tutti_round_next(p->m, p->service[TELL], false, err)) == TUTTI_OK) {
         tutti_preduce_dismiss(p, 0);
         TUTTI_TRY(tell_all(p, err));
     }
@@ -165,7 +166,11 @@ static tutti_status serve_held(tutti_preduce *p, int worker, tutti_error *err)
     if (h->note.kind == 0)
         return TUTTI_OK;
     if (h->note.kind == OVER)
-        return tutti_groups_over(p->groups, worker, h->note.a, h->member, h->n, (int)h->note.b - 1, now_ns, err);
+        return tutti_groups_over(p->groups, worker,
+                                 &(tutti_groups_last){
+                                     .id = h->note.a, .member = h->member, .n = h->n, .apart = h->note.b >= APART
+                                 },
+                                 (int)(h->note.b % APART) - 1, now_ns, err);
     return tutti_groups_request(p->groups, worker, h->note.a, tutti_preduce_unpack(h->note.b), h->note.kind == LEAVE,
                                 now_ns, err);
 }
@@ -210,10 +215,14 @@ static tutti_status take_over(tutti_preduce *p, tutti_error *err)
     for (int r = 0; r < m->workers; r++)
         if (p->known[r])
             TUTTI_TRY(tutti_groups_lost(p->groups, r, tutti_now_ns(m->rt), err));
-    for (int r = 0; r < m->workers; r++)
+    for (int r = 0; r < m->workers; r++) {
+        const tutti_preduce_notice *const t = &p->report[r];
+        const tutti_groups_last last = {
+            .id = t->id, .member = t->member, .n = t->n, .kept = t->kept, .apart = t->apart
+        };
         if (!p->known[r])
-            TUTTI_TRY(tutti_groups_report(p->groups, r, p->report[r].id, p->report[r].member, p->report[r].n,
-                                          p->report[r].kept, err));
+            TUTTI_TRY(tutti_groups_report(p->groups, r, &last, err));
+    }
     for (int r = 0; r < m->workers; r++)
         if (!p->known[r] && p->report[r].left)
             tutti_groups_left(p->groups, r);
@@ -296,13 +305,17 @@ static tutti_status hear_word(tutti_preduce *p, const tutti_note *note, const in
     before = p->view;
     if (phase == p->of_phase) {
         *t = (tutti_preduce_notice){
-            .id = note->a, .kept = note->b & 1, .left = note->b >> 1 & 1, .member = t->member
+            .id = note->a,
+            .kept = note->b & 1,
+            .left = note->b >> 1 & 1,
+            .apart = note->b >> 2 & 1,
+            .member = t->member,
         };
         status = copy_members(p, &t->member, &t->n, note, in, err);
     }
     if (phase >= p->phase) {
         p->word_phase[note->from] = phase;
-        p->received[note->from] = (int)((note->b & UINT32_MAX) >> 2);
+        p->received[note->from] = (int)((note->b & UINT32_MAX) >> 3);
     }
     if (phase == p->phase)
         dismiss(p, p->received[note->from]);

@@ -31,7 +31,8 @@ typedef struct tutti_preduce_notice {
     int64_t id;                  /* 0: none yet */
     int n;
     int *member;                 /* workers */
-    bool kept, apart;
+    bool kept;
+    bool apart;                  /* its members use no shared memory */
     bool left;                   /* in a report of another worker: it has finished the phase */
     bool given_up;               /* this worker has given it up; only another was assigned to it */
 } tutti_preduce_notice;

@@ -79,7 +79,7 @@ static tutti_status waiter_serve(tutti_method *m, tutti_error *err)
     waiter *w = m->self;
     tutti_status status;
 
-    while ((status = tutti_round(m, 0, false, err)) == TUTTI_OK) {
+    while ((status = tutti_round_next(m, 0, false, err)) == TUTTI_OK) {
         tutti_sleep_until(m->rt, tutti_now_ns(m->rt) + PAUSE_NS);
         if (kind == BROKEN && m->rank == 1 && w->made == 3)
             return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "worker 1: the waiter's service broke");
@@ -218,7 +218,7 @@ static tutti_status sitter_step(tutti_method *m, tutti_error *err)
 static tutti_status nothing_to_serve(tutti_method *m, tutti_error *err)
 {
     tutti_status status;
-    while ((status = tutti_round(m, 0, false, err)) == TUTTI_OK)
+    while ((status = tutti_round_next(m, 0, false, err)) == TUTTI_OK)
         ;
     return status;
 }

@@ -51,7 +51,7 @@ static tutti_status relay_ask(tutti_method *m, tutti_error *err)
     relay *r = m->self;
     tutti_status status;
 
-    while ((status = tutti_round(m, 0, false, err)) == TUTTI_OK) {
+    while ((status = tutti_round_next(m, 0, false, err)) == TUTTI_OK) {
         tutti_note note = { .kind = 1, .a = 2 };
         atomic_fetch_add(&now->active, 1);
         atomic_fetch_add(&now->asked, 1);
@@ -59,7 +59,7 @@ static tutti_status relay_ask(tutti_method *m, tutti_error *err)
         if (m->rank == now->bad_rank && r->rounds == now->bad_round)
             return tutti_fail(err, TUTTI_ERR_STATE, 0, "worker %d: the relay broke", m->rank);
         r->rounds++;
-        TUTTI_TRY(tutti_call(m, 1, (m->rank + 1) % m->workers, &note, tutti_nothing(), tutti_nothing(), err));
+        TUTTI_TRY(tutti_rpc_call(m, 1, (m->rank + 1) % m->workers, &note, tutti_nothing(), tutti_nothing(), err));
         CHECK(note.a == 3);
         pause_a_little(m, 1000 + (uint64_t)r->rounds);
         atomic_fetch_sub(&now->active, 1);
@@ -77,7 +77,8 @@ static tutti_status relay_serve(tutti_method *m, tutti_error *err)
         atomic_fetch_add(&now->active, 1);
         atomic_fetch_add(&now->served, 1);
         if (note.a > 1)
-            TUTTI_TRY(tutti_call(m, 2, (m->rank + 1) % m->workers, &further, tutti_nothing(), tutti_nothing(), err));
+            TUTTI_TRY(
+                tutti_rpc_call(m, 2, (m->rank + 1) % m->workers, &further, tutti_nothing(), tutti_nothing(), err));
         TUTTI_TRY(tutti_rpc_reply(m, &note, &(tutti_note){ .a = 3 }, err));
         pause_a_little(m, (uint64_t)note.ticket); /* still at work after the answer */
         atomic_fetch_sub(&now->active, 1);

@@ -844,12 +844,12 @@ static tutti_status relay_ask(tutti_method *m, tutti_error *err)
     int rounds = 0;
     tutti_status status;
 
-    while ((status = tutti_round(m, 0, false, err)) == TUTTI_OK) {
+    while ((status = tutti_round_next(m, 0, false, err)) == TUTTI_OK) {
         tutti_note note = { .a = 2 };
         s->active++;
         s->asked++;
         explore_dawdle(20000);
-        TUTTI_TRY(tutti_call(m, 1, (m->rank + 1) % m->workers, &note, tutti_nothing(), tutti_nothing(), err));
+        TUTTI_TRY(tutti_rpc_call(m, 1, (m->rank + 1) % m->workers, &note, tutti_nothing(), tutti_nothing(), err));
         EXPLORE_CHECK(note.a == 3);
         explore_dawdle(20000);
         s->active--;
@@ -873,7 +873,7 @@ static tutti_status relay_serve(tutti_method *m, tutti_error *err)
             return tutti_fail(err, TUTTI_ERR_STATE, 0, "the relay broke");
         s->active++;
         s->served++;
-        TUTTI_TRY(tutti_call(m, 2, (m->rank + 1) % m->workers, &further, tutti_nothing(), tutti_nothing(), err));
+        TUTTI_TRY(tutti_rpc_call(m, 2, (m->rank + 1) % m->workers, &further, tutti_nothing(), tutti_nothing(), err));
         TUTTI_TRY(tutti_rpc_reply(m, &note, &(tutti_note){ .a = 3 }, err));
         explore_dawdle(20000);
         s->active--;
@@ -948,7 +948,7 @@ static tutti_status count_rounds(tutti_method *m, tutti_error *err)
     common *s = shared_of(relay_case);
     tutti_status status;
 
-    while ((status = tutti_round(m, 0, false, err)) == TUTTI_OK) {
+    while ((status = tutti_round_next(m, 0, false, err)) == TUTTI_OK) {
         explore_dawdle(2000);
         s->asked++;
     }

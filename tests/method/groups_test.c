@@ -30,6 +30,7 @@ typedef struct run {
         bool leaves;
         int64_t id; /* of its group */
         int member[N], n;
+        bool apart; /* it uses no shared memory */
         int64_t last;
         int64_t asked_ns, due_ns; /* by when it must be given a group */
         int64_t free_ns;          /* since when it computes */
@@ -71,6 +72,7 @@ static tutti_status hear(void *to, const tutti_groups_answer *a, tutti_error *er
         assert_true(a->id > r->w[v].last);              /* the order is that of ids at every worker */
         r->w[v].last = r->w[v].id = a->id;
         r->w[v].n = a->n;
+        r->w[v].apart = a->apart;
         memcpy(r->w[v].member, a->member, (size_t)a->n * sizeof *a->member);
         r->w[v].is = REDUCES;
         r->w[v].until_ns = -1;
@@ -134,9 +136,9 @@ static void check_groups(const run *r)
             continue;
         for (int k = 0; k < r->w[v].n; k++) {
             const int u = r->w[v].member[k];
-            const bool beside = r->w[u].is == REDUCES && r->w[u].id == r->w[v].id;
-            assert_true(beside || r->w[u].last >= r->w[v].id || r->w[u].is == LOST);
-            assert_true(!beside || (r->w[u].n == r->w[v].n &&
+            const bool same = r->w[u].is == REDUCES && r->w[u].id == r->w[v].id;
+            assert_true(same || r->w[u].last >= r->w[v].id || r->w[u].is == LOST);
+            assert_true(!same || (r->w[u].n == r->w[v].n && r->w[u].apart == r->w[v].apart &&
                                     memcmp(r->w[u].member, r->w[v].member, (size_t)r->w[v].n * sizeof(int)) == 0));
         }
     }
@@ -204,8 +206,12 @@ static void end_group(run *r, int v)
     }
     r->w[v].is = SAYS;
     memcpy(member, r->w[v].member, sizeof member);
-    assert_int_equal(tutti_groups_over(r->g, v, r->w[v].id, member, r->w[v].n, lost >= 0 && draw(r, 2) == 0 ? lost : -1,
-                                       r->now_ns, NULL),
+    assert_int_equal(tutti_groups_over(r->g, v,
+                                       &(tutti_groups_last){ .id = r->w[v].id,
+                                                             .member = member,
+                                                             .n = r->w[v].n,
+                                                             .apart = r->w[v].apart },
+                                       lost >= 0 && draw(r, 2) == 0 ? lost : -1, r->now_ns, NULL),
                      TUTTI_OK);
 }
 
@@ -582,7 +588,7 @@ static void of_two_that_cannot_reach_each_other_the_higher_goes(void **state)
         id = r->w[0].id;
         for (int v = 0; v < 3; v++) {
             r->w[v].is = SAYS;
-            assert_int_equal(tutti_groups_over(r->g, v, id, all, 3,
+            assert_int_equal(tutti_groups_over(r->g, v, &(tutti_groups_last){ .id = id, .member = all, .n = 3 },
                                                v == low    ? high
                                                : v == high ? low
                                                            : WELL_SAID,
@@ -610,7 +616,12 @@ static void a_new_generator_goes_on_with_the_numbers(void **state)
         const int all[] = { 0, 1, 2 };
         for (int v = 0; v < 3; v++)
             assert_int_equal(
-                tutti_groups_report(r->g, v, tutti_groups_id(v == newest ? 1000 : 40 + v, 1), all, 3, true, NULL),
+                tutti_groups_report(r->g, v,
+                                    &(tutti_groups_last){ .id = tutti_groups_id(v == newest ? 1000 : 40 + v, 1),
+                                                          .member = all,
+                                                          .n = 3,
+                                                          .kept = true },
+                                    NULL),
                 TUTTI_OK);
         for (int v = 0; v < 3; v++)
             asks(r, v, 1);
@@ -618,6 +629,35 @@ static void a_new_generator_goes_on_with_the_numbers(void **state)
             assert_int_equal(r->w[v].is, REDUCES);
             assert_int_equal(tutti_groups_number(r->w[v].id), 1001);
         }
+        drop(r);
+    }
+}
+
+/* Goal: one member of a group was assigned to it before the loss that its generator was, the other
+   is assigned after it. Both use shared memory, or neither does: else each waits for ever.
+   Method: worker 0 generates and is lost. Worker 1 reports the group {1, 3} of 0; 3 asks. */
+static void members_assigned_before_and_after_a_loss_use_the_same_memory(void **state)
+{
+    (void)state;
+    for (int apart = 0; apart < 2; apart++) {
+        run *r = run_of(4, TUTTI_GROUPS_RANDOM, 2, 0, NULL, 1);
+        const int pair[] = { 1, 3 };
+        const tutti_groups_last begun = { .id = tutti_groups_id(7, 0), .member = pair, .n = 2, .apart = apart },
+                                older = { .id = tutti_groups_id(5, 0), .member = pair, .n = 2, .kept = true };
+        assert_int_equal(tutti_groups_lost(r->g, 0, 0, NULL), TUTTI_OK);
+        for (int v = 1; v < 4; v++)
+            assert_int_equal(tutti_groups_report(r->g, v, v == 1 ? &begun : &older, NULL), TUTTI_OK);
+        asks(r, 3, 1);
+        assert_int_equal(r->w[3].is, REDUCES);
+        assert_int_equal(r->w[3].id, begun.id);
+        assert_int_equal(r->w[3].apart, begun.apart);
+        /* both come back: a group that is new after the loss uses no shared memory */
+        asks(r, 1, 1);
+        asks(r, 2, 1);
+        asks(r, 3, 2);
+        assert_int_equal(r->w[2].is, REDUCES);
+        assert_true(r->w[2].id != begun.id);
+        assert_true(r->w[2].apart);
         drop(r);
     }
 }
@@ -665,6 +705,7 @@ int main(void)
         cmocka_unit_test(the_filter_leaves_out_who_lags_by_as_much_as_it_says),
         cmocka_unit_test(of_two_that_cannot_reach_each_other_the_higher_goes),
         cmocka_unit_test(a_new_generator_goes_on_with_the_numbers),
+        cmocka_unit_test(members_assigned_before_and_after_a_loss_use_the_same_memory),
         cmocka_unit_test(schedules_are_partitions_that_connect_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

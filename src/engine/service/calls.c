@@ -236,8 +236,8 @@ tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *me
     return status;
 }
 
-tutti_status tutti_call(tutti_method *m, int index, int member, tutti_note *note, tutti_buffer request,
-                        tutti_buffer reply, tutti_error *err)
+tutti_status tutti_rpc_call(tutti_method *m, int index, int member, tutti_note *note, tutti_buffer request,
+                            tutti_buffer reply, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     tutti_engine_call call;

@@ -400,7 +400,7 @@ static void mark_resting(service *s)
     tutti_wake(s->engine->services.monitor);
 }
 
-tutti_status tutti_round(tutti_method *m, int index, bool free, tutti_error *err)
+tutti_status tutti_round_next(tutti_method *m, int index, bool free, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     service *s = &e->services.at[index];
