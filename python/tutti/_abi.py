@@ -223,7 +223,7 @@ class tutti_service(Structure):
     _fields_ = [
         ("name", c_char_p),
         ("run", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
-        ("hears", c_bool),
+        ("receives_losses", c_bool),
     ]
 
 
@@ -513,8 +513,8 @@ class tutti_method(Structure):
         ("own_g", POINTER(c_float)),
         ("member", c_int),
         ("stage", c_int),
-        ("mate", c_int),
-        ("mates", c_int),
+        ("replica", c_int),
+        ("replicas", c_int),
         ("optim", POINTER(tutti_optim)),
         ("team", c_int),
         ("lane_width", c_int),
@@ -785,14 +785,6 @@ class tutti_figures(Structure):
     ]
 
 
-class tutti_received(Structure):
-    _fields_ = [
-        ("gradients", c_ulong),
-        ("samples", c_double),
-        ("loss_sum", c_double),
-    ]
-
-
 class tutti_memory_record(Structure):
     _fields_ = [
         ("name", c_char_p),
@@ -871,6 +863,14 @@ class tutti_engine_options(Structure):
         ("snapshot_most", c_int),
         ("only_declared", c_bool),
         ("device_memory", c_ulong),
+    ]
+
+
+class tutti_received(Structure):
+    _fields_ = [
+        ("gradients", c_ulong),
+        ("samples", c_double),
+        ("loss_sum", c_double),
     ]
 
 
@@ -1036,7 +1036,7 @@ class tutti_launch_options(Structure):
         ("size", c_int),
         ("local_first", c_int),
         ("local_size", c_int),
-        ("told", CFUNCTYPE(None, c_void_p, c_int, c_long, c_bool, c_int, c_int)),
+        ("on_worker", CFUNCTYPE(None, c_void_p, c_int, c_long, c_bool, c_int, c_int)),
         ("user", c_void_p),
         ("goes_on", c_bool),
         ("servers", c_int),
@@ -1427,7 +1427,7 @@ class tutti_server_sums_options(Structure):
         ("feedback", c_int),
         ("slots", c_int),
         ("slots_name", c_char_p),
-        ("told", c_bool),
+        ("reports", c_bool),
     ]
 
 
@@ -1688,13 +1688,12 @@ FUNCTIONS = {
     "tutti_averager_declare_clock": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, c_long,
         POINTER(c_int), POINTER(tutti_error)]),
     "tutti_averager_mix": (c_int, [c_void_p, POINTER(tutti_error)]),
-    "tutti_averager_owe": (None, [c_void_p]),
+    "tutti_averager_post": (None, [c_void_p]),
     "tutti_averager_read": (None, [c_void_p]),
     "tutti_averager_tell": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_averager_update": (c_int, [c_void_p, c_long, POINTER(tutti_error)]),
     "tutti_await": (c_int, [POINTER(tutti_method), c_void_p, CFUNCTYPE(c_bool, c_void_p), c_void_p, c_long,
         POINTER(tutti_error)]),
-    "tutti_await_rounds": (c_int, [POINTER(tutti_method), c_int, c_long, POINTER(tutti_error)]),
     "tutti_await_samples": (None, [POINTER(tutti_method), c_long]),
     "tutti_await_samples_declare": (c_int, [POINTER(tutti_method), POINTER(tutti_error)]),
     "tutti_axpy": (None, [c_void_p, c_ulong, c_float, POINTER(c_float), POINTER(c_float)]),
@@ -1715,8 +1714,6 @@ FUNCTIONS = {
     "tutti_buffers_reset": (None, [POINTER(tutti_method)]),
     "tutti_by_piece_check": (c_int, [POINTER(tutti_method), POINTER(tutti_error)]),
     "tutti_bytes_parse": (c_int, [c_char_p, c_ulong, POINTER(c_ulong), POINTER(tutti_error)]),
-    "tutti_rpc_call": (c_int, [POINTER(tutti_method), c_int, c_int, POINTER(tutti_note), tutti_buffer, tutti_buffer,
-        POINTER(tutti_error)]),
     "tutti_cancel": (None, [c_void_p, POINTER(tutti_request)]),
     "tutti_cast": (None, [c_void_p, tutti_buffer, tutti_buffer]),
     "tutti_cast_at_hand": (None, [c_void_p, c_ulong, POINTER(c_float), tutti_buffer, c_bool]),
@@ -1825,7 +1822,6 @@ FUNCTIONS = {
         POINTER(tutti_error)]),
     "tutti_engine_gradient": (POINTER(c_float), [c_void_p, c_int]),
     "tutti_engine_has": (c_bool, [c_void_p, c_int]),
-    "tutti_engine_received": (None, [c_void_p, POINTER(tutti_received)]),
     "tutti_engine_load": (c_int, [c_void_p, c_void_p, POINTER(tutti_error)]),
     "tutti_engine_lr": (c_int, [c_void_p, c_double, POINTER(tutti_error)]),
     "tutti_engine_memory": (c_ulong, [c_void_p, POINTER(tutti_memory_record), c_ulong]),
@@ -1842,6 +1838,7 @@ FUNCTIONS = {
     "tutti_engine_pass_begin": (c_int, [c_void_p, POINTER(tutti_pass), POINTER(tutti_error)]),
     "tutti_engine_pass_end": (c_int, [c_void_p, c_double, POINTER(tutti_error)]),
     "tutti_engine_payload": (POINTER(c_ulong), [c_void_p]),
+    "tutti_engine_received": (None, [c_void_p, POINTER(tutti_received)]),
     "tutti_engine_received_most": (c_long, [c_void_p]),
     "tutti_engine_regroup": (c_bool, [c_void_p, POINTER(tutti_group), c_ulong]),
     "tutti_engine_reshare": (c_int, [c_void_p, POINTER(c_long), POINTER(tutti_error)]),
@@ -1877,6 +1874,7 @@ FUNCTIONS = {
     "tutti_exchange_plain": (c_int, [POINTER(tutti_method), POINTER(tutti_piece), c_double, POINTER(tutti_error)]),
     "tutti_exchange_teams": (c_int, [POINTER(tutti_method), c_char_p, c_int, POINTER(tutti_error)]),
     "tutti_facility_add": (None, [POINTER(tutti_method), POINTER(tutti_facility_ops), c_void_p]),
+    "tutti_fails_with": (c_int, [POINTER(tutti_method), c_char_p, c_int, POINTER(tutti_error)]),
     "tutti_file_begin": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, c_bool, POINTER(tutti_error)]),
     "tutti_file_bytes": (c_ulong, [c_void_p]),
     "tutti_file_close": (c_int, [c_void_p, POINTER(tutti_error)]),
@@ -1980,7 +1978,6 @@ FUNCTIONS = {
         POINTER(tutti_error)]),
     "tutti_leaders_sum": (c_int, [POINTER(tutti_leaders), c_float, tutti_buffer, POINTER(tutti_error)]),
     "tutti_leaders_take": (c_int, [POINTER(tutti_leaders), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
-    "tutti_leaves_with": (c_int, [POINTER(tutti_method), c_char_p, c_int, POINTER(tutti_error)]),
     "tutti_lock": (None, [c_void_p]),
     "tutti_locked_read": (None, [POINTER(tutti_method), POINTER(tutti_locks), POINTER(c_float)]),
     "tutti_locked_read_rows": (None, [POINTER(tutti_method), POINTER(tutti_locks), POINTER(c_float), c_int,
@@ -2056,7 +2053,6 @@ FUNCTIONS = {
     "tutti_option_type_name": (c_char_p, [c_int]),
     "tutti_options_check": (c_int, [POINTER(tutti_option), c_char_p, c_ulong, POINTER(tutti_error)]),
     "tutti_options_default": (None, [POINTER(tutti_option), c_void_p]),
-    "tutti_owe": (None, [POINTER(tutti_method), c_int, c_long]),
     "tutti_pairs_answer": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_pairs_ask": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_pairs_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, POINTER(tutti_pairs_options),
@@ -2136,6 +2132,7 @@ FUNCTIONS = {
         POINTER(tutti_error)]),
     "tutti_queues_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, POINTER(tutti_queues_options),
         POINTER(c_int), POINTER(tutti_error)]),
+    "tutti_queues_figures_of": (POINTER(tutti_queues_figures), [c_void_p]),
     "tutti_queues_go_on": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_queues_jump": (c_int, [c_void_p, c_long, POINTER(c_float), POINTER(tutti_error)]),
     "tutti_queues_ledger": (c_void_p, [c_void_p]),
@@ -2144,7 +2141,6 @@ FUNCTIONS = {
     "tutti_queues_send": (c_int, [c_void_p, POINTER(c_float), POINTER(tutti_error)]),
     "tutti_queues_take_models": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_queues_take_tokens": (c_int, [c_void_p, POINTER(tutti_error)]),
-    "tutti_queues_figures_of": (POINTER(tutti_queues_figures), [c_void_p]),
     "tutti_random": (c_ulong, [tutti_rng, c_ulong]),
     "tutti_rate_at": (tutti_rate, [POINTER(tutti_method), c_ulong]),
     "tutti_rate_now": (tutti_rate, [POINTER(tutti_method)]),
@@ -2165,12 +2161,18 @@ FUNCTIONS = {
     "tutti_relay_resume": (None, [c_void_p, c_ulong]),
     "tutti_relay_state": (POINTER(tutti_state), [c_void_p, c_ulong, POINTER(c_void_p)]),
     "tutti_relay_steps": (c_ulong, [c_void_p]),
-    "tutti_reply": (c_int, [POINTER(tutti_method), POINTER(tutti_note), POINTER(tutti_note), POINTER(tutti_error)]),
     "tutti_ring_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, POINTER(tutti_ring_options),
         POINTER(tutti_error)]),
     "tutti_ring_exchange": (c_int, [c_void_p, c_ulong, POINTER(c_float), POINTER(tutti_error)]),
     "tutti_ring_of": (POINTER(c_float), [c_void_p, c_int]),
+    "tutti_round_await": (c_int, [POINTER(tutti_method), c_int, c_long, POINTER(tutti_error)]),
     "tutti_round_next": (c_int, [POINTER(tutti_method), c_int, c_bool, POINTER(tutti_error)]),
+    "tutti_round_post": (None, [POINTER(tutti_method), c_int, c_long]),
+    "tutti_rpc_call": (c_int, [POINTER(tutti_method), c_int, c_int, POINTER(tutti_note), tutti_buffer, tutti_buffer,
+        POINTER(tutti_error)]),
+    "tutti_rpc_receive": (c_int, [POINTER(tutti_method), c_int, POINTER(tutti_note), tutti_buffer, c_long,
+        POINTER(tutti_error)]),
+    "tutti_rpc_reply": (c_int, [POINTER(tutti_method), POINTER(tutti_note), POINTER(tutti_note), POINTER(tutti_error)]),
     "tutti_runtime_check": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
     "tutti_runtime_close": (None, [POINTER(tutti_runtime)]),
     "tutti_runtime_open_posix": (c_int, [POINTER(POINTER(tutti_runtime)), POINTER(tutti_error)]),
@@ -2192,8 +2194,6 @@ FUNCTIONS = {
     "tutti_scatter_parts_v": (c_int, [POINTER(tutti_group), c_int, POINTER(c_ulong), tutti_buffer, tutti_buffer,
         POINTER(tutti_error)]),
     "tutti_send": (c_int, [c_void_p, c_int, c_ulong, POINTER(tutti_note), tutti_buffer, POINTER(tutti_error)]),
-    "tutti_serve": (c_int, [POINTER(tutti_method), c_int, POINTER(tutti_note), tutti_buffer, c_long,
-        POINTER(tutti_error)]),
     "tutti_server_add": (None, [c_void_p, c_float, POINTER(c_float)]),
     "tutti_server_answer": (c_int, [c_void_p, POINTER(tutti_note), c_int, c_uint, POINTER(c_float), c_ulong,
         POINTER(tutti_error)]),
@@ -2234,12 +2234,12 @@ FUNCTIONS = {
     "tutti_server_slack": (c_ulong, [POINTER(tutti_method)]),
     "tutti_server_sum": (POINTER(c_float), [c_void_p, POINTER(tutti_server_request), c_int, POINTER(POINTER(c_float)),
         POINTER(c_float), POINTER(c_ulong)]),
-    "tutti_server_sums_final_model": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_server_sums_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p,
         POINTER(tutti_server_sums_options), POINTER(tutti_error)]),
     "tutti_server_sums_exchange": (c_int, [c_void_p, POINTER(tutti_piece), POINTER(tutti_error)]),
-    "tutti_server_sums_run": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_server_sums_figures_of": (None, [c_void_p, POINTER(tutti_server_sums_figures)]),
+    "tutti_server_sums_final_model": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_server_sums_run": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_server_sums_watch": (None, [c_void_p, c_bool]),
     "tutti_server_table_fits": (c_int, [c_void_p, c_int, c_double, c_char_p, POINTER(tutti_error)]),
     "tutti_server_tables_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, c_int, c_int, c_int,
@@ -2292,13 +2292,13 @@ FUNCTIONS = {
     "tutti_spec_name": (c_char_p, [c_void_p]),
     "tutti_spec_open": (c_int, [POINTER(c_void_p), c_char_p, POINTER(tutti_error)]),
     "tutti_spec_print": (c_int, [c_char_p, POINTER(tutti_option), c_void_p, c_void_p, c_ulong]),
+    "tutti_stage_rows_bytes": (None, [c_void_p, POINTER(c_ulong), POINTER(c_ulong)]),
     "tutti_stage_rows_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, c_int, POINTER(c_int),
         POINTER(tutti_error)]),
     "tutti_stage_rows_has": (c_bool, [c_void_p, c_int]),
     "tutti_stage_rows_need": (c_int, [c_void_p, c_int, POINTER(c_uint), c_ulong, POINTER(tutti_error)]),
     "tutti_stage_rows_push": (c_int, [c_void_p, c_ulong, POINTER(tutti_rate), POINTER(tutti_error)]),
     "tutti_stage_rows_run": (c_int, [c_void_p, POINTER(tutti_error)]),
-    "tutti_stage_rows_bytes": (None, [c_void_p, POINTER(c_ulong), POINTER(c_ulong)]),
     "tutti_stale": (None, [POINTER(tutti_method), c_ulong]),
     "tutti_status_name": (c_char_p, [c_int]),
     "tutti_step_adam": (None, [c_void_p, c_ulong, POINTER(tutti_adam_step), POINTER(c_float), POINTER(c_float),
