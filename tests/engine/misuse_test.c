@@ -246,7 +246,7 @@ static const struct { tutti_method_ops ops; const char *sentence; } tables[] = {
       "method 'mine' has the trait TUTTI_PARAMETER_SERVERS, for which it needs a service" },
     { { WHOLE, .traits = TUTTI_UNSYNCHRONIZED_STEPS },
       "method 'mine' has the trait TUTTI_UNSYNCHRONIZED_STEPS, for which it needs a service" },
-    { { WHOLE, .traits = 1u << 30 }, "method 'mine' has traits 0x40000000, of which 0x40000000 are none" },
+    { { WHOLE, .traits = 1u << 30 }, "method 'mine' has traits 0x40000000, of which 0x40000000 do not exist" },
     { { WHOLE, .traits = TUTTI_PIPELINE_SCHEDULE },
       "method 'mine' has the trait TUTTI_PIPELINE_SCHEDULE and no hook `drive`" },
     { { WHOLE, .drive = mine_drive }, "method 'mine' has a hook `drive` without the trait TUTTI_PIPELINE_SCHEDULE" },

@@ -315,7 +315,7 @@ static void what_cannot_be_asked_for_is_refused(void **state)
     assert_non_null(strstr(
         err.text, "2 epochs of a training set whose size is not given; give data_samples when opening the engine"));
     assert_int_equal(tutti_world_run("shm", RANKS, work, &endless, &err), TUTTI_ERR_USAGE);
-    assert_non_null(strstr(err.text, "so many epochs are more than 2^63 steps; ask for fewer"));
+    assert_non_null(strstr(err.text, "that many epochs are more than 2^63 steps; ask for fewer"));
 }
 
 int main(void)

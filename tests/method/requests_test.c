@@ -225,7 +225,7 @@ static void rows_that_a_server_has_not_got_are_refused_by_name(void **state)
               "worker 1 sent row 3 of table at place 1, where rows 0 to 39 are served, in ascending order");
     send_rows("asks-rows", (struct rows_sent){ 2, { 3, 3 }, 0, 0, 0 }, "worker 1 sent row 3 of table at place 1");
     send_rows("asks-rows", (struct rows_sent){ ROWS + 1, { 3, 5 }, 0, 0, 0 },
-              "worker 1 sent 41 rows of table, of which 40 are served here");
+              "worker 1 sent 41 rows of table, but 40 are served here");
     /* fewer than it announces */
     send_rows("asks-rows", (struct rows_sent){ 3, { 3, 5 }, 0, 0, 0 },
               "worker 1 sent 444 bytes, which do not make a slice of ");
