@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
-#include "tutti/train.h"
+#include "train/train.h"
 
 typedef struct bench {
     tutti_train_config config;

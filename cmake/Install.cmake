@@ -3,8 +3,8 @@
 # running command, so that DESTDIR, a prefix given late and a tree that was moved all work.
 include(CMakePackageConfigHelpers)
 
-# The doors of the rooms that are in libtutti. nn.h, data.h, train.h, problem.h and platform.h
-# belong to the command and are not installed.
+# The public headers of libtutti. Headers of modules that only other modules and the command use are
+# in src/.
 set(TUTTI_HEADERS tutti base options share runtime tier device transport launch comm topology state safetensors
   checkpoint optim codecs relay tune engine lane pass calls steps drive cut method gossip server
   pipeline pipe waves placement stage_rows)

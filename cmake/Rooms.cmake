@@ -8,7 +8,8 @@
 
 add_library(tutti_flags INTERFACE)
 target_compile_definitions(tutti_flags INTERFACE _GNU_SOURCE)
-target_include_directories(tutti_flags INTERFACE ${PROJECT_SOURCE_DIR}/include)
+# include/: public headers, "tutti/NAME.h". src/: headers of modules for other modules, "nn/nn.h".
+target_include_directories(tutti_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 # No contraction: a kernel's order of roundings is part of its contract.
 target_compile_options(tutti_flags INTERFACE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes
   -Wpointer-arith -Wwrite-strings -Wvla -Wno-missing-field-initializers -ffp-contract=off -fno-math-errno)

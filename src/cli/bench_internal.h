@@ -5,7 +5,7 @@
 #include <signal.h>
 
 #include "cli_internal.h"
-#include "tutti/nn.h"
+#include "nn/nn.h"
 
 /* What every benchmark accepts; first member of each one's own config, last lines of its table. */
 typedef struct tutti_bench_common {

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "bench_internal.h"
-#include "tutti/data.h"
-#include "tutti/nn.h"
+#include "data/data.h"
+#include "nn/nn.h"
 
 enum { WARM = 2, LEAST = 3 };
 static const double pass_seconds = 0.5, product_seconds = 0.15;

@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "tutti/train.h"
+#include "train/train.h"
 
 typedef struct tutti_command {
     const char *name, *arguments, *help;

@@ -9,7 +9,7 @@
 
 #include "compare_internal.h"
 #include "tutti/codec.h"
-#include "tutti/data.h"
+#include "data/data.h"
 #include "tutti/launch.h"
 #include "tutti/optim.h"
 

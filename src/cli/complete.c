@@ -10,9 +10,9 @@
 
 #include "cli_internal.h"
 #include "tutti/codec.h"
-#include "tutti/data.h"
+#include "data/data.h"
 #include "tutti/method.h"
-#include "tutti/nn.h"
+#include "nn/nn.h"
 #include "tutti/optim.h"
 #include "tutti/tier.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli_internal.h"
-#include "tutti/data.h"
+#include "data/data.h"
 
 static tutti_status open_set(tutti_data **data, tutti_runtime *rt, const char *name, void **memory, char *path,
                              size_t bytes, tutti_error *err)

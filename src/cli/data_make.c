@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "cli_internal.h"
-#include "tutti/clicks.h"
-#include "tutti/data.h"
-#include "tutti/text.h"
+#include "data/clicks.h"
+#include "data/data.h"
+#include "data/text.h"
 
 typedef struct given {
     const char *word;             /* the one argument without a flag; NULL: none */

@@ -6,7 +6,7 @@
 
 #include "cli_internal.h"
 #include "tutti/launch.h"
-#include "tutti/trained.h"
+#include "train/trained.h"
 
 typedef struct eval_config {
     const char *data, *logits;

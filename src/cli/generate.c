@@ -5,8 +5,8 @@
 
 #include "cli_internal.h"
 #include "tutti/launch.h"
-#include "tutti/text.h"
-#include "tutti/trained.h"
+#include "data/text.h"
+#include "train/trained.h"
 
 typedef struct generate_config {
     const char *prompt, *bpe;

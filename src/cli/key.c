@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "cli_internal.h"
-#include "tutti/meet.h"
+#include "transport/meet.h"
 
 int tutti_cli_key(int argc, char **argv)
 {

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "cli_internal.h"
-#include "tutti/data.h"
+#include "data/data.h"
 #include "tutti/placement.h"
-#include "tutti/stages.h"
+#include "nn/stages.h"
 
 enum { UNITS = 200, PARAMS = 1024, RESOURCES_MOST = 1 << 20, FLOAT = 4, KEY = 8, JSON = 1, COMPARE = 2 };
 

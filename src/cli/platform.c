@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "cli_internal.h"
-#include "tutti/platform.h"
+#include "platform/platform.h"
 
 int tutti_cli_platform(int argc, char **argv)
 {

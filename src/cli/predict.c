@@ -5,9 +5,9 @@
 
 #include "cli_internal.h"
 #include "tutti/launch.h"
-#include "tutti/pictures.h"
-#include "tutti/text.h"
-#include "tutti/trained.h"
+#include "data/pictures.h"
+#include "data/text.h"
+#include "train/trained.h"
 
 typedef struct predict_config {
     int64_t top, threads;

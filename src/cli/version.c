@@ -1,7 +1,7 @@
 /* version.c: `tutti version`. */
 #include "cli_internal.h"
 #include "tutti/launch.h"
-#include "tutti/pictures.h"
+#include "data/pictures.h"
 
 int tutti_cli_version(int argc, char **argv)
 {

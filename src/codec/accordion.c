@@ -42,7 +42,7 @@
 #include "rows.h"
 #include <stdatomic.h>
 #include <stdio.h>
-#include <tutti/regime.h>
+#include "codec/regime.h"
 
 enum { LAYER, LOW = 0, HIGH = 1, DENSE = 2, LOCAL = 0, RANK0, AVERAGED };
 typedef struct accordion {

@@ -3,7 +3,7 @@
    (norm_window=interval). unit=step: of all `interval` steps with those before. Only a real drop
    of the learning rate counts; else a cosine, which falls a little every epoch, would never let
    anything be but critical. A rise, as in a warm-up, never counts. */
-#include <tutti/regime.h>
+#include "codec/regime.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

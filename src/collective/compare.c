@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include "tutti/compare.h"
+#include "collective/compare.h"
 
 /* The first line of mine that differs from member 0's; both are complete texts of lines. False if
    they are equal. */

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "data_internal.h"
-#include "tutti/clicks.h"
+#include "data/clicks.h"
 
 #define AT(member) TUTTI_AT(tutti_data_clicks, member)
 const tutti_option tutti_data_clicks_options[] = {

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tutti/clicks.h"
+#include "data/clicks.h"
 
 enum { INTEGERS = TUTTI_CLICKS_INTEGERS, CATEGORIES = TUTTI_CLICKS_CATEGORIES, FIELDS = 1 + INTEGERS + CATEGORIES };
 /* high words of streams of draws */

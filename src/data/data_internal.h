@@ -1,8 +1,8 @@
 /* data_internal.h: what the files of this module share. */
 #ifndef TUTTI_DATA_INTERNAL_H
 #define TUTTI_DATA_INTERNAL_H
-#include "tutti/data.h"
-#include "tutti/text.h"
+#include "data/data.h"
+#include "data/text.h"
 
 /* The options of a named set (sets.c). All zero: the images as they are. */
 typedef struct tutti_data_distortion { double distort; int64_t seed; } tutti_data_distortion;

@@ -3,7 +3,7 @@
    decoders are called through interfaces that give errors back, so nothing here jumps out of a
    function. */
 #include "data_internal.h"
-#include "tutti/pictures.h"
+#include "data/pictures.h"
 #include <assert.h>
 #include <errno.h>
 #include <math.h>

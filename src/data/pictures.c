@@ -9,7 +9,7 @@
    Opening lists files and reads none. The rank that fills the block decodes all of them, and
    names those it cannot use, before training begins. */
 #include "data_internal.h"
-#include "tutti/pictures.h"
+#include "data/pictures.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

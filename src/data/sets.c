@@ -3,7 +3,7 @@
    What exists under the text as it stands is a path even if it has brackets in it. So is all that
    has a '/' outside of our own specs. Only a bare name of ours is never a path (./mnist is). */
 #include "data_internal.h"
-#include "tutti/pictures.h"
+#include "data/pictures.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* text_internal.h: what the files about texts share. */
 #ifndef TUTTI_TEXT_INTERNAL_H
 #define TUTTI_TEXT_INTERNAL_H
-#include "tutti/text.h"
+#include "data/text.h"
 
 enum { TEXT_WORD_MOST = 64 };
 /* Bytes of the word that begins at text[0]: at least 1, at most TEXT_WORD_MOST; bytes > 0:

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "engine_internal.h"
-#include "tutti/compare.h"
+#include "collective/compare.h"
 
 /* Distributes rank 0's values to all workers (Li et al. 2020: replicas start equal, so parameters
    are never sent again). A rank that only serves gets the part that its facilities take as they

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "engine_internal.h"
-#include "tutti/compare.h"
+#include "collective/compare.h"
 
 typedef struct text {
     char *at;

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tutti/search.h"
+#include "tune/search.h"
 
 #include "engine_internal.h"
 

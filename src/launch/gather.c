@@ -19,7 +19,7 @@
 #include <unistd.h>
 #include "../transport/shm/shm_region.h"
 #include "launch_internal.h"
-#include "tutti/meet.h"
+#include "transport/meet.h"
 
 #define WAIT_NS INT64_C(60000000000)
 #define SAY_NS INT64_C(2000000000)

@@ -5,7 +5,7 @@
 #define TUTTI_LAUNCH_HOSTS_INTERNAL_H
 #include <poll.h>
 #include "launch_internal.h"
-#include "tutti/meet.h"
+#include "transport/meet.h"
 
 /* GOT: one frame; its buffer has a byte more for a NUL. */
 enum { LINE = 1024, GOT = TUTTI_AGENT_FRAME + TUTTI_AGENT_HEAD };

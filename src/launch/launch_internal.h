@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <sys/types.h>
 #include "tutti/launch.h"
-#include "tutti/meet.h"
+#include "transport/meet.h"
 #include "tutti/runtime.h"
 
 /* ---- signals.c ---- */

@@ -5,7 +5,7 @@
 #include <poll.h>
 #include "../transport/shm/shm_region.h"
 #include "launch_internal.h"
-#include "tutti/meet.h"
+#include "transport/meet.h"
 
 /* The more guilty, the lower. */
 typedef enum { GUILT_KILLED, GUILT_OWN, GUILT_ECHO, GUILT_OURS, GUILT_NONE } guilt;

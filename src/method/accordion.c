@@ -48,7 +48,7 @@
    eta and an interval would find in a run before a run depends on them. */
 #include <math.h>
 #include "coded.h"
-#include "tutti/regime.h"
+#include "codec/regime.h"
 
 enum { CODEC, BATCH, LOCALSTEPS, TIMES = 8 };
 typedef struct accordion {

@@ -31,7 +31,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tutti/compare.h"
+#include "collective/compare.h"
 #include "tutti/method.h"
 #include "tutti/pipe.h"
 #include "tutti/placement.h"

@@ -51,7 +51,7 @@
 #include <string.h>
 #include "coded.h"
 #include "scadles_inject.h"
-#include "tutti/arrivals.h"
+#include "runtime/arrivals.h"
 
 enum { PERSISTENCE, TRUNCATION, CAP };
 enum { OF_ONE_VECTOR, REFERENCE };

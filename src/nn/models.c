@@ -3,7 +3,7 @@
    the parameters agree with a PyTorch run; logistic is its Linear alone. quadratic and logistic are
    the models of the synthetic problems (problem.h) and take the problems' options. */
 #include "nn_internal.h"
-#include "tutti/problem.h"
+#include "problem/problem.h"
 #include <stdio.h>
 #include <string.h>
 

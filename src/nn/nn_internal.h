@@ -17,7 +17,7 @@
    Of the last two, nothing of nn_net is used but the task and that list. */
 #ifndef TUTTI_NN_INTERNAL_H
 #define TUTTI_NN_INTERNAL_H
-#include "tutti/nn.h"
+#include "nn/nn.h"
 #include "tutti/runtime.h"
 
 enum { NN_LAYERS_MAX = 32, NN_UNITS_MAX = 16 };

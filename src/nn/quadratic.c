@@ -10,7 +10,7 @@
    apart. So the sum over a block of 64 is all but exact, and with a divisor that is a power of two
    the one rounding is the only one. */
 #include "nn_internal.h"
-#include "tutti/problem.h"
+#include "problem/problem.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -18,7 +18,7 @@
      loss       -log softmax(y)[label]
                 dy = (softmax(y) - onehot(label)) / divisor */
 #include "nn_internal.h"
-#include "tutti/problem.h"
+#include "problem/problem.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #define TUTTI_NN_STAGE_H
 #include "arena.h"
 #include "driver.h"
-#include "tutti/stages.h"
+#include "nn/stages.h"
 
 /* ---- stage_net.c ---- */
 int tutti_nn_net_units(const nn_net *net);

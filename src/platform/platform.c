@@ -9,7 +9,7 @@
 
    `latency` and `rate` are those between two hosts, not those of a link: links carry half of a
    latency, and those above a machine what its own network leaves. */
-#include "tutti/platform.h"
+#include "platform/platform.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
    stand at skew (u_k - mean u) from it, u_k ~ N(0, I), so that their mean is the common centre.
    Pairs +e, -e make that the mean of the samples too: a method's error can be distinguished from
    the noise of a finite set. */
-#include "tutti/problem.h"
+#include "problem/problem.h"
 #include <math.h>
 
 /* streams, far from those of runs */

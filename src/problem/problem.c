@@ -1,5 +1,5 @@
 /* problem.c: the problems' option tables, and from a spec to a problem. */
-#include "tutti/problem.h"
+#include "problem/problem.h"
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
    comes k / rate seconds after the beginning. Only a take frees space, so what a full buffer has
    dropped since the last check is counted at the next. */
 #include <math.h>
-#include "tutti/arrivals.h"
+#include "runtime/arrivals.h"
 
 static const double ns = 1e9;
 

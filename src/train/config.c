@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "train_internal.h"
-#include "tutti/compare.h"
-#include "tutti/nn.h"
+#include "collective/compare.h"
+#include "nn/nn.h"
 
 #define AT(member) TUTTI_AT(tutti_train_config, member)
 const tutti_option tutti_train_options[] = {

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "train_internal.h"
-#include "tutti/stages.h"
+#include "nn/stages.h"
 
 enum { UNITS_MOST = 4096 };
 

@@ -14,7 +14,7 @@
 #include <math.h>
 
 #include "train_internal.h"
-#include "tutti/clicks.h"
+#include "data/clicks.h"
 
 enum { CHUNK = 500 };
 

@@ -10,7 +10,7 @@
 
 #include "train_internal.h"
 #include "tutti/drive.h"
-#include "tutti/stages.h"
+#include "nn/stages.h"
 
 enum { TIMES = 5 };              /* the first is not counted: plans are made in it */
 

@@ -4,12 +4,12 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "tutti/arrivals.h"
-#include "tutti/data.h"
-#include "tutti/nn.h"
+#include "runtime/arrivals.h"
+#include "data/data.h"
+#include "nn/nn.h"
 #include "tutti/safetensors.h"
-#include "tutti/train.h"
-#include "tutti/trained.h"
+#include "train/train.h"
+#include "train/trained.h"
 
 enum { TUTTI_TRAIN_FIGURES = 32 };
 

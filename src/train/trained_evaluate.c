@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "trained_internal.h"
-#include "tutti/clicks.h"
+#include "data/clicks.h"
 
 enum { CHUNK = 500, WINDOWS = 64 };
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tutti/search.h"
+#include "tune/search.h"
 
 void tutti_search_begin(tutti_search_state *s, const tutti_tuner_options *o)
 {

@@ -4,7 +4,7 @@
    code, against other codecs that must then be the same to the byte, over many draws. */
 #include "subject.h"
 
-#include <tutti/regime.h>
+#include "codec/regime.h"
 #include "codec/codec_internal.h"
 #include "codec/mixture.h"
 

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "make.h"
-#include "tutti/clicks.h"
+#include "data/clicks.h"
 
 /* A click with everything in it: missing fields, a negative integer, the largest, capital
    digits. */

@@ -2,8 +2,8 @@
    3rd ... allocation fails until opening, filling (zlib's memory is ours too) and loading succeed.
    The address sanitizer sees what leaks. */
 #include "make.h"
-#include "tutti/pictures.h"
-#include "tutti/text.h"
+#include "data/pictures.h"
+#include "data/text.h"
 
 static size_t until_failure = SIZE_MAX;
 

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 #include <zlib.h>
 #include "state/memory_files.h"
-#include "tutti/data.h"
+#include "data/data.h"
 
 typedef struct bytes { uint8_t *data; size_t n; } bytes;
 

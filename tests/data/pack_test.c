@@ -3,7 +3,7 @@
    the same samples; one number of a message made wrong at a time. */
 #include "make.h"
 #include <math.h>
-#include "tutti/clicks.h"
+#include "data/clicks.h"
 
 enum { SOME = 7 };
 static const uint64_t ids[SOME] = { 3, 0, 11, 3, 8, 1, 20 };

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tutti/data.h"
+#include "data/data.h"
 
 typedef struct drawn { void *memory; tutti_parts parts; } drawn;
 

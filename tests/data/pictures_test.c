@@ -4,7 +4,7 @@
    is computed from the rules, pixel by pixel. */
 #include "make.h"
 #include "data/data_internal.h"
-#include "tutti/pictures.h"
+#include "data/pictures.h"
 #include <math.h>
 #include <png.h>
 #include <turbojpeg.h>

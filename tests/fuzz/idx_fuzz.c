@@ -5,7 +5,7 @@
    filled is whole. */
 #include <zlib.h>
 #include "../state/memory_files.h"
-#include "tutti/data.h"
+#include "data/data.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

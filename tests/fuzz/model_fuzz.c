@@ -6,7 +6,7 @@
 
 #include "../state/memory_files.h"
 #include "tutti/safetensors.h"
-#include "tutti/trained.h"
+#include "train/trained.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tutti/pictures.h"
+#include "data/pictures.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tutti/clicks.h"
-#include "tutti/text.h"
+#include "data/clicks.h"
+#include "data/text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

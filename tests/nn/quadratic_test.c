@@ -1,7 +1,7 @@
 /* The quadratic: closed forms, both backends, blocks, hooks, and the
    models of the synthetic problems. */
 #include "nn_test.h"
-#include "tutti/problem.h"
+#include "problem/problem.h"
 
 static const char *const backend_names[] = { "onednn", "reference" };
 

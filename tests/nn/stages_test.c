@@ -6,7 +6,7 @@
    hand, 1F1B and random orders, values of their own for each micro-batch. */
 #include "allocations.h"
 #include "subject.h"
-#include "tutti/stages.h"
+#include "nn/stages.h"
 
 enum { STAGES = 6, MICRO = 7, UNITS = 64 };
 

@@ -75,11 +75,7 @@ class Install(Case):
 
     def test_headers_are_those_of_the_library_and_need_no_others(self):
         there = os.listdir(os.path.join(self.prefix, "include/tutti"))
-        self.assertEqual(set(HEADERS) - set(there), {"arrivals.h", "clicks.h", "codec.h", "compare.h", "data.h",
-                                                     "kernels.h", "meet.h", "nn.h", "pictures.h",
-                                                     "platform.h", "problem.h", "regime.h",
-                                                     "search.h", "stages.h", "text.h", "train.h",
-                                                     "trained.h"})
+        self.assertEqual(set(HEADERS) - set(there), {"codec.h", "kernels.h"})
         source = self.write("all.c", "".join(f"#include <tutti/{header}>\n" for header in there))
         run(CC, "-std=c99", *STRICT, *self.flags("--cflags"), "-fsyntax-only", source)
 

@@ -4,7 +4,7 @@
    gpt in stages, ranks that are threads; stages of arithmetic for the rest. */
 #include "../nn/subject.h"
 #include "tutti/pipe.h"
-#include "tutti/stages.h"
+#include "nn/stages.h"
 
 enum { MICRO = 9, BATCH = 3, RANKS = 4 };
 

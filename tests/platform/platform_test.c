@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "tutti/platform.h"
+#include "platform/platform.h"
 
 static size_t until_failure = SIZE_MAX;
 

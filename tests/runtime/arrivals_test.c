@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "tutti/arrivals.h"
+#include "runtime/arrivals.h"
 
 static int64_t now(void *self) { return *(int64_t *)self; }
 

@@ -24,7 +24,7 @@
 
 #include "train/train_internal.h"
 #include "scratch.h"
-#include "tutti/clicks.h"
+#include "data/clicks.h"
 #include "tutti/options.h"
 
 enum { STEPS = 150, WARM = 60, NEAR_END = STEPS - 5, FRAMES = 16, LIBRARIES_MOST = 8 };

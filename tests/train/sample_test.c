@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "tutti/trained.h"
+#include "train/trained.h"
 
 enum { DRAWS = 20000, MOST = 8 };
 

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 #include "conformance.h"
 #include "conformance_memory.h"
-#include "tutti/meet.h"
+#include "transport/meet.h"
 
 static const struct { const char *name, *spec, *address; bool processes; } forms[] = {
     { "threads", "tcp", "unix", false },

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tutti/search.h"
+#include "tune/search.h"
 
 enum { STEPS = 20 };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "tutti/meet.h"
+#include "transport/meet.h"
 
 void tutti_run_id_make(tutti_runtime *rt, tutti_run_id *id)
 {

@@ -27,7 +27,7 @@
      BLAKE2b. */
 #ifndef TUTTI_TCP_WIRE_H
 #define TUTTI_TCP_WIRE_H
-#include "tutti/meet.h"
+#include "transport/meet.h"
 #include "tutti/transport.h"
 
 enum {

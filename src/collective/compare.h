@@ -3,7 +3,7 @@
    collective that the others do not join, or in one of another size. */
 #ifndef TUTTI_COMPARE_H
 #define TUTTI_COMPARE_H
-#include "comm.h"
+#include "tutti/comm.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

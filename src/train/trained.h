@@ -1,8 +1,8 @@
 /* trained.h: use of a trained model: evaluation, classification, generation of text. */
 #ifndef TUTTI_TRAINED_H
 #define TUTTI_TRAINED_H
-#include "data.h"
-#include "nn.h"
+#include "data/data.h"
+#include "nn/nn.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

@@ -2,10 +2,10 @@
    when. */
 #ifndef TUTTI_DATA_H
 #define TUTTI_DATA_H
-#include "device.h"
-#include "options.h"
-#include "problem.h"
-#include "share.h"
+#include "tutti/device.h"
+#include "tutti/options.h"
+#include "problem/problem.h"
+#include "tutti/share.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

@@ -20,7 +20,7 @@
                               connect to it */
 #ifndef TUTTI_MEET_H
 #define TUTTI_MEET_H
-#include "runtime.h"
+#include "tutti/runtime.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

@@ -3,7 +3,7 @@
    worker is given the times and decides, and all apply its decision. */
 #ifndef TUTTI_SEARCH_H
 #define TUTTI_SEARCH_H
-#include "tune.h"
+#include "tutti/tune.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

@@ -14,7 +14,7 @@
    last segment. */
 #ifndef TUTTI_STAGES_H
 #define TUTTI_STAGES_H
-#include "nn.h"
+#include "nn/nn.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

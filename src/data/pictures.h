@@ -2,7 +2,7 @@
    build may be without either. */
 #ifndef TUTTI_PICTURES_H
 #define TUTTI_PICTURES_H
-#include "runtime.h"
+#include "tutti/runtime.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

@@ -6,8 +6,8 @@
    run its own on a separate thread. */
 #ifndef TUTTI_NN_H
 #define TUTTI_NN_H
-#include "device.h"
-#include "options.h"
+#include "tutti/device.h"
+#include "tutti/options.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

@@ -4,7 +4,7 @@
    probabilities. docs/DATA.md has the formulas. */
 #ifndef TUTTI_CLICKS_H
 #define TUTTI_CLICKS_H
-#include "runtime.h"
+#include "tutti/runtime.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

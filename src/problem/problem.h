@@ -17,7 +17,7 @@
    `noise`. */
 #ifndef TUTTI_PROBLEM_H
 #define TUTTI_PROBLEM_H
-#include "options.h"
+#include "tutti/options.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

@@ -3,8 +3,8 @@
    --out. */
 #ifndef TUTTI_TRAIN_H
 #define TUTTI_TRAIN_H
-#include "engine.h"
-#include "options.h"
+#include "tutti/engine.h"
+#include "tutti/options.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

@@ -4,7 +4,7 @@
    Times are given by the caller: those of tutti_now_ns, or of any other clock. */
 #ifndef TUTTI_ARRIVALS_H
 #define TUTTI_ARRIVALS_H
-#include "runtime.h"
+#include "tutti/runtime.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {
