@@ -68,12 +68,17 @@ static inline tutti_buffer tutti_nothing(void)
 /* ---- vector kernels (float32): x, y, z are n elements on d, at any float's alignment. They may
    be equal, and must not partly overlap. Each product and each sum is rounded separately. A NaN
    is a NaN at every level; its sign and payload are unspecified. ---- */
-/* copy          y = x
-     fill          y = a fill_normal   y = N(0,1), element i from index i: tutti_normal's, except
-     for the last bit of one in millions (src/kernels/fill.c) fill_uniform  y in [low,high),
-     element i from index i; low = high: all low add           y += x scale         y = a y axpy
-     y += a x blend         y = a x + b y diff          z = a (x - y) add_diff      z += a (x -
-   y) */
+/*   copy          y = x
+     fill          y = a
+     fill_normal   y = N(0,1), element i from index i: tutti_normal's, except for the last bit of
+                   one in millions (src/kernels/fill.c)
+     fill_uniform  y in [low,high), element i from index i; low = high: all low
+     add           y += x
+     scale         y = a y
+     axpy          y += a x
+     blend         y = a x + b y
+     diff          z = a (x - y)
+     add_diff      z += a (x - y) */
 void tutti_copy(tutti_device *d, size_t n, const float *x, float *y);
 void tutti_fill(tutti_device *d, size_t n, float a, float *y);
 void tutti_fill_normal(tutti_device *d, size_t n, tutti_rng rng, float *y);

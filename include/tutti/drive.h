@@ -20,7 +20,7 @@
 
    A stage may be on several workers of a pipeline, the number (width) differing between stages.
    These stage replicas have the same values, too, and share the micro-batches between them. This
-   worker's index among them is m->mate. */
+   worker's index among them is m->replica. */
 #ifndef TUTTI_DRIVE_H
 #define TUTTI_DRIVE_H
 #include "optim.h"

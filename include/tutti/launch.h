@@ -15,7 +15,7 @@ extern "C" {
    set, OMP_NUM_THREADS and how OpenMP's threads wait. They wait passively; where each of several
    threads has a core they wait actively, for as many spins (GOMP_SPINCOUNT) as take 20 us.
 
-   told: called for each worker that was started (ended: false; code and signal 0) and for each
+   on_worker: called for each worker that was started (ended: false; code and signal 0) and for each
    that has ended. code and signal are 0 also for a worker that the launcher has ended itself,
    after a loss or a signal. Called between waits; must not block for long. NULL: not called.
 

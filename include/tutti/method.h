@@ -138,8 +138,8 @@ typedef enum tutti_order { TUTTI_ORDER_READY, TUTTI_ORDER_LED } tutti_order;
    method needs no shutdown code.
 
    run: ends with TUTTI_OK or TUTTI_CLOSED; returns at once on a worker that has nothing to do.
-   hears: it gets a pending round when this worker learns of losses, in a run that continues after
-   them. The services of server.h set this themselves. */
+   receives_losses: a round of the service becomes pending when this worker learns of a loss, in a
+   run that continues after losses. The services of server.h set this themselves. */
 typedef struct tutti_service {
     const char *name;                    /* of the thread; its first 10 bytes are used */
     tutti_status (*run)(tutti_method *m, tutti_error *err);

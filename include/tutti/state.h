@@ -36,9 +36,10 @@ typedef enum tutti_keep {
 const char *tutti_keep_name(tutti_keep keep);
 
 /* of_workers: the state consists of equal parts, one per worker, by rank; [first, first + count)
-   is the same range in each part. When it is loaded by other workers than those that saved it: -
-   SLICE, OWN: the part of each remaining worker stays with that worker. New workers' parts are
-   not changed. - SAME: all parts are left as open set them, so their contents are learnt again. */
+   is the same range in each part. When it is loaded by other workers than those that saved it:
+     - SLICE, OWN: the part of each remaining worker stays with that worker. New workers' parts are
+       not changed.
+     - SAME: all parts are left as open set them, so their contents are learnt again. */
 typedef struct tutti_range { size_t first, count; } tutti_range;
 typedef struct tutti_state {
     const char *name;            /* copied; unique with the engine: "optim.momentum" */

@@ -196,12 +196,13 @@ typedef struct tutti_transport_ops {
        life. NULL: all ranks are on one host, or the hosts are unknown. */
     int (*host)(void *t, int rank);
 
-    /* ---- a rank's loss is not the end of the run. Optional, both or neither ---- With them the
-       requests and awaits that need a lost rank end with TUTTI_ERR_PEER and its number. All
-       others continue as before. Messages that a lost rank had sent before can still be received,
-       if they are small; large ones cannot. Collective calls (window) need all ranks, so after a
-       loss they end with TUTTI_ERR_PEER. NULL: after a loss the transport guarantees only clean
-       failure (mpi). */
+    /* ---- a rank's loss is not the end of the run. Optional, both or neither ---- */
+
+    /* With the two members below the requests and awaits that need a lost rank end with
+       TUTTI_ERR_PEER and its number. All others continue as before. Messages that a lost rank had
+       sent before can still be received, if they are small; large ones cannot. Collective calls
+       (window) need all ranks, so after a loss they end with TUTTI_ERR_PEER. NULL: after a loss the
+       transport guarantees only clean failure (mpi). */
     /* Writes the events from number `first` on, in the order in which they were detected, as many
        as `out` has space for. Returns how many there are in total. It checks for losses first, so
        one is detected without waiting. Each loss is listed once, before any request has ended

@@ -8,8 +8,8 @@
    these. It may well live on (a peer of it died, and the method continues without that one), so
    the transport would never end their waiting. Therefore:
 
-   - Every collective over messages has one more receive, from any member, for an alarm. - A
-   member that fails by itself sends an alarm to all others, which fail with the cause it names.
+   - Every collective over messages has one more receive, from any member, for an alarm.
+   - A member that fails by itself sends an alarm to all others, which fail with the cause it names.
      Where that is a rank that is gone they first learn the reason from the transport, if it comes
      soon.
    - A member that gives up because of an alarm passes it on to those it exchanges messages with.

@@ -9,11 +9,10 @@
    below p, is the binomial tree: index i is the lower operand of i + 2^k when i is a multiple of
    2^(k+1).
 
-   - The binomial reduction and recursive doubling keep it with the lower index as the left
-   operand,
+   - The binomial reduction and recursive doubling keep it with the lower index as the left operand,
      and an owner that holds all p inputs adds them in one SUM.
-   - Halving (Rabenseifner 2004) keeps it with the nearest partner first, for powers of two. - The
-   ring (Patarasuk, Yuan 2009) and stragglar cannot keep it; they are marked and must be asked
+   - Halving (Rabenseifner 2004) keeps it with the nearest partner first, for powers of two.
+   - The ring (Patarasuk, Yuan 2009) and stragglar cannot keep it; they are marked and must be asked
      for.
 
    Recursive doubling for any p, not only powers of two: in round k the blocks of 2^k indexes meet

@@ -159,12 +159,11 @@ size_t tutti_slice(size_t count, int size, int i);
 
 /* Proves the lists of a whole group; lists[i] is member i's:
 
-   - Every element ends as its kind promises. For sums: every member exactly once, in the
-   canonical
+   - Every element ends as its kind promises. For sums: every member exactly once, in the canonical
      order; of TUTTI_ANY_ORDER: in some order, the same expression on all members.
-   - No memory is touched while in flight, and all references lie inside. - Sends and receives
-   match in order and size, and every request is waited for. - No member deadlocks under strict
-   rendezvous.
+   - No memory is touched while in flight, and all references lie inside.
+   - Sends and receives match in order and size, and every request is waited for.
+   - No member deadlocks under strict rendezvous.
 
    TUTTI_ERR_STATE otherwise. Simulates element by element: for tests, with counts of some
    thousands at most. */

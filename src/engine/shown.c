@@ -42,7 +42,7 @@ static tutti_status agree_on_own(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Agrees on a model, and repeats until it has succeeded on all remaining workers. aside: the
+/* Agrees on a model, and repeats until it has succeeded on all remaining workers. snapshot: the
    snapshot to agree on; -1: the current model. */
 static tutti_status meet(tutti_engine *e, bool last, int snapshot, tutti_error *err)
 {

@@ -161,8 +161,9 @@ tutti_status tutti_launch_beside_open(launch_beside **out, tutti_runtime *rt, in
                                       int size, const launch_rank *ranks, tutti_error *err);
 void tutti_launch_beside_close(launch_beside *b); /* takes NULL */
 
-/* ---- packets.c: what ranks that gather send to each other (gather.c) ---- Between processes of
-   one kernel and one user: as it lies in memory. One packet each way. */
+/* ---- packets.c: what ranks that gather send to each other (gather.c) ---- */
+/* Between processes of one kernel and one user, as the structs are in memory. One packet each
+   way. */
 #define LAUNCH_GATHER { UINT32_C(0x74756747), 1 }
 typedef struct launch_gather_head { uint32_t magic, version; } launch_gather_head;
 typedef struct launch_hello {    /* of a rank to rank 0 */
@@ -188,9 +189,9 @@ tutti_status tutti_launch_answer_known(launch_answer *a, size_t bytes, int size,
    NULL: the place was given by hand. */
 const char *tutti_launch_place_mark(const tutti_launch_place *place, char *const *environment);
 
-/* ---- the protocol of launcher and agent (hosts.c, agent.c) ---- 1. The agent greets on its
-   output: "\nTUTTI-AGENT 1 <version> <cores> <address of the launcher as
-      ssh sees it, or -> <which cores>\n". What stands before it is a login's chatter.
+/* ---- the protocol of launcher and agent (hosts.c, agent.c) ---- */
+/* 1. The agent greets on its output: "\nTUTTI-AGENT 1 <version> <cores> <address of the launcher as
+      ssh sees it, or -> <which cores>\n". Anything before it is output of the login.
    2. The launcher writes a job to its input: "JOB <bytes>\n", then that many bytes of strings
       "name=value", each ended by a NUL.
    3. After that it writes single letters: T (SIGTERM to the workers), X<rank>; (SIGKILL to that

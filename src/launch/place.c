@@ -1,9 +1,12 @@
 /* place.c: which rank of how many this process is, from its environment. A pure function, so that
    every launcher's variables can be tested without the launcher.
 
-   The order is that of certainty: 1. our own launcher; 2. those that set variables for nothing
-   else (MPI); 3. Slurm, whose variables every program inside an allocation inherits; 4.
-   torchrun's, whose names are common words. Only what a launcher sets for the processes it starts
+   The order is that of certainty:
+     1. our own launcher;
+     2. those that set variables for nothing else (MPI);
+     3. Slurm, whose variables every program inside an allocation inherits;
+     4. torchrun, whose names are common words.
+   Only what a launcher sets for the processes it starts
    counts: SLURM_NTASKS without SLURM_STEP_ID is what sbatch sets for a script that runs once.
 
    Launchers nest. Slurm starts one daemon a node for mpirun, or one torchrun a node, and its

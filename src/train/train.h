@@ -80,9 +80,11 @@ tutti_status tutti_train_compare(tutti_world *world, const tutti_train_config *c
                                  tutti_error *err);
 
 /* ---- a worker ---- */
-/* say: lines for the user (rank 0). NULL: no output. By status: 0 A plain line. 1 A progress line
-   that the next one may replace. 2 A temporary line. Do not print it where lines cannot be
-   replaced. 3 A warning, to be printed with --quiet too.
+/* say: lines for the user (rank 0). NULL: no output. By status:
+     0  A plain line.
+     1  A progress line that the next one may replace.
+     2  A temporary line. Do not print it where lines cannot be replaced.
+     3  A warning, to be printed with --quiet too.
 
    columns: returns the width that a line of status 1 or 2 may have now. Its least important
    fields are dropped until it fits. NULL, 0: any width.

@@ -23,8 +23,8 @@ static bool all_rest(const tutti_engine *e)
     return true;
 }
 
-/* A message that no thread waits for (requests.c: tell) may take long on a slow link: the waves
-   then become less and less frequent. */
+/* A message that no thread waits for (tutti_requests_notify) may take long on a slow link: the
+   waves then become less and less frequent. */
 static void pause_between(const tutti_engine *e, int wave)
 {
     const int doublings = wave - WAVES;

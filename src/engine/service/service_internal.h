@@ -4,7 +4,7 @@
 #include "../engine_internal.h"
 
 /* Kinds of headers. END: sent by a worker to itself so that its server wakes up for the end.
-   FAILED, in a reply: the service has failed; a is the rank at fault. OWED: wakes a server for a
+   FAILED, in a reply: the service has failed; a is the rank at fault. PENDING: wakes a server for a
    pending round. */
 enum { KIND_END = -1, KIND_FAILED = -2, KIND_PENDING = -5 };
 
