@@ -426,7 +426,7 @@ tutti_status tutti_engine_grad_ready_rows_from(tutti_engine *e, int tensor, cons
                                                tutti_error *err);
 
 /* Ends the pass. loss_sum: sum of its samples' losses. The gradient of a tensor that was never
-   announced counts as 0, and an event names such tensors once. */
+   announced counts as 0, and an event names the first such tensor of the run. */
 tutti_status tutti_engine_pass_end(tutti_engine *e, double loss_sum, tutti_error *err);
 
 /* Exchanges the remaining pieces, votes on non-finite gradients, clips and updates. Blocks. */

@@ -1,6 +1,6 @@
 /* launch.h: worker processes, on this host or on several: started, pinned, watched, ended. The
-   launcher computes nothing. Also finds the rank and size of a process that another launcher
-   started, and replaces what Tutti's launcher would provide there. */
+   launcher does not train itself. Also finds the rank and size of a process that another launcher
+   started, and sets up for such processes what Tutti's launcher would: shared memory or a key. */
 #ifndef TUTTI_LAUNCH_H
 #define TUTTI_LAUNCH_H
 #include "base.h"
@@ -12,14 +12,16 @@ extern "C" {
 
 /* ---- one host ---- */
 /* environment: NULL: this process's. The launcher adds its own variables and, unless they are
-   set, OMP_NUM_THREADS and how OpenMP's threads wait. They wait passively; where each of several
-   threads has a core they wait actively, for as many spins (GOMP_SPINCOUNT) as take 20 us.
+   set, OMP_NUM_THREADS and how OpenMP's threads wait. By default they sleep. With several threads,
+   each with a core of its own, they first spin for about 20 us (GOMP_SPINCOUNT).
 
    on_worker: called for each worker that was started (ended: false; code and signal 0) and for each
-   that has ended. code and signal are 0 also for a worker that the launcher has ended itself,
-   after a loss or a signal. Called between waits; must not block for long. NULL: not called.
+   that has ended. signal is 0 also for a worker that the launcher has killed itself, after a loss
+   or a signal. It is called between the launcher's waits and must not block for long. NULL: not
+   called.
 
-   goes_on: the run continues after the loss of a worker that had joined. Such a loss does not
+   goes_on: the run continues after the loss of a worker that had joined: it had attached to the
+   shared memory, or all had met at the rendezvous. Such a loss does not
    start the grace period, and the result is that of the others. A worker that refuses its command
    line (TUTTI_ERR_USAGE) or never joined still ends the run. */
 typedef struct tutti_launch_options {
@@ -31,8 +33,8 @@ typedef struct tutti_launch_options {
        robin. */
     bool pin;
     int64_t grace_ns;            /* from the first failure or signal to SIGKILL; 0: 1 s */
-    /* Serve a rendezvous on this host during the run. The workers communicate by the transport
-       tcp; the rendezvous itself uses no port. */
+    /* Serve a meeting place on this host during the run (src/transport/meet.h). The workers
+       communicate by the transport tcp; the meeting place itself listens on a unix socket. */
     bool meet;
     /* The workers are ranks first, first + 1, ... of `size` in total. size 0: they are the whole
        run. */
@@ -44,21 +46,21 @@ typedef struct tutti_launch_options {
     void (*on_worker)(void *user, int rank, long pid, bool ended, int code, int signal);
     void *user;
     bool goes_on;
-    /* The last `servers` ranks only serve: goes_on does not apply to them, and sentences count
-       only the others. */
+    /* The last `servers` ranks only serve: goes_on does not apply to them, and messages count
+       workers only. */
     int servers;
-    /* With goes_on: if fewer workers than this remain the run ends, exit code 3. 0: no such limit
-       here. */
+    /* With goes_on: if fewer workers than this remain the run ends, exit code 3. 0: no limit. */
     int least;
-    /* With goes_on: called for each such loss at once, before the others have agreed to continue:
-       "worker 2 was lost: ...; if the others can, the run goes on with 3 workers". NULL: not
-       called. */
+    /* With goes_on: called for each loss that the run may survive at once, before the others have
+       agreed to continue: "worker 2 was lost: ...; if the others can, the run continues with 3
+       workers". NULL: not called. */
     void (*lost)(void *user, const char *line);
     /* From the user's signal to SIGKILL, for workers that save their state first; 0: grace_ns. A
-       second signal kills at once, but only after TUTTI_LAUNCH_ECHO_NS. */
+       second signal kills at once. With stop_ns above 0 it counts as a second one only from
+       TUTTI_LAUNCH_ECHO_NS after the first on. */
     int64_t stop_ns;
-    /* A worker that is silent, or stopped, for that long counts as lost; 0: 3 s. Workers have
-       their own timeout (tcp: peer-timeout), and the shorter of the two applies. */
+    /* A worker that sends nothing, or is stopped (SIGSTOP), for that long counts as lost; 0: 3 s.
+       Workers have their own timeout (tcp: peer-timeout), and the shorter of the two applies. */
     int64_t silence_ns;
     /* Set torchrun's environment variables for the workers as well: RANK, WORLD_SIZE, LOCAL_RANK,
        LOCAL_WORLD_SIZE. */
@@ -68,8 +70,8 @@ typedef struct tutti_launch_options {
     void (*output)(void *user, int rank, int stream, const char *line, size_t bytes);
     /* When the run ends all processes that workers have started get SIGTERM, and SIGKILL at the
        end of the grace period. Those of a lost worker without which the run continues are killed
-       at once. For a process that starts no other children meanwhile: orphans become its children
-       (PR_SET_CHILD_SUBREAPER). */
+       at once. Set it only in a process that starts no other children meanwhile: orphans become its
+       children (PR_SET_CHILD_SUBREAPER). */
     bool ends_all;
 } tutti_launch_options;
 
@@ -86,7 +88,7 @@ typedef struct tutti_launch_result {
     long pid;
     int signal;                  /* that killed it, or 0 */
     int64_t noticed_ns;          /* CLOCK_MONOTONIC when the first loss was noticed; 0: none */
-    char text[640];              /* the sentence for the user, "" on success */
+    char text[640];              /* the error message for the user, "" on success */
 } tutti_launch_result;
 
 /* Starts the workers and blocks until every one has ended and is reaped, whatever happens. They
@@ -100,10 +102,10 @@ typedef struct tutti_launch_result {
 
    Deaths: a worker that dies is noticed through its pidfd, and the result's exit code is 3. The
    transport notifies survivors, which leave by themselves within grace_ns. Over shared memory a
-   worker that has been stopped (SIGSTOP) for silence_ns, while the launcher was not, is ended and
-   counts as lost; after a third of that the others are warned. A worker that was expelled is
-   ended. The sentence names rank, pid, and signal or the worker's own failure report (the root
-   cause, not the survivors' consequent failures).
+   worker that has been stopped (SIGSTOP) for silence_ns is ended and counts as lost, unless the
+   launcher was stopped too. After a third of that time the others are warned. A worker that the
+   others have expelled (transport.h) is ended. The error names rank, pid, and signal or the
+   worker's own failure report: the root cause, not the failures of survivors that follow from it.
 
    If the launcher itself is killed the kernel kills the workers. Nothing is left in /dev/shm at any
    time. */
@@ -113,9 +115,9 @@ tutti_status tutti_launch_run(const tutti_launch_options *options, tutti_launch_
 /* For a program that computes in this process, without a launcher: makes its waiting OpenMP
    threads spin as long as those of workers that have a core each. The OpenMP library reads that
    setting when it is loaded, so this executes the program again, with argv (NULL-ended, the
-   program's name first). Returns if the environment already states how they wait
-   (OMP_WAIT_POLICY, GOMP_SPINCOUNT), as in the program that was started so, or if the program
-   cannot be started. Call it before anything else. */
+   program's name first). It returns if the environment already states how they wait
+   (OMP_WAIT_POLICY, GOMP_SPINCOUNT), as in that second execution, or if the program cannot be
+   started. Call it before anything else. */
 void tutti_launch_patient(tutti_runtime *rt, char *const argv[]);
 
 /* ---- several hosts ---- */

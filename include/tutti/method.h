@@ -1,19 +1,20 @@
 /* method.h: the interface that a training method implements.
 
    A method sees the model as one flat vector x, its gradient g, and passes (pass.h). The client
-   (trainer or PyTorch) calls the engine, and the engine calls the hooks below. A hook that is
-   NULL has the default named in its comment. The functions that hooks and services may call are
-   in calls.h. Optional step modes that a method may declare are in steps.h.
+   (`tutti train` or a PyTorch program) calls the engine, and the engine calls the hooks below. A
+   hook that is NULL has the default named in its comment. The functions that hooks and services may
+   call are in calls.h. Optional step modes that a method may declare are in steps.h.
 
      client thread       pass, rows_acquire, unit_acquire, unit_release, step, final_model, retire,
                          quiesce, resume
      lane or client      exchange
      own threads         services
 
-   x and g belong to the client thread, and to the lane for the range of the piece that it is
-   exchanging. A service never touches x, g or the optimiser. Data that it shares with the hooks
-   is the method's, protected by a monitor of the method. Hooks and services may block; none may
-   allocate. A hook or service that fails ends the run, with its error.
+   All hooks that are not in this table run on the client thread. x and g belong to the client
+   thread. While the lane exchanges a piece, that piece's range of them belongs to the lane. A
+   service never touches x, g or the optimiser. Data that services share with hooks is in m->self,
+   guarded by a monitor that the method creates. Hooks and services may block. Hooks after `open`,
+   and services, must not allocate. A hook or service that fails ends the run, with its error.
 
    A part that several methods share is a facility (at the end of this header): mixers, averagers
    and pairs (gossip.h), servers (server.h). */
@@ -37,24 +38,26 @@ extern "C" {
 /* ---- a method ---- */
 
 enum {  /* traits: facts the engine and `tutti methods` act on */
-    /* x is equal on all workers after each step: saved once, no averaging at the end. */
+    /* x is equal on all workers after each step: a checkpoint has it once, and final_model takes no
+       mean. */
     TUTTI_REPLICAS_EQUAL = 1,
     /* Does not use the run's optimiser. */
     TUTTI_OWNS_UPDATE = 2,
     /* Continues training without a lost worker. A step depends on no workers but the mixer's
-       neighbours, and the mixer excludes those that are lost. Services must continue without the
-       worker that tutti_is_left_out names. Therefore there is no `exchange` except in a group
-       (m->team), which is lost as a whole; hooks call no other collectives, except in open and
-       final_model; and final_model may be called again after it has failed. engine.h has the
-       rest. */
+       neighbours (gossip.h), and the mixer excludes those that are lost. Services must continue
+       without worker err->rank where tutti_is_left_out is true. Therefore:
+         - There is no `exchange` except in a group (m->team), which is lost as a whole.
+         - Hooks call no other collectives, except in open and final_model.
+         - final_model may be called again after it has failed.
+       engine.h has the rest. */
     TUTTI_FAULT_TOLERANT = 4,
     /* Asynchronous: no worker waits for another's step. A step is one gradient, computed by a
-       free worker, or by a group (m->team) together, and every step is a separate gradient.
+       free worker, or by a group (m->team) together.
        `exchange` and the collectives in hooks are among that group, except in final_model,
        quiesce and resume. */
     TUTTI_ASYNC = 8,
-    /* Accepts a codec (engine_options.codec). Its exchange is tutti_exchange, which accepts any,
-       or its mixer's models are encoded by one (tutti_mixer_options). */
+    /* Accepts a codec (engine_options.codec). Its exchange is tutti_exchange, which accepts any
+       codec, or its mixer's models are encoded by one (tutti_mixer_options). */
     TUTTI_TAKES_CODEC = 16,
     /* Its step passes tutti_base_step a direction that is not the gradient: clip-norm and a
        client's optimiser are refused. */
@@ -109,7 +112,8 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
     TUTTI_NEVER_SKIPS = 262144
 };
 
-/* Classification of the method, a word per axis, which `tutti methods` shows. */
+/* Classification of the method, a word per axis, which `tutti methods` shows: "all-reduce",
+   "every step" and so on (src/method/ddp.c). */
 typedef struct tutti_axes {
     const char *topology, *synchrony, *codec, *schedule, *placement, *update;
 } tutti_axes;
@@ -157,9 +161,10 @@ enum { TUTTI_SERVICES_MOST = 4 };
 typedef struct tutti_method_default {
     const char *option;                  /* as a flag without dashes: "optimizer" */
     const char *value;                   /* as it would be given; a number followed by /n is divided
-                                            by the workers */
+                                            by the workers: "sgd(lr=0.1/n)" */
     const char *when;
 } tutti_method_default;
+/* Result of `settles`: the method decides while it trains. */
 #define TUTTI_SETTLES_UNKNOWN UINT64_MAX
 typedef struct tutti_method_ops {
     const char *name, *title, *authors, *family; /* name: also of its page in docs/methods */
@@ -170,33 +175,33 @@ typedef struct tutti_method_ops {
     const tutti_method_default *defaults; /* overrides of the run's defaults; ends with {0}; NULL:
                                              none */
     size_t self_bytes;                   /* of the struct that options are written to */
-    /* May a run resume from a checkpoint of a run with other options? Called with the options of
-       each run in turn; it overwrites those that may differ, such as where a model is
-       partitioned, with a fixed value. The run is refused if the results differ. Of `self` only
-       the options are set. NULL: all options must be equal. */
+    /* Overwrites with fixed values the options that may differ between the run that saved a
+       checkpoint and the one that resumes it, such as where a model is partitioned. It is called
+       with the options of each of the two. The resume is refused if the results differ. Of `self`
+       only the options are set. NULL: all options must be equal. */
     void (*alike)(void *self);
     unsigned traits;
     /* The traits under the given options, which are set in `self`; NULL: `traits`. It may remove
-       any, and adds those that only some options have (zero: SHARDED_PARAMETERS). With
-       TUTTI_PARAMETER_SERVERS it removes FAULT_TOLERANT where every worker serves; with dedicated
-       servers the engine restores it. */
+       any, and adds those that only some options have (as the method `zero` adds
+       SHARDED_PARAMETERS). With TUTTI_PARAMETER_SERVERS it removes FAULT_TOLERANT where every
+       worker serves; with dedicated servers the engine restores it. */
     unsigned (*traits_of)(const void *self);
     const tutti_service *services;       /* ends with a NULL name; NULL: none */
     /* Do these options need the services? NULL: always. */
     bool (*serves)(const void *self);
     /* Returns how many first steps of a run differ from those that follow under these options: a
-       warm-up, a measurement. `steps`: of the run; `epoch`: of an epoch. TUTTI_SETTLES_UNKNOWN:
-       the method decides while it trains. NULL: none. */
+       warm-up, a measurement. steps: number of steps of the run; epoch: of an epoch.
+       TUTTI_SETTLES_UNKNOWN: the method decides while it trains. NULL: none. */
     uint64_t (*settles)(const void *self, uint64_t steps, uint64_t epoch);
     /* Declares state and facilities, sets m->piece_bytes, m->first_piece_bytes, m->lane_width and
        m->team, and refuses bad combinations. It allocates no memory and sends no messages. */
     tutti_status (*declare)(tutti_method *m, tutti_plan *plan, tutti_error *err);
-    /* All members; x is rank 0's on all workers; may communicate. */
+    /* Called on every rank, when x has been set to rank 0's on all workers. May communicate. */
     tutti_status (*open)(tutti_method *m, tutti_error *err);
     /* Called in any case, also after a failure: self may be NULL, or partly initialised. */
     void (*close)(tutti_method *m);
     /* Before every pass. Default: the configured passes. TUTTI_CLOSED: there is no further pass;
-       only from methods with free sample counts (tutti_take_close). */
+       only from methods with a variable batch (tutti_take_close of steps.h). */
     tutti_status (*pass)(tutti_method *m, tutti_pass *p, tutti_error *err);
     /* unit_acquire: before unit u computes; unit_release: after it; also in backward. Default:
        nothing. unit_release may return TUTTI_CLOSED where the step exchanges nothing: what was
@@ -372,7 +377,7 @@ typedef struct tutti_saved_run {         /* how the run that saved a checkpoint 
     bool changed;                        /* same number, but not the same workers: some were lost */
 } tutti_saved_run;
 typedef struct tutti_facility_ops {
-    /* All members; x is rank 0's on all workers; may communicate. */
+    /* Called on every rank, when x has been set to rank 0's on all workers. May communicate. */
     tutti_status (*open)(void *self, tutti_error *err);
     /* Services and the lane have ended. Called once for each facility that was added, however far
        its opening came. */

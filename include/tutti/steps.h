@@ -1,7 +1,7 @@
-/* steps.h: optional step modes, which a method (method.h) declares: exchanged samples, samples
-   chosen by the method, assigned passes, variable batch; one update for several steps; pieces
-   that are repartitioned, updated one by one, sharded, or exchanged late (delayed); runs that
-   tune themselves. */
+/* steps.h: optional step modes, which a method (method.h) declares: sample exchange, held-out
+   losses, samples by index, assignment of passes, variable batch; one update for several steps;
+   pieces that are repartitioned, updated one by one, sharded, offloaded, or exchanged late
+   (delayed); runs that tune themselves. */
 #ifndef TUTTI_STEPS_H
 #define TUTTI_STEPS_H
 #include "pass.h"
@@ -27,14 +27,15 @@ int tutti_sample_label(const tutti_method *m, uint64_t id);
    ids: the samples that this worker sends, indexes in the training set; to[w] of them for worker
    w, concatenated by rank. from[w]: how many it receives from worker w. `workers` entries each, 0
    at the own rank. The sent number must equal the expected one: TUTTI_ERR_CORRUPT with both
-   numbers where they differ. A worker that expects samples from one that sends it none blocks,
-   undetected. Received samples are ordered by the sender's rank, then in the sender's order. For
-   a pair with samples one message is sent, of sample_bytes each; for any other none. Blocks. */
+   numbers where they differ. A worker that expects samples from one that sends it none blocks
+   forever; that is not detected. Received samples are ordered by the sender's rank, then in the
+   sender's order. A pair with samples sends one message, of sample_bytes per sample; others send
+   none. Blocks. */
 tutti_status tutti_give(tutti_method *m, tutti_pass *p, const uint64_t *ids, const int64_t *to,
                         const int64_t *from, tutti_error *err);
-/* await_samples: within pass(): waits until that time of tutti_now_ns, accounted as waiting for
-   samples (data_ns of engine.h). Blocks. declare: within declare(), by a method that simulates
-   the arrival of samples. TUTTI_ERR_USAGE: the client has arrivals of its own
+/* await_samples: called within pass(); waits until the time until_ns of tutti_now_ns, accounted as
+   waiting for samples (data_ns of engine.h). Blocks. declare: within declare(), by a method that
+   simulates the arrival of samples. TUTTI_ERR_USAGE: the client has arrivals of its own
    (engine_options.streams), and both waits would be unrelated. */
 tutti_status tutti_await_samples_declare(const tutti_method *m, tutti_error *err);
 void tutti_await_samples(tutti_method *m, int64_t until_ns);
@@ -70,27 +71,27 @@ tutti_status tutti_allot(tutti_method *m, const int64_t *passes_of, tutti_error 
    their sum is the mean, whatever the assignment. */
 tutti_status tutti_allot_pass(tutti_method *m, tutti_pass *p, tutti_error *err);
 
-/* ---- free sample counts (src/engine/take.c) ---- */
+/* ---- variable batch (src/engine/take.c) ---- */
 
 /* Variable batch: a worker takes as many samples in a step as its method decides, possibly none,
    and all workers learn all counts: m->samples and m->weight follow from them. Every sample of an
-   epoch is taken once. Epochs, schedules and the run's end (tutti_engine_more_epochs,
-   _more_samples) count samples taken: to lr-schedule and m->steps, `workers x batch x accumulate`
-   samples are a step, and m->steps is the number of such steps in the run, whatever the number of
-   actual steps. A step is still one of all workers together: m->step, reports and checkpoints
+   epoch is taken once. Epochs and the run's end (tutti_engine_more_epochs,
+   _more_samples) count samples taken. For the schedule of the learning rate, workers x batch x
+   accumulate samples are one nominal step, and m->steps is the number of nominal steps in the run.
+   A step is still one of all workers together: m->step, reports and checkpoints
    count it even if some workers took nothing. A worker that took nothing made no step of its own
    (own_steps, rate.t where replicas differ).
 
    When does a worker know its count?
 
-   1. Before the first pass. In the pass hook of pass 0 the method calls tutti_take_tell, which
+   1. *Before the first pass*. In the pass hook of pass 0 the method calls tutti_take_tell, which
       gathers all counts, or tutti_take_known if every worker can compute all counts itself. The
       step takes the next positions of the epoch's order: pass a of all workers that have one comes
       before pass a + 1 of any, by rank, as in share.h. So with equal counts the samples are ddp's,
       to the bit. A step that would go beyond the epoch, or the run's end, is shortened there in
       proportion, as share.h shortens a last step. Both calls fill in *p again. Passes have at most
       `pass` samples, and the last of them exchanges.
-   2. When its time is over (`lent`). Each worker leases positions of the order ahead. The pass
+   2. *While it computes* (option `lent`). Each worker leases positions of the order ahead. The pass
       hook calls tutti_take_another before each pass. If that returns false it calls
       tutti_take_close and returns TUTTI_CLOSED: the step has no further pass, and none at all if
       that was the first. A worker keeps the unused rest of a lease. The run's last samples are
@@ -107,8 +108,8 @@ tutti_status tutti_allot_pass(tutti_method *m, tutti_pass *p, tutti_error *err);
    pass: most samples of a pass. 0: the run's batch. It becomes share->batch.
    most: most samples of a worker in a step. 0: the run's batch x accumulate. With `lent` the bound
    of a step may be lower: D / (4 workers), or a pass if that is more.
-   even: without `lent`: a worker takes `most` or nothing. So a client with a fixed batch size is
-   supported: what it computes in a step without samples does not count.
+   even: without `lent`: a worker takes `most` or nothing. A client with a fixed batch size needs
+   this. What it computes in a step without samples does not count.
    record, replay: file names, the pointers are kept; "" or NULL: none. Worker 0 records what each
    worker took in each step: a line {"workers":4,"pass":8,"most":512,"seed":1} and then lines
    {"step":0,"took":[64,32]}. With replay exactly those counts are taken, so that the run has the
@@ -126,7 +127,7 @@ typedef struct tutti_take_options {
 /* Rows of a method's option table for record and replay. */
 #define TUTTI_TAKE_RECORD(at) \
     { "record", TUTTI_TEXT, at, 0, 0, 0, "", \
-      "file to write down how many samples each worker took in each step", NULL, \
+      "file in which to record how many samples each worker took in each step", NULL, \
       "writes that file" }
 #define TUTTI_TAKE_REPLAY(at) \
     { "replay", TUTTI_TEXT, at, 0, 0, 0, "", \
@@ -136,9 +137,9 @@ tutti_status tutti_take_declare(tutti_method *m, tutti_plan *plan,
                                 const tutti_take_options *options, tutti_error *err);
 /* Number of samples that this worker may still take in this step. */
 int64_t tutti_take_left(const tutti_method *m);
-/* 1. Within pass(), of pass 0, once per step, on all workers. mine: 0 ... most; under replay the
-   file's count replaces it. of ([workers], may be NULL): what each takes, after shortening. All 0
-   is legal where the step exchanges nothing. take_tell blocks: each worker sends its count, an
+/* Way 1. Within pass(), of pass 0, once per step, on all workers. mine: 0 ... most; under replay
+   the file's count replaces it. of ([workers], may be NULL): what each takes, after shortening. All
+   0 is legal where the step exchanges nothing. take_tell blocks: each worker sends its count, an
    int64, in one all-gather of the workers. take_known sends nothing; `wanted` ([workers]) is the
    same on all. */
 tutti_status tutti_take_tell(tutti_method *m, tutti_pass *p, int64_t mine, int64_t *of,
@@ -149,10 +150,10 @@ tutti_status tutti_take_known(tutti_method *m, tutti_pass *p, const int64_t *wan
    (0: there is no such pass). With it a method may change *p's epoch and position within the
    step, to make its passes in another order or to repeat some of their samples. */
 int64_t tutti_take_place(const tutti_method *m, int64_t pass, uint64_t *epoch, uint64_t *position);
-/* 2. Within pass(). Is there another pass? wanted: what the method wants. It is false also when
-   no samples are left, and may be true regardless in the run's last step. Under replay the file
-   decides. If true, the method may reduce p->samples, which the engine has filled in, to 1 at
-   least; not under replay. */
+/* Way 2. Within pass(). Is there another pass? wanted: what the method wants. The result is false
+   also when no samples are left, and may be true in the run's last step though wanted is false.
+   Under replay the file decides. If true, the method may reduce p->samples, which the engine has
+   filled in, to 1 at least; not under replay. */
 bool tutti_take_another(tutti_method *m, bool wanted);
 /* Blocks: one all-gather of an int64. */
 tutti_status tutti_take_close(tutti_method *m, int64_t *of, tutti_error *err);

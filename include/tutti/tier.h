@@ -2,8 +2,8 @@
    on a disk (NVMe).
 
    An arena counts memory against a limit. A tier is a range of bytes [0, bytes) elsewhere. It is
-   read and written by asynchronous requests. The contents of a tier belong to one process and end
-   with it: a checkpoint must read them. */
+   read and written by asynchronous requests. The contents of a tier belong to one process and are
+   lost when it ends, so a checkpoint has to read them. */
 #ifndef TUTTI_TIER_H
 #define TUTTI_TIER_H
 #include "options.h"
@@ -13,10 +13,10 @@
 extern "C" {
 #endif
 
-/* ---- arenas: any thread, at any time. Memory is summed by name. ---- */
+/* ---- arenas: any thread, at any time. An arena keeps one sum per name. ---- */
 typedef struct tutti_arena tutti_arena;
 #define TUTTI_UNBOUNDED UINT64_MAX
-#define TUTTI_ARENA_ALIGN 64       /* the least alignment */
+#define TUTTI_ARENA_ALIGN 64       /* a smaller alignment counts as this one */
 
 /* what: name of the memory, "device memory"; limit: most bytes. mend: how a user raises the
    limit, "raise --device-memory". Both strings are copied, of at most 60 bytes. */
@@ -25,8 +25,9 @@ tutti_status tutti_arena_open(tutti_arena **out, tutti_runtime *rt, const char *
 void tutti_arena_close(tutti_arena *a); /* after all memory was released */
 
 /* Allocates zeroed memory. alignment: a power of two; for tiers that bypass the page cache
-   TUTTI_FILE_BLOCK. name: copied, of at most 40 bytes. Beyond the limit it fails; the sentence
-   states what is needed, the limit, and the users of the memory by name. */
+   TUTTI_FILE_BLOCK (runtime.h). name: copied, of at most 40 bytes. The bytes are charged to it. It
+   fails beyond the limit, and where the machine has no memory. The error states what is needed, the
+   limit, and the users of the memory by name. */
 tutti_status tutti_arena_take(tutti_arena *a, const char *name, size_t bytes, size_t alignment,
                               void **memory, tutti_error *err);
 void tutti_arena_give(tutti_arena *a, void *memory); /* accepts NULL */
@@ -41,7 +42,7 @@ typedef struct tutti_arena_part { const char *name; uint64_t bytes; } tutti_aren
 tutti_status tutti_arena_charge_all(tutti_arena *a, const tutti_arena_part *parts, size_t n,
                                     tutti_error *err);
 
-/* name NULL: of all names. An unused name has 0. */
+/* Sums of a name; NULL: of all names. An unused name has 0. */
 typedef struct tutti_arena_sum { uint64_t now, peak, limit; } tutti_arena_sum;
 tutti_arena_sum tutti_arena_count(tutti_arena *a, const char *name);
 
@@ -81,11 +82,13 @@ void tutti_tier_close(tutti_tier *t);
 
 /* Posts a request. [at, at + bytes) must lie within the tier; any offset, size and address is
    legal. Concurrent requests must not overlap, except reads. The memory must not move or change
-   until the request is waited for. Blocks only while too many requests are waiting to begin. A
-   failure posts nothing (a range beyond the tier, a request in progress). Any thread.
+   until the request is waited for. Blocks only while too many requests are waiting to begin. It
+   fails, and posts nothing, for a range beyond the tier or a request that is still in progress. Any
+   thread.
 
-   Multiples of tutti_tier_block (offset, size and address) are transferred directly. Of others
-   the ends are copied through staging memory, with one more read for each end of a write. */
+   Multiples of tutti_tier_block (offset, size and address) are transferred directly. If offset and
+   address are equally far from a block, only the ends are copied through staging memory; if not,
+   all of it is. A write reads each outer block that it does not fill. */
 tutti_status tutti_tier_read(tutti_tier *t, tutti_io *io, uint64_t at, void *to, size_t bytes,
                              tutti_error *err);
 tutti_status tutti_tier_write(tutti_tier *t, tutti_io *io, uint64_t at, const void *from,
@@ -102,11 +105,12 @@ bool tutti_tier_done(tutti_tier *t, const tutti_io *io);
 size_t tutti_tier_block(const tutti_tier *t); /* 1 or TUTTI_FILE_BLOCK */
 uint64_t tutti_tier_bytes(const tutti_tier *t);
 
-/* host: the address of its bytes, for use without the copies of requests. Others: NULL. */
+/* host: the address of its bytes, for direct access without requests. Others: NULL. */
 void *tutti_tier_address(tutti_tier *t);
 
 /* Pins memory that many requests will use, until the tier is closed, once instead of in each
-   request, where I/O engine and limits allow. false: they do not, and requests work without. */
+   request, where the I/O engine and RLIMIT_MEMLOCK allow it. false: they do not; requests work all
+   the same. */
 bool tutti_tier_pin(tutti_tier *t, void *memory, size_t bytes);
 
 /* A description: "nvme in '/data': 64.0 MiB, past the page cache, io_uring (liburing 2.3), 32 x

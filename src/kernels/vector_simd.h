@@ -1,5 +1,7 @@
-/* vector_simd.h: the loops of vector.c in `vec`; included by one file a level after its
-   simd_LEVEL.h. */
+/* vector_simd.h: the kernels of vector.c, written with the vector type `vec`. It is a template:
+   vector_avx2.c and vector_avx512.c include it after simd_avx2.h and simd_avx512.h. EACH_VECTOR
+   declares i, the first element of a vector, and k, its elements, fewer in the last one. device.h
+   has the formulas. */
 #include "simd_loop.h"
 
 static void LEVEL(fill)(size_t n, float a, float *y)
@@ -53,6 +55,8 @@ static void LEVEL(add_diff)(size_t n, float a, const float *x, const float *y, f
                                    vec_mul(va, vec_sub(vec_get(x + i, k), vec_get(y + i, k))))));
 }
 
+/* Delay compensation (tutti_compensation): g += a g^2 (x - y); mean: running mean of g^2, or NULL.
+   */
 INLINE void compensate_vector(size_t k, const tutti_compensation *c, const float *x, const float *y,
                               float *g, float *mean)
 {
@@ -71,7 +75,8 @@ INLINE void compensate_vector(size_t k, const tutti_compensation *c, const float
 static void LEVEL(compensate)(size_t n, const tutti_compensation *c, const float *x, const float *y,
                               float *g, float *mean)
 {
-    /* a copy that no store can change: its broadcasts leave the loop */
+    /* a local copy, which stores through g cannot change: the compiler moves its broadcasts out of
+       the loop */
     const tutti_compensation s = *c;
 
     EACH_VECTOR(n, compensate_vector(k, &s, x + i, y + i, g + i, mean == NULL ? NULL : mean + i));

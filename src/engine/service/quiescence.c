@@ -5,15 +5,15 @@
    in Mattern, "Algorithms for distributed termination detection", Distributed Computing 2, 1987
    (four-counter method). Each worker waits until its own services rest, and contributes its
    counts. Sums are taken twice. If the number received at the first sum equals the number sent at
-   the second, nothing was in flight between them. A service that rests is woken only by a message
-   or by a client, and all clients are here.
+   the second, nothing was in flight between the two sums. A service that rests is woken only by a
+   message or by a client, and all clients are here.
 
-   In a run that continues after losses this is a meeting (members.c) of the remaining workers,
-   and only messages between them are counted. */
+   In a run that continues after losses this is repeated (settling, members.c) by the remaining
+   workers, and only messages between them are counted. */
 #include "service_internal.h"
 
-enum { BARRIERS = 3 };
-enum { WAVES = 4, PAUSE_MOST_NS = 1000000 };
+enum { BARRIERS = 3 };                          /* before all resume */
+enum { WAVES = 4, PAUSE_MOST_NS = 1000000 };    /* waves without a pause; the longest pause */
 
 static bool all_rest(const tutti_engine *e)
 {
@@ -40,7 +40,7 @@ static tutti_status waves(tutti_engine *e, uint64_t *discarded, tutti_error *err
     int64_t before = -1;
 
     for (int wave = 0;; wave++) {
-        /* sent, received, workers that miss a member, discarded samples */
+        /* sent, received, workers that have lost a member, discarded samples */
         int64_t count[4] = { 0, 0, 0, (int64_t)e->services.discarded };
         tutti_status status;
         int lost = -1;
@@ -59,8 +59,8 @@ static tutti_status waves(tutti_engine *e, uint64_t *discarded, tutti_error *err
         status = tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(count, 4, TUTTI_I64), err);
         if (status != TUTTI_OK)
             return status;
-        /* what was sent to the missing member may never be received, though both live: first all
-           agree on the members */
+        /* What was sent to the lost member may never be received, though both live. So all agree on
+           the members first. */
         if (count[2] > 0)
             return tutti_fail_rank(err, TUTTI_ERR_PEER, lost,
                                    "finding out whether all services rest: a worker is lost to %lld of the workers",
@@ -92,9 +92,10 @@ static tutti_status come_to_rest(tutti_engine *e, tutti_error *err)
         status = waves(e, &discarded, err);
         if (status == TUTTI_OK && e->own_pace)
             status = tutti_engine_pace_sum(e, sum, err);
-        if (status != TUTTI_OK) /* only then: at the end of a run another may leave before this one looks */
-            /* whoever asked a service of mine that failed meanwhile has left
-               because of me: mine is the cause */
+        /* Checked after an error only: at the end of a run another worker may already have left,
+           which is no failure. If a service of this worker has failed, a peer that called it left
+           because of that. Then this worker's failure is the cause. */
+        if (status != TUTTI_OK)
             TUTTI_TRY(tutti_engine_services_look(e, err));
         if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
             return status;
@@ -117,9 +118,10 @@ static bool servers_rest(const tutti_engine *e)
     return true;
 }
 
-/* From now on the client has exclusive access to the servers' state. A loss that they have just
-   learnt of makes no traffic now, so no other rank is waited for; and a rank that leaves now may
-   have reached the end of the run, so the cause is asked for only if a server does not rest. */
+/* From now on the client has exclusive access to the servers' state. A server may just have been
+   woken by the news of a loss. It sends nothing because of it, so this wait depends on no other
+   rank. A rank that leaves now may have reached the end of the run, so the services' error is
+   checked only if a server does not come to rest. */
 static tutti_status keep_quiet(tutti_engine *e, tutti_error *err)
 {
     bool rest;
@@ -147,8 +149,8 @@ tutti_status tutti_engine_quiesce(tutti_engine *e, tutti_error *err)
     e->services.held = true;
     tutti_wake(e->services.monitor);
     tutti_unlock(e->services.monitor);
-    /* of a client that stops before its phase is over: the gradient that it gets is returned to
-       the others */
+    /* This client has asked for its next gradient and stops before the phase is over. The reply is
+       received here, so that it is counted, and the gradient is returned to the others. */
     if (e->pace.call.pending) {
         tutti_note note;
         status = tutti_engine_call_end(e, &e->pace.call, &note, err);
@@ -164,7 +166,7 @@ tutti_status tutti_engine_quiesce(tutti_engine *e, tutti_error *err)
     return status;
 }
 
-/* In virtual time all workers sleep until one instant. Ranks leave a collective one after the
+/* Makes all workers continue at one instant of virtual time. Ranks leave a collective one after the
    other, at intervals, down to fractions of a nanosecond, that depend on when each rank entered
    it. A run that is saved here would carry these differences, and a run that begins here would
    not have them. The first collective finds when the last rank entered it, the second when the
@@ -187,7 +189,7 @@ static tutti_status leave_at_once(tutti_engine *e, tutti_error *err)
     return tutti_service_well_without(e, status, err);
 }
 
-/* The barriers make a run that was saved here and one that begins here equal: in both, all
+/* The barriers make a run that was saved here and one that begins here identical: in both, all
    workers resume from them together. On unequal links this holds only approximately if each rank
    has a clock of its own. */
 static tutti_status leave_together(tutti_engine *e, tutti_error *err)
@@ -210,7 +212,7 @@ static tutti_status leave_together(tutti_engine *e, tutti_error *err)
         if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
             return status;
         status = tutti_engine_settle(e, status, &again, err);
-    /* which rank hands out gradients, and to which, depends on the remaining ranks */
+        /* which rank assigns gradients, and to which workers, depends on the remaining ranks */
     } while (status == TUTTI_OK && (again || e->m.everyone.size != members));
     return status == TUTTI_OK ? leave_at_once(e, err) : status;
 }
