@@ -127,7 +127,7 @@ static tutti_status train(const char *directory, uint64_t steps, tutti_error *er
     if (status == TUTTI_OK)
         status = tutti_engine_finish(e, err);
     if (status != TUTTI_OK && world != NULL)
-        tutti_world_last_words(world, err); /* the others learn why */
+        tutti_world_failure_report(world, err); /* the others learn why */
     tutti_engine_close(e);
     tutti_world_close(world);
     return status;

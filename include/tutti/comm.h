@@ -83,7 +83,7 @@ bool tutti_world_lost(tutti_world *world, int rank, char *why, size_t bytes);
 void tutti_world_expel(tutti_world *world, int rank, const char *why);
 
 /* Call on failure, before close: leaves a failure report for the launcher and the peers. */
-void tutti_world_last_words(tutti_world *world, const tutti_error *err);
+void tutti_world_failure_report(tutti_world *world, const tutti_error *err);
 
 /* Payload bytes and messages that this rank has sent to `to` since open. TUTTI_ANY: to all
    others; messages to itself are not counted. Bytes that a peer reads from this rank's window

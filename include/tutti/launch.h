@@ -20,10 +20,10 @@ extern "C" {
    or a signal. It is called between the launcher's waits and must not block for long. NULL: not
    called.
 
-   goes_on: the run continues after the loss of a worker that had joined: it had attached to the
-   shared memory, or all had met at the rendezvous. Such a loss does not
-   start the grace period, and the result is that of the others. A worker that refuses its command
-   line (TUTTI_ERR_USAGE) or never joined still ends the run. */
+   continue_on_loss: the run continues after the loss of a worker that had joined: it had attached
+   to the shared memory, or all had met at the rendezvous. Such a loss does not start the grace
+   period, and the result is that of the others. A worker that refuses its command line
+   (TUTTI_ERR_USAGE) or never joined still ends the run. */
 typedef struct tutti_launch_options {
     int workers;
     int threads;                 /* compute threads per worker: how many cores each is pinned to */
@@ -45,15 +45,16 @@ typedef struct tutti_launch_options {
     int local_first, local_size;
     void (*on_worker)(void *user, int rank, long pid, bool ended, int code, int signal);
     void *user;
-    bool goes_on;
-    /* The last `servers` ranks only serve: goes_on does not apply to them, and messages count
-       workers only. */
+    bool continue_on_loss;
+    /* The last `servers` ranks only serve: continue_on_loss does not apply to them, and messages
+       count workers only. */
     int servers;
-    /* With goes_on: if fewer workers than this remain the run ends, exit code 3. 0: no limit. */
+    /* With continue_on_loss: if fewer workers than this remain the run ends, exit code 3. 0: no
+       limit. */
     int least;
-    /* With goes_on: called for each loss that the run may survive at once, before the others have
-       agreed to continue: "worker 2 was lost: ...; if the others can, the run continues with 3
-       workers". NULL: not called. */
+    /* With continue_on_loss: called for each loss that the run may survive at once, before the
+       others have agreed to continue: "worker 2 was lost: ...; if the others can, the run continues
+       with 3 workers". NULL: not called. */
     void (*lost)(void *user, const char *line);
     /* From the user's signal to SIGKILL, for workers that save their state first; 0: grace_ns. A
        second signal kills at once. With stop_ns above 0 it counts as a second one only from
@@ -164,7 +165,7 @@ typedef struct tutti_launch_hosts_options {
     const char *address;
     int64_t start_ns;            /* until all agents answered and all workers joined; 0: 60 s */
     int64_t grace_ns;            /* as above */
-    bool goes_on;                /* as above; lines go to output; only with meet, after it */
+    bool continue_on_loss;       /* as above; lines go to output; only with meet, after it */
     int servers;                 /* as above */
     int least;
     int64_t stop_ns;             /* as above */

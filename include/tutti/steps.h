@@ -91,8 +91,8 @@ tutti_status tutti_allot_pass(tutti_method *m, tutti_pass *p, tutti_error *err);
       to the bit. A step that would go beyond the epoch, or the run's end, is shortened there in
       proportion, as share.h shortens a last step. Both calls fill in *p again. Passes have at most
       `pass` samples, and the last of them exchanges.
-   2. *While it computes* (option `lent`). Each worker leases positions of the order ahead. The pass
-      hook calls tutti_take_another before each pass. If that returns false it calls
+   2. *While it computes* (option `leased`). Each worker leases positions of the order ahead. The
+      pass hook calls tutti_take_another before each pass. If that returns false it calls
       tutti_take_close and returns TUTTI_CLOSED: the step has no further pass, and none at all if
       that was the first. A worker keeps the unused rest of a lease. The run's last samples are
       assigned in proportion to what workers took in the previous step, so that all end together.
@@ -106,22 +106,22 @@ tutti_status tutti_allot_pass(tutti_method *m, tutti_pass *p, tutti_error *err);
    state.
 
    pass: most samples of a pass. 0: the run's batch. It becomes share->batch.
-   most: most samples of a worker in a step. 0: the run's batch x accumulate. With `lent` the bound
-   of a step may be lower: D / (4 workers), or a pass if that is more.
-   even: without `lent`: a worker takes `most` or nothing. A client with a fixed batch size needs
-   this. What it computes in a step without samples does not count.
-   record, replay: file names, the pointers are kept; "" or NULL: none. Worker 0 records what each
-   worker took in each step: a line {"workers":4,"pass":8,"most":512,"seed":1} and then lines
-   {"step":0,"took":[64,32]}. With replay exactly those counts are taken, so that the run has the
-   recorded run's bits. Each worker reads the file. TUTTI_ERR_USAGE from open: the recorded number
-   of workers or of samples of a pass differs.
+   most: most samples of a worker in a step. 0: the run's batch x accumulate. With `leased` the
+   bound of a step may be lower: D / (4 workers), or a pass if that is more. even: without `leased`:
+   a worker takes `most` or nothing. A client with a fixed batch size needs this. What it computes
+   in a step without samples does not count. record, replay: file names, the pointers are kept; ""
+   or NULL: none. Worker 0 records what each worker took in each step: a line
+   {"workers":4,"pass":8,"most":512,"seed":1} and then lines {"step":0,"took":[64,32]}. With replay
+   exactly those counts are taken, so that the run has the recorded run's bits. Each worker reads
+   the file. TUTTI_ERR_USAGE from open: the recorded number of workers or of samples of a pass
+   differs.
 
    A checkpoint contains all of this. It can be resumed only with the number of workers that saved
    it. A lost worker ends the run. TUTTI_ERR_USAGE in declare: TUTTI_ASYNC, TUTTI_FAULT_TOLERANT,
    batch_of, servers. unit_release must not return TUTTI_CLOSED. */
 typedef struct tutti_take_options {
     int64_t pass, most;
-    bool lent, even;
+    bool leased, even;
     const char *record, *replay;
 } tutti_take_options;
 /* Rows of a method's option table for record and replay. */

@@ -158,7 +158,7 @@ typedef struct tutti_transport_ops {
     int (*dead_peer)(void *t, char *why, size_t bytes);
     /* Leaves this rank's failure report for the launcher and the peers. Called once, on failure,
        before close. */
-    void (*last_words)(void *t, const tutti_error *err);
+    void (*failure_report)(void *t, const tutti_error *err);
 
     /* ---- memory that all ranks of the run map (same host). Optional ---- */
     /* A collective call: all ranks, in the same order, with the same name. `bytes` may differ by

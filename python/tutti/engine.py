@@ -144,7 +144,7 @@ def _leave() -> None:
     for world in list(_worlds):
         if error is not None and not hasattr(sys, "ps1") and not world.closed:
             with contextlib.suppress(StateError):
-                world.last_words(error)
+                world.failure_report(error)
     for tenant in list(tenants):
         tenant.detach()
     for hold in sorted(_held, key=lambda h: h.below is None):
@@ -313,14 +313,14 @@ class World(_Owner):
             _c.tutti_world_give_back(self._at)
         return free
 
-    def last_words(self, error: BaseException) -> None:
+    def failure_report(self, error: BaseException) -> None:
         """On failure, before close: why this rank ends, for its launcher and its peers."""
         words = _abi.tutti_error(status=_abi.TUTTI_ERR_STATE, rank=self.rank)
         text = f"{type(error).__name__}: {error}" if not isinstance(error, Error) else str(error)
         if isinstance(error, Error) and getattr(error, "rank", None) is not None:
             words.status, words.rank = _abi.TUTTI_ERR_PEER, error.rank  # not by itself: because of that one
         words.text = text.splitlines()[0].encode()[:479] if text.strip() else type(error).__name__.encode()
-        _c.tutti_world_last_words(self._at, words)
+        _c.tutti_world_failure_report(self._at, words)
         self._hold.failed = True
 
 

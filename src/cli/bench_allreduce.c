@@ -202,7 +202,7 @@ static int work(bench *k, tutti_error *err)
     }
     status = rank_main(world, k, err);
     if (status != TUTTI_OK)
-        tutti_world_last_words(world, err);
+        tutti_world_failure_report(world, err);
     tutti_world_close(world);
     fclose(k->report);
     return status != TUTTI_OK && where == NULL ? tutti_cli_fail(err) : tutti_cli_code(status);

@@ -57,7 +57,7 @@ tutti_status tutti_compare_run_all(tutti_runtime *rt, const char *directory, con
                                    int jobs, bool quiet, const tutti_compare_limit *limit,
                                    int *failed, int *signal, tutti_error *err);
 /* The last message of a run without results; false: it was not begun. */
-bool tutti_compare_last_words(tutti_runtime *rt, const char *directory, const char *name,
+bool tutti_compare_failure_report(tutti_runtime *rt, const char *directory, const char *name,
                               char *text, size_t bytes);
 
 /* ---- compare_findings.c ---- */

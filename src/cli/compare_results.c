@@ -264,7 +264,8 @@ static void words_of_missing(const tutti_findings *f, size_t row, char *why, siz
     snprintf(why, bytes, "not run yet");
     for (size_t i = 0; i < f->n; i++)
         if (tutti_compare_index(f->results[i].run, "row") == row && f->results[i].h.summary == NULL &&
-            tutti_compare_last_words(f->rt, f->directory, tutti_history_text(f->results[i].run, "name"), why, bytes))
+            tutti_compare_failure_report(f->rt, f->directory, tutti_history_text(f->results[i].run, "name"), why,
+                                         bytes))
             return;
 }
 

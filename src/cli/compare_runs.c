@@ -59,7 +59,7 @@ static bool has_results(const work *w, size_t run)
     return tutti_file_exists(w->rt, path);
 }
 
-bool tutti_compare_last_words(tutti_runtime *rt, const char *directory, const char *name, char *text, size_t bytes)
+bool tutti_compare_failure_report(tutti_runtime *rt, const char *directory, const char *name, char *text, size_t bytes)
 {
     char path[4300], *log = NULL;
     size_t length = 0, from;

@@ -251,7 +251,7 @@ tutti_status tutti_plan_find(tutti_plan_findings *f, tutti_runtime *rt, const js
                                  "more --minutes, or fewer --methods",
                                  err);
         else {
-            if (!tutti_compare_last_words(rt, directory, tutti_history_text(run, "name"), why, sizeof why))
+            if (!tutti_compare_failure_report(rt, directory, tutti_history_text(run, "name"), why, sizeof why))
                 snprintf(why, sizeof why, "its simulation has left no results");
             status = add_refusal(f, row, why, err);
         }

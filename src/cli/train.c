@@ -310,7 +310,7 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
     if (status == TUTTI_OK)
         status = tutti_cli_flush(err);
     if (status != TUTTI_OK && status != TUTTI_CLOSED)
-        tutti_world_last_words(world, err);
+        tutti_world_failure_report(world, err);
     code = status == TUTTI_CLOSED ? code_of_stop() : tutti_cli_code(status);
     if (launched == NULL && status == TUTTI_CLOSED && at->place.rank == 0)
         fprintf(stderr, "tutti: stopped by signal %d (SIG%s)\n", code - 128, sigabbrev_np(code - 128));
@@ -385,7 +385,7 @@ static tutti_status outcome(const simulation *sim, tutti_status status, tutti_er
     const simulated *worst = NULL;
     bool well = false;
 
-    if (!sim->config->goes_on || sim->left == 0)
+    if (!sim->config->continue_on_loss || sim->left == 0)
         return status;
     for (const simulated *w = sim->workers; w < sim->workers + sim->config->n + sim->config->servers; w++) {
         if (!w->lost && !w->ended && status != TUTTI_ERR_PEER)
@@ -492,7 +492,7 @@ static tutti_status launch_here(const tutti_cli_settings *s, const char *const *
         .argv = words,
         .pin = true,
         .meet = is_tcp(s->config.transport),
-        .goes_on = s->config.goes_on,
+        .continue_on_loss = s->config.continue_on_loss,
         .servers = (int)s->config.servers,
         .least = (int)s->config.min_workers,
         .lost = tutti_cli_show_loss,
@@ -524,7 +524,7 @@ static tutti_status launch_hosts(const tutti_cli_settings *s, const standing *at
         .meet = is_tcp(s->config.transport),
         .address = s->config.meet,
         .start_ns = (int64_t)(s->config.start_timeout * 1e9),
-        .goes_on = s->config.goes_on,
+        .continue_on_loss = s->config.continue_on_loss,
         .servers = (int)s->config.servers,
         .least = (int)s->config.min_workers,
         .stop_ns = s->config.checkpoint_on_signal ? STOP_SECONDS * INT64_C(1000000000) : 0,

@@ -191,7 +191,7 @@ tutti_status tutti_world_open_on(tutti_world **out, const tutti_transport_ops *o
         *out = world;
     else {
         if (world->transport != NULL)
-            tutti_world_last_words(world, err);
+            tutti_world_failure_report(world, err);
         tutti_world_close(world);
     }
     return status;
@@ -380,7 +380,7 @@ static tutti_status run_rank(const tutti_launch *launch, void *arg, tutti_error 
     TUTTI_TRY(tutti_world_open_on(&world, job->ops, launch, launch->rt != NULL ? launch->rt : job->rt, err));
     status = job->rank_main(world, job->arg, err);
     if (status != TUTTI_OK)
-        tutti_world_last_words(world, err);
+        tutti_world_failure_report(world, err);
     tutti_world_close(world);
     return status;
 }
@@ -428,9 +428,9 @@ int tutti_world_dead(tutti_world *world, char *why, size_t bytes)
     return world->ops->dead_peer(world->transport, why, bytes);
 }
 
-void tutti_world_last_words(tutti_world *world, const tutti_error *err)
+void tutti_world_failure_report(tutti_world *world, const tutti_error *err)
 {
-    world->ops->last_words(world->transport, err);
+    world->ops->failure_report(world->transport, err);
 }
 
 int tutti_world_host(const tutti_world *world, int rank)

@@ -38,7 +38,7 @@ static tutti_status refuse_method(const tutti_method *m, tutti_error *err)
 {
     const tutti_engine *e = m->engine;
     const char *why = m->ops->exchange == NULL                             ? "exchanges no gradients"
-                      : !(m->traits & TUTTI_REPLICAS_EQUAL) || e->own_pace ? "keeps models that differ"
+                      : !(m->traits & TUTTI_REPLICAS_EQUAL) || e->is_async ? "keeps models that differ"
                       : m->traits & (TUTTI_OWNS_UPDATE | TUTTI_SHARDED_OPTIMIZER | TUTTI_NON_GRADIENT_UPDATE)
                           ? "has an update of its own"
                       : m->ops->step != NULL && !m->no_step ? "has a step hook, which comes after all exchanges"
@@ -104,7 +104,7 @@ tutti_status tutti_engine_check_pieces(tutti_engine *e, tutti_error *err)
                           "codec is '%.80s', which encodes whole tensors, but method '%s' cuts pieces inside of them; "
                           "leave codec away, or take a method whose pieces end between tensors (ddp)",
                           tutti_exchange_codec(m), m->ops->name);
-    if (m->order != TUTTI_ORDER_READY && (m->ops->exchange == NULL || e->own_pace || e->late.steps > 0 || m->whole))
+    if (m->order != TUTTI_ORDER_READY && (m->ops->exchange == NULL || e->is_async || e->late.steps > 0 || m->whole))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' orders the exchanges of a step's pieces, but none of its exchanges begins "
                           "during the computation of the step",

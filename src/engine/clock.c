@@ -120,7 +120,7 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
     uint64_t bytes, messages;
     int64_t end = c->ended_ns;
 
-    *f = (tutti_figures){ .gradients = e->own_pace ? e->pace.agreed : e->progress.step,
+    *f = (tutti_figures){ .gradients = e->is_async ? e->pace.agreed : e->progress.step,
                           .steps = e->progress.step,
                           .samples = e->progress.samples,
                           .skipped = *tutti_engine_skipped(e),

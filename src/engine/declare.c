@@ -125,7 +125,7 @@ static void declare_own(tutti_engine *e)
     if (e->scaler.on)
         tutti_declare_value(e->plan, "engine.loss-scale", equal ? TUTTI_SAME : TUTTI_OWN_ZERO, &e->scaler.now,
                             sizeof e->scaler.now);
-    if (e->own_pace)
+    if (e->is_async)
         tutti_declare_value(e->plan, "engine.agreed", TUTTI_SAME, &e->pace.agreed, sizeof e->pace.agreed);
     if (e->options.own_values > 0)
         tutti_declare(e->plan, &client, &e->own_state);
@@ -180,7 +180,7 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
     if ((m->traits & TUTTI_SHARDED_OPTIMIZER) != 0 && (m->traits & TUTTI_REPLICAS_EQUAL) != 0 && !e->shards.on)
         TUTTI_TRY(check_slices(e, err));
     TUTTI_TRY(declare_gradient(e, err));
-    if (e->own_pace)
+    if (e->is_async)
         TUTTI_TRY(make_team(e, err));
     if (e->options.codec[0] != 0)
         TUTTI_TRY(declare_codec(e, methods, err));

@@ -428,7 +428,7 @@ struct tutti_engine {
     bool *announced;             /* n_tensors, in this pass */
     double loss_sum;
     bool values_changed;         /* x differs from the client's copies */
-    bool told_unused;
+    bool reported_unused;
     tutti_engine_merge merge;
     tutti_engine_late late;
     tutti_engine_take take;
@@ -444,7 +444,7 @@ struct tutti_engine {
     tutti_engine_scaler scaler;
 
     /* asynchronous methods and services */
-    bool own_pace;               /* TUTTI_ASYNC */
+    bool is_async;               /* TUTTI_ASYNC */
     tutti_engine_pace pace;
     tutti_engine_services services;
 
@@ -682,8 +682,8 @@ void tutti_engine_snapshot_back(tutti_engine *e);
 /* The facilities' hooks and the method's own. */
 tutti_status tutti_hooks_open(tutti_engine *e, tutti_error *err);
 void tutti_hooks_close(tutti_engine *e);
-tutti_status tutti_hooks_hold(tutti_engine *e, tutti_error *err);
-tutti_status tutti_hooks_release(tutti_engine *e, tutti_error *err);
+tutti_status tutti_hooks_quiesce(tutti_engine *e, tutti_error *err);
+tutti_status tutti_hooks_resume(tutti_engine *e, tutti_error *err);
 /* Has one of them a quiesce or resume hook? */
 bool tutti_hooks_rest(const tutti_engine *e);
 /* The facilities' hooks only. */

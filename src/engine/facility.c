@@ -34,7 +34,7 @@ void tutti_hooks_close(tutti_engine *e)
     }
 }
 
-tutti_status tutti_hooks_hold(tutti_engine *e, tutti_error *err)
+tutti_status tutti_hooks_quiesce(tutti_engine *e, tutti_error *err)
 {
     for (int i = 0; i < e->n_facilities; i++)
         if (e->facility[i].ops->quiesce != NULL)
@@ -42,7 +42,7 @@ tutti_status tutti_hooks_hold(tutti_engine *e, tutti_error *err)
     return e->m.ops->quiesce != NULL ? e->m.ops->quiesce(&e->m, err) : TUTTI_OK;
 }
 
-tutti_status tutti_hooks_release(tutti_engine *e, tutti_error *err)
+tutti_status tutti_hooks_resume(tutti_engine *e, tutti_error *err)
 {
     for (int i = 0; i < e->n_facilities; i++)
         if (e->facility[i].ops->resume != NULL)

@@ -119,7 +119,7 @@ static uint64_t not_computed(const tutti_engine *e, int worker)
 
 tutti_group *tutti_engine_together(tutti_engine *e)
 {
-    return e->own_pace ? &e->team : &e->m.all;
+    return e->is_async ? &e->team : &e->m.all;
 }
 
 int64_t tutti_engine_samples(const tutti_engine *e, uint64_t step)
@@ -185,7 +185,7 @@ tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again
         return status;
     for (int r = 0; r < e->m.workers; r++)
         /* if asynchronous, computed samples are reported instead */
-        if (!e->own_pace && e->was_member[r] && !tutti_members_has(e->members, r))
+        if (!e->is_async && e->was_member[r] && !tutti_members_has(e->members, r))
             e->progress.samples -= not_computed(e, r);
     e->agreed_step = e->progress.step;
     tutti_engine_regroup(e, &e->m.everyone, tutti_port_of("everyone", 0, 0));

@@ -216,9 +216,9 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
 /* An asynchronous method takes gradients from one sequence, as a single worker would. */
 static tutti_status set_pace(tutti_engine *e, tutti_error *err)
 {
-    e->own_pace = e->m.traits & TUTTI_ASYNC;
-    e->member = e->own_pace ? 0 : e->m.rank;
-    if (!e->own_pace)
+    e->is_async = e->m.traits & TUTTI_ASYNC;
+    e->member = e->is_async ? 0 : e->m.rank;
+    if (!e->is_async)
         return TUTTI_OK;
     if (e->options.batch_of != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

@@ -61,7 +61,7 @@ static int64_t grant_gradients(tutti_engine *e, int member, uint64_t until, bool
 
 tutti_status tutti_engine_pace_open(tutti_engine *e, tutti_error *err)
 {
-    if (!e->own_pace || e->m.rank != tutti_engine_first(e) || e->pace.customer != NULL)
+    if (!e->is_async || e->m.rank != tutti_engine_first(e) || e->pace.customer != NULL)
         return TUTTI_OK;
     /* begins with the agreed count: the lost predecessor had received reports that this worker
        has not */
@@ -258,7 +258,7 @@ static tutti_status more_at_own_pace(tutti_engine *e, uint64_t until, bool *more
 static tutti_status serve_until(tutti_engine *e, uint64_t until, tutti_error *err)
 {
     e->pace.until = until;
-    if (!e->own_pace) {
+    if (!e->is_async) {
         TUTTI_TRY(tutti_engine_unquiesce(e, err));
         for (; e->progress.step < until; e->progress.step++)
             e->progress.samples += (uint64_t)tutti_engine_samples(e, e->progress.step);
@@ -282,7 +282,7 @@ tutti_status tutti_engine_more(tutti_engine *e, uint64_t until, bool *more, tutt
     *more = false;
     if (e->stage != STAGE_READY)
         return tutti_engine_out_of_order(err, "more");
-    if (!e->own_pace && e->m.rank < e->m.workers) {
+    if (!e->is_async && e->m.rank < e->m.workers) {
         *more = e->progress.step < until;
         return TUTTI_OK;
     }
@@ -441,7 +441,7 @@ tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_erro
     const uint64_t workers = (uint64_t)e->m.workers;
 
     *step = e->progress.step;
-    if (!e->own_pace)
+    if (!e->is_async)
         return TUTTI_OK;
     if (!e->pace.drawn)
         e->pace.gradient = e->own.steps * workers + (uint64_t)e->m.rank;
@@ -455,8 +455,8 @@ void tutti_engine_pace_end(tutti_engine *e)
     e->steps_here++;
     /* with variable batches a step that exchanges counts for all workers, even for those that
        took no samples */
-    e->own.steps += e->m.samples > 0 || (!e->own_pace && (!e->take.on || e->exchanged));
-    if (e->own_pace) {
+    e->own.steps += e->m.samples > 0 || (!e->is_async && (!e->take.on || e->exchanged));
+    if (e->is_async) {
         e->own.samples += (uint64_t)e->m.samples;
         e->pace.unsent_samples = (double)e->m.samples;
         e->pace.unsent_loss = e->m.loss * (double)e->m.samples; /* a sample may have been computed several times */

@@ -24,7 +24,7 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
     else {
         all = tutti_share_step(&e->share, step, -1);
         m->samples = tutti_share_step(&e->share, step, e->member);
-        if (e->own_pace)
+        if (e->is_async)
             tutti_engine_pace_samples(e, &m->samples, &all);
         m->weight = all > 0 ? (double)m->samples / (double)all : 0;
         /* a codec's warm-up, which begins with the step, depends on the epoch */
@@ -106,7 +106,7 @@ static tutti_pass default_pass(const tutti_engine *e)
         next.samples = tutti_share_pass(&e->share, e->m.rng.step, e->member, next.index, &next.epoch, &next.position);
         next.samples = e->m.samples > 0 ? next.samples : 0;
         /* only this worker knows which gradients it computed; passes before this one were full */
-        if (e->share.parts != NULL && e->own_pace)
+        if (e->share.parts != NULL && e->is_async)
             next.position = e->own.samples + (uint64_t)(next.index * tutti_share_batch(&e->share, e->member));
     } else { /* a pass that the method has added, which sets its samples itself */
         next.epoch = e->pass.epoch;
@@ -185,7 +185,7 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
     if (next.index == 0) {
         e->m.epoch = next.epoch;
         TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_begin(e, err), err));
-        if (!e->own_pace) /* the method may begin an averaging in its hook, which belongs to this step */
+        if (!e->is_async) /* the method may begin an averaging in its hook, which belongs to this step */
             tutti_engine_snapshots_pass(e);
     }
     if (e->m.ops->pass != NULL) {
@@ -203,7 +203,7 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
             return tutti_engine_failed(e, status, err);
     }
     next.scale = e->scaler.now.scale; /* an update within the hook may have changed it */
-    if (next.index == 0 && e->own_pace)
+    if (next.index == 0 && e->is_async)
         tutti_engine_snapshots_pass(e);
     e->merge.waits =
         next.merge && e->merge.sum != NULL && !(e->options.steps > 0 && e->progress.step + 1 == e->options.steps);

@@ -150,11 +150,11 @@ tutti_status tutti_engine_unused(tutti_engine *e, tutti_error *err)
 
     for (int i = 0; i < e->layout.n_tensors; i++)
         if (!e->announced[i]) {
-            if (!e->told_unused)
+            if (!e->reported_unused)
                 tutti_event(&e->m, "unused-parameter",
                             "%s had no gradient in step %llu; it counts as zero (reported once)",
                             e->tensors[i].name, (unsigned long long)e->progress.step);
-            e->told_unused = true;
+            e->reported_unused = true;
             if (e->m.beside)
                 TUTTI_TRY(tutti_engine_failed(e, tutti_engine_by_piece_tensor(e, i, err), err));
             s = (tutti_engine_source){ 0 };

@@ -534,7 +534,7 @@ static tutti_status taken_over(tutti_engine *e, int workers, tutti_error *err)
 {
     if (e->units.on) /* gathered values that were kept from an earlier evaluation are stale */
         TUTTI_TRY(tutti_engine_units_updated(e, err));
-    if (e->own_pace)
+    if (e->is_async)
         tutti_engine_pace_loaded(e, workers);
     tutti_engine_scaler_loaded(e);
     e->m.step = e->agreed_step = e->progress.step;
@@ -568,7 +568,7 @@ static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const sa
     TUTTI_TRY(status);
     /* progress.step determines how long the run continues and where its samples are */
     if (e->progress.step != tutti_checkpoint_step(checkpoint) ||
-        (!e->own_pace && e->progress.skipped > e->progress.step)) /* asynchronous runs skip single gradients */
+        (!e->is_async && e->progress.skipped > e->progress.step)) /* asynchronous runs skip single gradients */
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                           "the checkpoint is of step %llu, and its state is of step %llu, %llu of them skipped; use "
                           "another one",

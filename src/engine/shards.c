@@ -178,7 +178,7 @@ static tutti_status refuse_shards(const tutti_method *m, tutti_error *err)
 {
     const tutti_engine *e = m->engine;
     const char *why = (m->traits & TUTTI_SHARDED_OPTIMIZER) == 0 ? "has slots of the optimiser for all of the model"
-                      : !(m->traits & TUTTI_REPLICAS_EQUAL) || e->own_pace ? "keeps models that differ"
+                      : !(m->traits & TUTTI_REPLICAS_EQUAL) || e->is_async ? "keeps models that differ"
                       : m->ops->exchange == NULL                           ? "exchanges no gradients"
                       : (m->traits & TUTTI_SPARSE_ROWS) != 0                ? "exchanges tables by rows"
                       : m->by_piece                   ? "updates each piece as soon as it is exchanged"

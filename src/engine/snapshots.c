@@ -16,18 +16,18 @@
 /* While quiescent: the number of gradients of the run, or of steps if they are common. */
 static uint64_t done(const tutti_engine *e)
 {
-    return e->own_pace ? e->pace.agreed : e->progress.step;
+    return e->is_async ? e->pace.agreed : e->progress.step;
 }
 
 /* The index of the gradient, or step, that this worker computes now. */
 static uint64_t position(const tutti_engine *e)
 {
-    return e->own_pace ? e->pace.gradient : e->progress.step;
+    return e->is_async ? e->pace.gradient : e->progress.step;
 }
 
 static uint64_t my_samples(const tutti_engine *e)
 {
-    return e->own_pace ? e->own.samples : e->snapshots.samples;
+    return e->is_async ? e->own.samples : e->snapshots.samples;
 }
 
 tutti_status tutti_engine_snapshots_open(tutti_engine *e, tutti_error *err)
@@ -116,7 +116,7 @@ static void save_snapshot(tutti_engine *e, bool resting)
     at->samples = my_samples(e);
     at->bytes = at->served ? f.bytes_sent - (services_bytes(e) - at->bytes) : f.bytes_sent;
     at->served = false;
-    if (to != NULL && (resting || e->own_pace || !tutti_facilities_snapshot_values(e, to)))
+    if (to != NULL && (resting || e->is_async || !tutti_facilities_snapshot_values(e, to)))
         tutti_copy(e->m.device, e->m.n, e->m.x, to);
     if (a->own != NULL)
         tutti_copy(e->m.device, own, e->own_state, a->own + (size_t)a->passed * own);
@@ -166,7 +166,7 @@ tutti_status tutti_engine_snapshots(tutti_engine *e, int *n, tutti_error *err)
     *n = a->passed;
     if (!a->begun || e->stage != STAGE_READY) /* finish has done it already */
         return TUTTI_OK;
-    if (!e->own_pace && !e->services.held)
+    if (!e->is_async && !e->services.held)
         TUTTI_TRY(quiesce_engine(e, err));
     points = done(e) / e->options.snapshot_every - a->first;
     points = points < (uint64_t)a->room ? points : (uint64_t)a->room;

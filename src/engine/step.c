@@ -30,7 +30,7 @@ static uint64_t updates_of(tutti_engine *e, uint64_t steps)
 
 static uint64_t steps_so_far(const tutti_engine *e)
 {
-    return (e->m.traits & TUTTI_REPLICAS_EQUAL) != 0 || e->own_pace ? e->m.step : e->own.steps;
+    return (e->m.traits & TUTTI_REPLICAS_EQUAL) != 0 || e->is_async ? e->m.step : e->own.steps;
 }
 
 uint64_t tutti_engine_updates(tutti_engine *e)

@@ -33,7 +33,7 @@ static uint64_t epoch_samples(const tutti_engine *e)
 
 static tutti_take_range *loan_of(const tutti_engine *e, int worker)
 {
-    return e->take.loan + TUTTI_TAKE_RANGES * worker;
+    return e->take.lease + TUTTI_TAKE_RANGES * worker;
 }
 
 static uint64_t length(const tutti_take_range *range)
@@ -41,12 +41,12 @@ static uint64_t length(const tutti_take_range *range)
     return range->end - range->first;
 }
 
-static uint64_t held(const tutti_take_range *loan)
+static uint64_t held(const tutti_take_range *lease)
 {
     uint64_t sum = 0;
 
     for (int k = 0; k < TUTTI_TAKE_RANGES; k++)
-        sum += length(&loan[k]);
+        sum += length(&lease[k]);
     return sum;
 }
 
@@ -60,38 +60,38 @@ static uint64_t loan_size(const tutti_engine *e)
 }
 
 /* Appends a range to the lease, or extends its last range. false: the lease is full. */
-static bool add_range(tutti_take_range *loan, tutti_take_range more)
+static bool add_range(tutti_take_range *lease, tutti_take_range more)
 {
     for (int k = 0; k < TUTTI_TAKE_RANGES; k++)
-        if (length(&loan[k]) == 0) {
-            if (k > 0 && loan[k - 1].end == more.first)
-                loan[k - 1].end = more.end;
+        if (length(&lease[k]) == 0) {
+            if (k > 0 && lease[k - 1].end == more.first)
+                lease[k - 1].end = more.end;
             else
-                loan[k] = more;
+                lease[k] = more;
             return true;
         }
     return false;
 }
 
-static void take_from(tutti_take_range *loan, uint64_t n)
+static void take_from(tutti_take_range *lease, uint64_t n)
 {
     int used = 0;
 
-    while (used < TUTTI_TAKE_RANGES && n >= length(&loan[used]) && length(&loan[used]) > 0)
-        n -= length(&loan[used++]);
+    while (used < TUTTI_TAKE_RANGES && n >= length(&lease[used]) && length(&lease[used]) > 0)
+        n -= length(&lease[used++]);
     for (int k = 0; k < TUTTI_TAKE_RANGES; k++)
-        loan[k] = k + used < TUTTI_TAKE_RANGES ? loan[k + used] : (tutti_take_range){ 0, 0 };
-    loan[0].first += n;
+        lease[k] = k + used < TUTTI_TAKE_RANGES ? lease[k + used] : (tutti_take_range){ 0, 0 };
+    lease[0].first += n;
 }
 
 /* Moves up to n positions from the end of worker `from`'s lease to worker `to`. Returns how
    many. */
 static uint64_t move(tutti_engine *e, int from, int to, uint64_t n)
 {
-    tutti_take_range *loan = loan_of(e, from), *last = loan;
+    tutti_take_range *lease = loan_of(e, from), *last = lease;
 
     for (int k = 1; k < TUTTI_TAKE_RANGES; k++)
-        last = length(&loan[k]) > 0 ? &loan[k] : last;
+        last = length(&lease[k]) > 0 ? &lease[k] : last;
     n = n < length(last) ? n : length(last);
     if (n == 0 || !add_range(loan_of(e, to), (tutti_take_range){ last->end - n, last->end }))
         return 0;
@@ -222,7 +222,7 @@ static void lent_pass(const tutti_engine *e, tutti_pass *p)
 
 void tutti_engine_take_pass(const tutti_engine *e, tutti_pass *p)
 {
-    if (e->take.lent) {
+    if (e->take.leased) {
         lent_pass(e, p);
         return;
     }
@@ -241,7 +241,7 @@ void tutti_engine_take_begin(tutti_engine *e)
     e->m.samples = 0;
     e->m.weight = 0;
     e->m.epoch = e->progress.samples / epoch_samples(e);
-    if (e->take.lent)
+    if (e->take.leased)
         allow(e);
 }
 
@@ -257,13 +257,13 @@ tutti_status tutti_engine_take_check(tutti_engine *e, const tutti_pass *p, tutti
 
     if (p->again)
         return TUTTI_OK;
-    if (e->take.lent ? e->take.closed : !e->take.known)
+    if (e->take.leased ? e->take.closed : !e->take.known)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          e->take.lent ? "method '%s' has closed the step (tutti_take_close) and begins another pass"
+                          e->take.leased ? "method '%s' has closed the step (tutti_take_close) and begins another pass"
                                        : "method '%s' begins a step without saying how many samples it takes "
                                          "(tutti_take_tell, tutti_take_known)",
                           e->m.ops->name);
-    if (e->take.lent)
+    if (e->take.leased)
         tutti_engine_take_pass(e, &most);
     else
         most.samples = e->take.of[e->m.rank] - e->take.taken;
@@ -273,28 +273,28 @@ tutti_status tutti_engine_take_check(tutti_engine *e, const tutti_pass *p, tutti
                           (long long)own,
                           (long long)(most.samples < e->take.pass ? most.samples : e->take.pass));
     e->take.taken += own;
-    if (e->take.lent)
+    if (e->take.leased)
         e->m.samples = e->take.taken;
     return TUTTI_OK;
 }
 
 void tutti_engine_take_scale(tutti_engine *e, tutti_piece *p)
 {
-    if (e->take.lent && e->take.closed && e->take.over != (double)e->take.pass)
+    if (e->take.leased && e->take.closed && e->take.over != (double)e->take.pass)
         tutti_engine_scale_piece(e, p, (float)((double)e->take.pass / e->take.over));
 }
 
 tutti_status tutti_engine_take_end(tutti_engine *e, tutti_error *err)
 {
-    if (e->take.lent ? !e->take.closed : e->take.taken != e->take.of[e->m.rank])
+    if (e->take.leased ? !e->take.closed : e->take.taken != e->take.of[e->m.rank])
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "method '%s' has taken %lld samples in a step %s", e->m.ops->name, (long long)e->take.taken,
-                          e->take.lent ? "that it did not close (tutti_take_close)"
+                          e->take.leased ? "that it did not close (tutti_take_close)"
                                        : "for which it declared another number");
     TUTTI_TRY(tutti_take_file_write(e, err));
     for (int r = 0; r < e->m.workers; r++) {
         e->progress.samples += (uint64_t)e->take.of[r];
-        if (e->take.lent && e->share.parts == NULL)
+        if (e->take.leased && e->share.parts == NULL)
             take_from(loan_of(e, r), (uint64_t)e->take.of[r]);
     }
     e->take.mine += (uint64_t)e->take.taken;
@@ -309,7 +309,7 @@ bool tutti_engine_take_more(tutti_engine *e, uint64_t samples)
 
 int tutti_engine_takes(const tutti_engine *e)
 {
-    return !e->take.on ? 0 : e->take.even ? 1 : e->take.lent ? 3 : 2;
+    return !e->take.on ? 0 : e->take.even ? 1 : e->take.leased ? 3 : 2;
 }
 
 /* Every position below `next` was taken or is leased. Otherwise a run would wait for samples that
@@ -334,12 +334,12 @@ tutti_status tutti_engine_take_loaded(const tutti_engine *e, tutti_error *err)
     const uint64_t done = e->progress.samples;
     const char *wrong = NULL;
 
-    if (!e->take.on || !e->take.lent)
+    if (!e->take.on || !e->take.leased)
         return TUTTI_OK;
     for (int r = 0; r < e->m.workers; r++)
         if (e->take.of[r] < 0 || (uint64_t)e->take.of[r] > done)
             wrong = "what each took in the last step (take.of)";
-    if (e->take.loan != NULL && !loans_fit(e))
+    if (e->take.lease != NULL && !loans_fit(e))
         wrong = "what each leases (take.loan, take.next)";
     if (e->share.parts != NULL && e->take.mine > done)
         wrong = "what this worker has taken of its part (take.mine)";
@@ -362,7 +362,7 @@ static tutti_status take_load(void *self, tutti_checkpoint *checkpoint, const tu
     const tutti_engine *e = self;
 
     (void)checkpoint;
-    return e->take.lent && run->changed
+    return e->take.leased && run->changed
                ? tutti_fail(err, TUTTI_ERR_USAGE, 0,
                             "the checkpoint has the samples that each of another number of workers leased; method "
                             "'%s' continues only with the number of workers that saved it",
@@ -386,13 +386,13 @@ static tutti_status refuse_take(const tutti_engine *e, const tutti_take_options 
             err, TUTTI_ERR_USAGE, 0,
             "method '%s' decides itself how much of a step each worker computes; use it with even shares (batch-share)",
             e->m.ops->name);
-    if (e->options.whole_batches && (o->lent || !o->even))
+    if (e->options.whole_batches && (o->leased || !o->even))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' decides while it runs how many samples a worker takes in a step, so a loader of "
                           "equal batches will not do; give a client that takes as many as it is asked for (in Python "
                           "prepare(sampler=tutti.torch.sampler(dataset, batch)))",
                           e->m.ops->name);
-    if (pass < 1 || pass > 1 << 24 || o->most < 0 || (o->most > 0 && o->most < pass && o->lent))
+    if (pass < 1 || pass > 1 << 24 || o->most < 0 || (o->most > 0 && o->most < pass && o->leased))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s': a step of up to %lld samples a worker in passes of %lld; a pass has 1 to %d, "
                           "and a step at least one whole pass",
@@ -409,18 +409,18 @@ tutti_status tutti_take_declare(tutti_method *m, tutti_plan *plan, const tutti_t
 {
     tutti_engine *e = m->engine;
     const size_t n = (size_t)m->workers;
-    const tutti_state of = { .name = "take.of", .keep = o->lent ? TUTTI_SAME : TUTTI_SCRATCH, .dtype = TUTTI_I64,
+    const tutti_state of = { .name = "take.of", .keep = o->leased ? TUTTI_SAME : TUTTI_SCRATCH, .dtype = TUTTI_I64,
                              .count = n, .of_workers = true },
                       due = { .name = "take.due", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
                       weight = { .name = "take.weight", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = n };
 
     TUTTI_TRY(refuse_take(e, o, err));
     e->take.on = true;
-    e->take.lent = o->lent;
-    e->take.even = o->even && !o->lent;
+    e->take.leased = o->leased;
+    e->take.even = o->even && !o->leased;
     e->take.pass = o->pass > 0 ? o->pass : e->options.batch;
     e->take.most = o->most > 0 ? o->most : e->options.batch * e->options.accumulate;
-    if (e->take.most < e->take.pass && o->lent)
+    if (e->take.most < e->take.pass && o->leased)
         e->take.most = e->take.pass;
     e->take.record_path = o->record != NULL ? o->record : "";
     e->take.replay_path = o->replay != NULL ? o->replay : "";
@@ -429,18 +429,18 @@ tutti_status tutti_take_declare(tutti_method *m, tutti_plan *plan, const tutti_t
         e->share.samples = INT64_MAX / 2;
     tutti_facility_add(m, &take_ops, e);
     tutti_declare(plan, &of, &e->take.of);
-    if (e->take.lent) {
+    if (e->take.leased) {
         tutti_declare(plan, &due, &e->take.due);
         tutti_declare(plan, &weight, &e->take.weight);
     }
-    if (e->take.lent && e->options.parts == NULL) {
+    if (e->take.leased && e->options.parts == NULL) {
         tutti_declare(plan,
                       &(tutti_state){ .name = "take.loan",
                                       .keep = TUTTI_SAME,
                                       .dtype = TUTTI_I64,
                                       .count = n * 2 * TUTTI_TAKE_RANGES,
                                       .of_workers = true },
-                      &e->take.loan);
+                      &e->take.lease);
         tutti_declare_value(plan, "take.next", TUTTI_SAME, &e->take.next, sizeof e->take.next);
     }
     if (e->options.parts != NULL)
@@ -452,7 +452,7 @@ int64_t tutti_take_left(const tutti_method *m)
 {
     const tutti_engine *e = m->engine;
 
-    if (!e->take.lent)
+    if (!e->take.leased)
         return (e->take.known ? e->take.of[m->rank] : e->take.most) - e->take.taken;
     return (int64_t)e->take.allowed - e->take.taken;
 }
@@ -491,7 +491,7 @@ static void settle_counts(tutti_engine *e, tutti_pass *p, bool was_cut, int64_t 
 static tutti_status wrong_time(const tutti_engine *e, const char *call, tutti_error *err)
 {
     return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                      "method '%s': %s is legal within pass, once a step, after tutti_take_declare %s lent (steps.h)",
+                      "method '%s': %s is legal within pass, once a step, after tutti_take_declare %s leased (steps.h)",
                       e->m.ops->name, call, strcmp(call, "tutti_take_close") == 0 ? "with" : "without");
 }
 
@@ -523,7 +523,7 @@ tutti_status tutti_take_tell(tutti_method *m, tutti_pass *p, int64_t mine, int64
     int64_t recorded;
     bool cut;
 
-    if (!e->take.on || e->take.lent || e->take.known || p->index != 0)
+    if (!e->take.on || e->take.leased || e->take.known || p->index != 0)
         return wrong_time(e, "tutti_take_tell", err);
     TUTTI_TRY(tutti_take_file_count(e, &recorded, &cut, err));
     if (recorded >= 0)
@@ -540,7 +540,7 @@ tutti_status tutti_take_known(tutti_method *m, tutti_pass *p, const int64_t *wan
     int64_t recorded;
     bool cut;
 
-    if (!e->take.on || e->take.lent || e->take.known || p->index != 0)
+    if (!e->take.on || e->take.leased || e->take.known || p->index != 0)
         return wrong_time(e, "tutti_take_known", err);
     for (int r = 0; r < m->workers; r++)
         TUTTI_TRY(check_count(e, r, wanted[r], err));
@@ -561,7 +561,7 @@ bool tutti_take_another(tutti_method *m, bool wanted)
     const tutti_engine *e = m->engine;
     tutti_pass next = { .index = 0 };
 
-    if (!e->take.lent || e->take.closed)
+    if (!e->take.leased || e->take.closed)
         return false;
     tutti_engine_take_pass(e, &next);
     return next.samples > 0 && (wanted || e->take.last || e->take.replay != NULL);
@@ -574,7 +574,7 @@ tutti_status tutti_take_close(tutti_method *m, int64_t *of, tutti_error *err)
     int64_t recorded;
     bool cut;
 
-    if (!e->take.lent || e->take.closed || e->stage != STAGE_BETWEEN)
+    if (!e->take.leased || e->take.closed || e->stage != STAGE_BETWEEN)
         return wrong_time(e, "tutti_take_close", err);
     TUTTI_TRY(tutti_take_file_count(e, &recorded, &cut, err));
     if (recorded >= 0 && recorded != e->take.taken)

@@ -9,7 +9,7 @@ typedef struct tutti_take_range { uint64_t first, end; } tutti_take_range;
 enum { TUTTI_TAKE_RANGES = 8 };
 
 typedef struct tutti_engine_take {
-    bool on, lent, even;
+    bool on, leased, even;
     int64_t pass, most;          /* pass: samples of a pass; most: the method's maximum of a step;
                                     with leases see loan_size() */
     uint64_t limit;              /* samples of the run; 0: not known */
@@ -18,7 +18,7 @@ typedef struct tutti_engine_take {
     int64_t *due;                /* with leases, workers: each worker's share of what is left of
                                     the run */
     double *weight;              /* scratch for computing `due` */
-    tutti_take_range *loan;      /* the leases, TUTTI_TAKE_RANGES ranges of each worker;
+    tutti_take_range *lease;     /* the leases, TUTTI_TAKE_RANGES ranges of each worker;
                                     declared */
     uint64_t next;               /* with leases: the first position that was not leased yet;
                                     declared */

@@ -32,7 +32,7 @@ typedef struct job {
     const char *directory, *host, *meets[MOST_MEETS];
     size_t n_meets;
     long workers, first, size, local_first, local_size, threads, pin, grace_ms, stop_ms, silence_ms;
-    long goes_on, torch, tag;
+    long continue_on_loss, torch, tag;
 } job;
 
 /* ---- reading and writing whole ---- */
@@ -80,7 +80,7 @@ static tutti_status set_field(job *j, const char *name, size_t length, const cha
         { "workers", offsetof(job, workers) }, { "first", offsetof(job, first) }, { "size", offsetof(job, size) },
         { "threads", offsetof(job, threads) }, { "pin", offsetof(job, pin) }, { "grace", offsetof(job, grace_ms) },
         { "stop", offsetof(job, stop_ms) }, { "silence", offsetof(job, silence_ms) },
-        { "goes_on", offsetof(job, goes_on) }, { "local_first", offsetof(job, local_first) },
+        { "goes_on", offsetof(job, continue_on_loss) }, { "local_first", offsetof(job, local_first) },
         { "local_size", offsetof(job, local_size) }, { "torch", offsetof(job, torch) },
         { "tag", offsetof(job, tag) },
     };
@@ -281,7 +281,7 @@ static void run_workers(const job *j, int output, int errors, int events, pid_t 
                                               .size = (int)j->size,
                                               .local_first = (int)j->local_first,
                                               .local_size = (int)j->local_size,
-                                              .goes_on = j->goes_on != 0,
+                                              .continue_on_loss = j->continue_on_loss != 0,
                                               .torch = j->torch != 0,
                                               .ends_all = true,
                                               .output = j->tag != 0 ? tagged : NULL,

@@ -117,7 +117,7 @@ static tutti_status write_job(const far_launcher *l, far_host *h, int threads, c
     add_number(&j, "grace", (long)(o->grace_ns / NS_PER_MS));
     add_number(&j, "stop", (long)(o->stop_ns / NS_PER_MS));
     add_number(&j, "silence", (long)(o->silence_ns / NS_PER_MS));
-    add_number(&j, "goes_on", o->goes_on);
+    add_number(&j, "goes_on", o->continue_on_loss);
     add_number(&j, "torch", o->torch);
     add_number(&j, "tag", o->tag);
     for (int i = 0; o->argv[i] != NULL; i++) {

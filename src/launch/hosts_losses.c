@@ -48,19 +48,20 @@ void tutti_launch_far_loss(far_launcher *l, int rank)
     const tutti_meet_rank *m = l->meet != NULL ? tutti_meet_rank_of(l->meet, rank) : NULL;
     const int left = l->size - o->servers - l->lost - 1;
     const bool few = left < o->least; /* whether the others end over it as well or not */
-    const bool goes_on = o->goes_on && rank < l->size - o->servers && m != NULL && tutti_meet_complete(l->meet) &&
-                         l->user_signal == 0 && !l->stopping && l->kill_at == TUTTI_FOREVER &&
-                         !(m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_USAGE) && !is_echo(m, rank) &&
-                         (few || (!ends_others(l, rank) && !all_fail(l, rank)));
+    const bool continue_on_loss = o->continue_on_loss && rank < l->size - o->servers && m != NULL &&
+                                  tutti_meet_complete(l->meet) && l->user_signal == 0 && !l->stopping &&
+                                  l->kill_at == TUTTI_FOREVER &&
+                                  !(m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_USAGE) &&
+                                  !is_echo(m, rank) && (few || (!ends_others(l, rank) && !all_fail(l, rank)));
     far_worker *w = &l->workers[rank];
     char text[500], message[640];
 
     w->lost_at = 0;
     if (w->lost)
         return;
-    if (!goes_on || few) {
-        l->too_few = l->too_few || goes_on;
-        l->lost += goes_on;
+    if (!continue_on_loss || few) {
+        l->too_few = l->too_few || continue_on_loss;
+        l->lost += continue_on_loss;
         tutti_launch_far_noticed(l);
         return;
     }
@@ -79,7 +80,8 @@ void tutti_launch_far_loss(far_launcher *l, int rank)
 
 void tutti_launch_far_failed(far_launcher *l, int rank)
 {
-    if (l->options->goes_on) /* if it has notified the others, they end with it, and have reported so by then */
+    if (l->options->continue_on_loss) /* if it has notified the others, they end with it, and have
+                                         reported so by then */
         l->workers[rank].lost_at = tutti_now_ns(l->rt) + WORDS_NS;
     else
         tutti_launch_far_loss(l, rank);

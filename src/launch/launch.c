@@ -173,13 +173,13 @@ static void serve_meeting(launcher *l)
         if (met->state < TUTTI_MEET_FAILED)
             continue;
         /* silent, or expelled: it must never come back */
-        if (met->state == TUTTI_MEET_LOST && w->pidfd >= 0 && l->options->goes_on) {
+        if (met->state == TUTTI_MEET_LOST && w->pidfd >= 0 && l->options->continue_on_loss) {
             w->stopped.expelled_ns = tutti_now_ns(l->rt);
             send_one(w, SIGKILL);
         }
-        if (met->state == TUTTI_MEET_FAILED && l->options->goes_on)
+        if (met->state == TUTTI_MEET_FAILED && l->options->continue_on_loss)
             continue; /* its end follows */
-        if (!l->options->goes_on && l->result->noticed_ns == 0)
+        if (!l->options->continue_on_loss && l->result->noticed_ns == 0)
             l->result->noticed_ns = met->noticed_ns;
         tutti_launch_near_lost(l, rank, tutti_meet_complete(l->meet) ? TUTTI_SHM_RUNNING : TUTTI_SHM_ABSENT);
     }

@@ -88,9 +88,9 @@ static bool can_go_on(const launcher *l, int rank, uint32_t before)
        defect, to be seen in the exit code */
     const bool left = before == TUTTI_SHM_CLOSED;
 
-    return l->options->goes_on && member && !needed && !left && l->user_signal == 0 && l->kill_at == TUTTI_FOREVER &&
-           !l->grace_over && !(report.state == TUTTI_SHM_FAILED && report.status == TUTTI_ERR_USAGE) &&
-           !is_echo(report, rank);
+    return l->options->continue_on_loss && member && !needed && !left && l->user_signal == 0 &&
+           l->kill_at == TUTTI_FOREVER && !l->grace_over &&
+           !(report.state == TUTTI_SHM_FAILED && report.status == TUTTI_ERR_USAGE) && !is_echo(report, rank);
 }
 
 static void describe(const launcher *l, int rank, char *text, size_t bytes)
@@ -106,13 +106,13 @@ void tutti_launch_near_lost(launcher *l, int rank, uint32_t before)
     launch_worker *w = &l->workers[rank];
     const int left = l->options->workers - l->options->servers - l->lost - 1;
     const bool few = left < l->options->least; /* whether the others end over it as well or not */
-    const bool goes_on = can_go_on(l, rank, before) && (few || (!ends_others(l, rank) && !all_fail(l, rank)));
+    const bool continue_on_loss = can_go_on(l, rank, before) && (few || (!ends_others(l, rank) && !all_fail(l, rank)));
     char text[500], line[600];
 
     w->lost_at = 0;
     if (w->passed_over)
         return;
-    if (goes_on && !few) {
+    if (continue_on_loss && !few) {
         w->passed_over = true;
         l->lost++;
         if (l->adopted.on)
@@ -124,7 +124,7 @@ void tutti_launch_near_lost(launcher *l, int rank, uint32_t before)
             l->options->lost(l->options->user, line);
         return;
     }
-    if (goes_on) {
+    if (continue_on_loss) {
         l->too_few = true;
         l->lost++;
     }
@@ -164,7 +164,7 @@ void tutti_launch_near_ended(launcher *l, int rank)
     tutti_shm_depart(&l->region, rank, state == TUTTI_SHM_CLOSED ? TUTTI_SHM_FAILED : TUTTI_SHM_LOST, &why, w->signal);
     if (l->meet != NULL)
         tutti_meet_lost(l->meet, rank, &why, w->signal);
-    if (l->options->goes_on && state == TUTTI_SHM_FAILED)
+    if (l->options->continue_on_loss && state == TUTTI_SHM_FAILED)
         w->lost_at = tutti_now_ns(l->rt) + ECHOES_NS;
     else if (w->guilt != GUILT_OURS || w->stopped.expelled_ns != 0)
         tutti_launch_near_lost(l, rank, state);

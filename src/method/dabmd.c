@@ -164,7 +164,7 @@ static tutti_status dabmd_declare(tutti_method *m, tutti_plan *plan, tutti_error
     return tutti_take_declare(m, plan,
                               &(tutti_take_options){ .pass = pass < most ? pass : most,
                                                      .most = most,
-                                                     .lent = true,
+                                                     .leased = true,
                                                      .record = s->record,
                                                      .replay = s->replay },
                               err);

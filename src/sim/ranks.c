@@ -120,7 +120,7 @@ int sim_dead_peer(void *t, char *why, size_t bytes)
     return -1;
 }
 
-void sim_last_words(void *t, const tutti_error *err)
+void sim_failure_report(void *t, const tutti_error *err)
 {
     sim_rank *me = t;
     sim_thread *self = sim_self();

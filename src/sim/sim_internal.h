@@ -310,7 +310,7 @@ int sim_culprit(const sim_run *run);
 bool sim_alone(const sim_run *run, int rank);               /* all others are gone */
 tutti_status sim_refused(const sim_rank *me, tutti_error *err); /* the error of an expelled rank */
 int sim_dead_peer(void *t, char *why, size_t bytes);
-void sim_last_words(void *t, const tutti_error *err);
+void sim_failure_report(void *t, const tutti_error *err);
 tutti_status sim_window_open(void *t, const char *name, size_t bytes, void **of_rank,
                              tutti_error *err);
 tutti_status sim_open(void **t, tutti_runtime *rt, const tutti_launch *launch, tutti_error *err);

@@ -241,9 +241,9 @@ static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
     /* on_loss stays as it was given: where the run is resumed the answer may be another. A
        simulated run knows whether a worker is to fail; if not, a thousand workers need not agree on
        which are there. */
-    c->goes_on = c->on_loss != TUTTI_ON_LOSS_STOP && c->n > 1 && survives && (traits & TUTTI_FAULT_TOLERANT) != 0 &&
-                 !votes && (c->on_loss == TUTTI_ON_LOSS_CONTINUE || !tutti_world_simulated(c->transport) ||
-                            tutti_train_fails(c));
+    c->continue_on_loss =
+        c->on_loss != TUTTI_ON_LOSS_STOP && c->n > 1 && survives && (traits & TUTTI_FAULT_TOLERANT) != 0 && !votes &&
+        (c->on_loss == TUTTI_ON_LOSS_CONTINUE || !tutti_world_simulated(c->transport) || tutti_train_fails(c));
     if (c->on_loss != TUTTI_ON_LOSS_CONTINUE)
         return TUTTI_OK;
     if ((traits & TUTTI_FAULT_TOLERANT) != 0 && votes)

@@ -289,7 +289,7 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
         skipped = fmax(skipped, figures_of[i * TOLD + SKIPPED]);
         scale = fmin(scale, figures_of[i * TOLD + SCALE]);
     }
-    if (run->own_pace) { /* since the last line, not the last meeting */
+    if (run->is_async) { /* since the last line, not the last meeting */
         tutti_received received;
         tutti_engine_received(run->engine, &received);
         sum[LOSS] = received.loss_sum - run->received.loss_sum;

@@ -103,7 +103,7 @@ static tutti_status same_samples(const tutti_run *run, const char *path, const j
     char others[96] = "";
 
     if (step == was || step == rest ||
-        (run->own_pace && of_config(now, "batch") * of_config(now, "accumulate") ==
+        (run->is_async && of_config(now, "batch") * of_config(now, "accumulate") ==
                               of_config(saved, "batch") * of_config(saved, "accumulate")))
         return TUTTI_OK;
     if (rest != was)
@@ -113,7 +113,7 @@ static tutti_status same_samples(const tutti_run *run, const char *path, const j
                       "cannot resume %s: its run has samples_per_step %lld, this one %lld (n x batch x accumulate); "
                       "it decides the numbers and must be the same%s%s",
                       path, (long long)was, (long long)step, others,
-                      run->own_pace ? ", or batch x accumulate must" : "");
+                      run->is_async ? ", or batch x accumulate must" : "");
 }
 
 /* Its steps are ddp's, and it keeps nothing of its own. An older checkpoint does not contain

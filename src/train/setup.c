@@ -106,11 +106,11 @@ static void plan_steps(tutti_run *run, uint64_t samples)
 
     if (!tutti_method_traits(c->method, &traits))
         traits = 0;
-    run->own_pace = (traits & TUTTI_ASYNC) != 0;
+    run->is_async = (traits & TUTTI_ASYNC) != 0;
     run->apart = (traits & TUTTI_UNSYNCHRONIZED_STEPS) != 0;
-    run->unit = run->own_pace ? (uint64_t)run->workers : 1;
+    run->unit = run->is_async ? (uint64_t)run->workers : 1;
     run->share = (tutti_share){
-        samples, run->own_pace ? 1 : run->workers, c->batch, c->accumulate, (uint64_t)c->seed, run->batch_of
+        samples, run->is_async ? 1 : run->workers, c->batch, c->accumulate, (uint64_t)c->seed, run->batch_of
     };
     per_epoch = tutti_share_steps(&run->share);
     run->gradients_in_all = c->steps > 0 ? (uint64_t)c->steps * run->unit : (uint64_t)c->epochs * per_epoch;
@@ -158,7 +158,7 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
         .seed = (uint64_t)c->seed,
         .clip_norm = c->clip_norm,
         .nonfinite = (tutti_nonfinite)c->nonfinite,
-        .stop_on_loss = !c->goes_on,
+        .stop_on_loss = !c->continue_on_loss,
         .fingerprint = fingerprint,
         .initial = initial_values,
         .user = run,
@@ -248,8 +248,8 @@ static tutti_status open_loader(tutti_run *run, uint64_t step, tutti_error *err)
 {
     /* it is not known ahead which worker is next, nor which samples a pass names */
     const tutti_method *m = tutti_engine_method(run->engine);
-    const bool asked = run->own_pace || run->takes || m->names;
-    const int worker = run->own_pace ? 0 : run->staged != NULL ? m->member : run->rank,
+    const bool asked = run->is_async || run->takes || m->names;
+    const int worker = run->is_async ? 0 : run->staged != NULL ? m->member : run->rank,
               depth = asked ? 0 : LOADER_DEPTH;
 
     TUTTI_TRY(take_share(run, err));

@@ -24,7 +24,7 @@ int tutti_train_snapshots_open(tutti_run *run, uint64_t every, size_t own)
     double most = floor(MOST_BYTES / each);
 
     run->snapshots = 0;
-    if (!(run->own_pace || (run->apart && run->config->eval_every > 0)) || run->config->target[0] != 0 || every == 0 ||
+    if (!(run->is_async || (run->apart && run->config->eval_every > 0)) || run->config->target[0] != 0 || every == 0 ||
         every >= run->gradients_in_all)
         return 0;
     most = fmin(fmin(fmax(most, 1), floor((double)(run->gradients_in_all - 1) / (double)every)), MOST);

@@ -125,7 +125,7 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
             const uint64_t step = m->rng.step;
             const int64_t own = pass.samples - pass.received;
             tutti_engine_doing(run->engine, TUTTI_DOING_DATA);
-            if (run->own_pace || run->takes || m->names)
+            if (run->is_async || run->takes || m->names)
                 TUTTI_TRY(tutti_loader_seek(run->loader, step, pass.index, pass.epoch, pass.position, own, err));
             if (pass.ids != NULL)
                 tutti_loader_seek_ids(run->loader, pass.ids);

@@ -30,7 +30,7 @@ uint64_t tutti_train_evaluates_every(const tutti_run *run)
     const tutti_train_config *c = run->config;
 
     return c->eval_every > 0                    ? (uint64_t)c->eval_every * run->unit
-           : run->own_pace && c->target[0] == 0 ? 0
+           : run->is_async && c->target[0] == 0 ? 0
                                                 : tutti_share_steps(&run->share);
 }
 
@@ -136,7 +136,7 @@ static uint64_t next_meeting(const tutti_run *run, uint64_t done, uint64_t eval_
 {
     uint64_t next = run->gradients_in_all;
 
-    if (!run->own_pace && run->staged == NULL)
+    if (!run->is_async && run->staged == NULL)
         return done + 1;
     if (run->staged != NULL)
         next = sooner(next, done, (uint64_t)run->config->report_every);
@@ -243,7 +243,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
             TUTTI_TRY(run->staged != NULL ? tutti_engine_drive(run->engine, until, err) : tutti_train_step(run, err));
             TUTTI_TRY(tutti_train_watch(run, err));
             TUTTI_TRY(tutti_train_report_codec(run, err));
-            if (run->own_pace && run->dry == NULL)
+            if (run->is_async && run->dry == NULL)
                 TUTTI_TRY(tutti_train_report_received(run, until, err));
             if (run->takes) {
                 TUTTI_TRY(more_taken(run, before, &more, &due, err));
@@ -254,7 +254,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
         tutti_engine_figures(run->engine, &f);
         done = until;
         over = run->takes ? !more : done == end;
-        if (run->dry == NULL && (run->own_pace || falls_on(done, (uint64_t)c->report_every) || over))
+        if (run->dry == NULL && (run->is_async || falls_on(done, (uint64_t)c->report_every) || over))
             TUTTI_TRY(tutti_train_report(run, err));
         if (!over && !tutti_engine_ended(run->engine))
             TUTTI_TRY(look_at_snapshots(run, done, eval_every, save_every, err));
@@ -351,7 +351,7 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
 
 /* The engine declares; then all know whether all ranks fit into memory, so that they go through
    steps. */
-static tutti_status declare(tutti_run *run, bool *goes_on, tutti_error *err)
+static tutti_status declare(tutti_run *run, bool *continue_on_loss, tutti_error *err)
 {
     int32_t fits = 0;
     tutti_status status;
@@ -369,7 +369,7 @@ static tutti_status declare(tutti_run *run, bool *goes_on, tutti_error *err)
         fits = tutti_train_dry_fits(run);
     if (status == TUTTI_OK)
         status = tutti_broadcast(&run->all, 0, tutti_host(&fits, 1, TUTTI_I32), err);
-    *goes_on = fits != 0;
+    *continue_on_loss = fits != 0;
     run->dry->declares = false;
     return status;
 }
@@ -394,7 +394,7 @@ tutti_status tutti_train_dry(tutti_world *world, const tutti_train_config *confi
                              tutti_dry *dry, tutti_error *err)
 {
     tutti_train_io io = *given;
-    bool goes_on = false;
+    bool continue_on_loss = false;
     tutti_run run;
     tutti_status status;
 
@@ -402,8 +402,8 @@ tutti_status tutti_train_dry(tutti_world *world, const tutti_train_config *confi
     run.dry = dry;
     status = tutti_train_open_samples(&run, err);
     if (status == TUTTI_OK)
-        status = declare(&run, &goes_on, err);
-    if (status == TUTTI_OK && goes_on)
+        status = declare(&run, &continue_on_loss, err);
+    if (status == TUTTI_OK && continue_on_loss)
         status = go_through(&run, err);
     tutti_train_dry_close(&run);
     tutti_train_close_all(&run);

@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 /* ---- configuration ---- */
-/* One member per option (tutti_train_options), except goes_on. */
+/* One member per option (tutti_train_options), except continue_on_loss. */
 typedef struct tutti_train_config {
     const char *model, *data, *method, *optimizer, *lr_schedule, *transport, *target, *out,
         *resume, *init, *slow, *batch_share, *partition, *platform, *fail, *collective,
@@ -23,7 +23,7 @@ typedef struct tutti_train_config {
     int on_loss, nonfinite, lane, precision, codec_cost, final_eval;
     bool codec_checksum, checkpoint_on_signal, overwrite, trace, quiet;
     /* Set by tutti_train_check from on_loss; without the check the run stops. */
-    bool goes_on;
+    bool continue_on_loss;
 } tutti_train_config;
 extern const tutti_option tutti_train_options[];
 /* batch-share=auto: steps between measurements of the speeds; the first is earlier. */
@@ -38,8 +38,9 @@ enum { TUTTI_ON_LOSS_AUTO, TUTTI_ON_LOSS_STOP, TUTTI_ON_LOSS_CONTINUE };
 void tutti_train_pair(tutti_train_config *config, bool model_given, bool data_given);
 
 /* Checks what option bounds cannot express: combinations, the target's form, --on-loss continue
-   with a method or transport that does not support it. Fills in threads = 0, goes_on and the
-   loss_scale of fp16. Loads the transport's plug-in where platform, fail or step-time needs it. */
+   with a method or transport that does not support it. Fills in threads = 0, continue_on_loss and
+   the loss_scale of fp16. Loads the transport's plug-in where platform, fail or step-time needs it.
+   */
 tutti_status tutti_train_check(tutti_train_config *config, int cores, tutti_error *err);
 
 /* The transport's spec with platform and fail added, for the world: "sim(platform=...,fail=...)".

@@ -63,7 +63,7 @@ typedef struct tutti_run {
     bool hands_over;                 /* gradients are the network's, unit by unit, and handed over
                                         when they are ready: the engine has no memory of all */
 
-    bool own_pace;                   /* asynchronous: workers meet for evaluations, checkpoints
+    bool is_async;                   /* asynchronous: workers meet for evaluations, checkpoints
                                         and the end only */
     bool apart;                      /* they make the same steps, but not at the same time */
     bool takes;                      /* the method decides how many samples a step has
@@ -71,7 +71,7 @@ typedef struct tutti_run {
     int snapshots;                   /* most snapshots from one meeting to the next; 0:
                                         evaluations are of the current model (snapshots.c) */
     uint64_t met;                    /* apart: how many steps were done at the last of these */
-    uint64_t unit;                   /* gradients a step: 1, or the workers with own_pace */
+    uint64_t unit;                   /* gradients a step: 1, or the workers with is_async */
     int said;                        /* events of the run that were already checked for warnings */
     uint64_t gradients_in_all, steps, first_step; /* of the whole run; where this process begins */
     double steps_per_epoch;

@@ -109,7 +109,7 @@ int main(int argc, char **argv)
     if (status == TUTTI_OK) {
         status = run(&j, world, &err);
         if (status != TUTTI_OK)
-            tutti_world_last_words(world, &err);
+            tutti_world_failure_report(world, &err);
         tutti_world_close(world);
     }
     if (status != TUTTI_OK)

@@ -108,7 +108,7 @@ static int member(const char *transport, const char *mode)
         since = now();
         if (sum(w, &value, &err) != TUTTI_OK) {
             code = fail(&err, since);
-            tutti_world_last_words(w, &err);
+            tutti_world_failure_report(w, &err);
             tutti_world_close(w);
             return code;
         }

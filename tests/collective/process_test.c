@@ -44,7 +44,7 @@ static int worker(const char *part)
     }
     status = strcmp(part, "suite") == 0 ? collective_conformance_rank(world, &err) : killed_rank(world, &err);
     if (status != TUTTI_OK)
-        tutti_world_last_words(world, &err);
+        tutti_world_failure_report(world, &err);
     tutti_world_close(world);
     return status == TUTTI_OK ? 0 : status == TUTTI_ERR_PEER ? 3 : 1;
 }

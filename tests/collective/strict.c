@@ -192,7 +192,7 @@ static int strict_dead_peer(void *t, char *why, size_t bytes)
     return dead;
 }
 
-static void strict_last_words(void *t, const tutti_error *err)
+static void strict_failure_report(void *t, const tutti_error *err)
 {
     endpoint *e = t;
 
@@ -296,6 +296,6 @@ const tutti_transport_ops tutti_test_strict = {
     .wait_some = strict_wait_some,
     .cancel = strict_cancel,
     .dead_peer = strict_dead_peer,
-    .last_words = strict_last_words,
+    .failure_report = strict_failure_report,
     .run = strict_run,
 };

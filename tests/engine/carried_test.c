@@ -141,10 +141,10 @@ static tutti_status forge(tutti_world *world, void *arg, tutti_error *err)
 
 static void positions_that_no_run_can_have_are_refused(void **state)
 {
-    static const char lent[] = "what each leases (take.loan, take.next)",
+    static const char leased[] = "what each leases (take.loan, take.next)",
                       took[] = "what each took in the last step (take.of)";
-    forgery forged[] = { { "take.next", lent, INT64_MAX / 2 }, { "take.next", lent, -1 },
-                         { "take.loan", lent, 1 },             { "take.loan", lent, -1 },
+    forgery forged[] = { { "take.next", leased, INT64_MAX / 2 }, { "take.next", leased, -1 },
+                         { "take.loan", leased, 1 },             { "take.loan", leased, -1 },
                          { "take.of", took, 1 },               { "take.of", took, -1 } };
     carried *c = fresh("dabmd(most=64)", "sgd(lr=0.05)", NULL);
 

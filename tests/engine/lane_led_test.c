@@ -218,7 +218,7 @@ static int worker(int dies)
     if (status != TUTTI_OK && (status != TUTTI_ERR_PEER || err.rank != dies))
         status = tutti_fail(&err, TUTTI_ERR_NUMBER, 0, "worker %d is killed, and it ends with %s, rank %d: %s", dies,
                             tutti_status_name(status), err.rank, err.text);
-    tutti_world_last_words(world, &err);
+    tutti_world_failure_report(world, &err);
     tutti_world_close(world);
     return status == TUTTI_ERR_PEER ? 3 : 1;
 }

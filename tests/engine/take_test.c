@@ -60,7 +60,7 @@ static tutti_status taker_declare(tutti_method *m, tutti_plan *plan, tutti_error
     return tutti_take_declare(m, plan,
                               &(tutti_take_options){ .pass = s->pass,
                                                      .most = s->most,
-                                                     .lent = s->way == LENT,
+                                                     .leased = s->way == LENT,
                                                      .even = s->even,
                                                      .record = s->record,
                                                      .replay = s->replay },
@@ -302,8 +302,8 @@ static void the_gradient_is_over_all_samples_whoever_took_them(void **state)
 static void a_step_without_samples_is_none_of_the_workers_own(void **state)
 {
     (void)state;
-    for (int lent = 0; lent < 2; lent++) {
-        taken *t = toy(lent ? "apart(way=lent,counts=unlike,most=20)" : "apart(counts=unlike,most=20)", 4096, 0);
+    for (int leased = 0; leased < 2; leased++) {
+        taken *t = toy(leased ? "apart(way=lent,counts=unlike,most=20)" : "apart(counts=unlike,most=20)", 4096, 0);
         uint64_t steps = 0;
         t->steps = 30;
         taken_run(t, 3);

@@ -702,7 +702,7 @@ static int x_dead_peer(void *t, char *why, size_t bytes)
     return -1;
 }
 
-static void x_last_words(void *t, const tutti_error *err)
+static void x_failure_report(void *t, const tutti_error *err)
 {
     x_rank *const me = t;
 
@@ -896,7 +896,7 @@ const tutti_transport_ops explore_transport = {
     .wait_some = x_wait_some,
     .cancel = x_cancel,
     .dead_peer = x_dead_peer,
-    .last_words = x_last_words,
+    .failure_report = x_failure_report,
     .window = x_window_open,
     .publish = x_publish,
     .await = x_await,

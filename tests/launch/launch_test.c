@@ -103,7 +103,7 @@ static void workers_that_end_well_are_no_news(void **state)
     assert_int_equal(launch(3, "strangers").exit_code, 0); /* programs that do not use tutti at all */
 }
 
-static void last_words_are_the_sentence(void **state)
+static void failure_report_are_the_sentence(void **state)
 {
     tutti_launch_result result;
 
@@ -710,7 +710,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_that_end_well_are_no_news),
-        cmocka_unit_test(last_words_are_the_sentence),
+        cmocka_unit_test(failure_report_are_the_sentence),
         cmocka_unit_test(a_silent_exit_is_told_with_its_code),
         cmocka_unit_test(a_killed_worker_is_noticed_and_named),
         cmocka_unit_test(survivors_that_do_not_leave_are_killed_after_the_grace),

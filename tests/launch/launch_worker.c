@@ -48,7 +48,7 @@ static launch_record facts(void)
 
 static int fail(const tutti_error *err)
 {
-    ops->last_words(t, err);
+    ops->failure_report(t, err);
     ops->close(t);
     return err->status == TUTTI_ERR_USAGE ? 2 : err->status == TUTTI_ERR_PEER ? 3 : 1;
 }
@@ -188,7 +188,7 @@ static int survive(const char *path, tutti_error *err)
                    fail(err);
         if (victim && round == 20 && strcmp(how, "stay") == 0) {
             tutti_fail(err, TUTTI_ERR_NUMBER, 0, "round 20 is one too many");
-            ops->last_words(t, err);
+            ops->failure_report(t, err);
         }
         if (victim && round == 20 && (strcmp(how, "hang") == 0 || strcmp(how, "stay") == 0))
             for (;;)

@@ -70,9 +70,13 @@ static void variable(const char *name, const char *value)
 static tutti_launch_result run(plan p, told *t)
 {
     static const char *const argv[] = { LAUNCH_WORKER, "survive", record_path, NULL };
-    tutti_launch_options o = {
-        .workers = p.workers, .threads = 1, .argv = argv, .goes_on = !p.stops, .least = p.least, .lost = hear, .user = t
-    };
+    tutti_launch_options o = { .workers = p.workers,
+                               .threads = 1,
+                               .argv = argv,
+                               .continue_on_loss = !p.stops,
+                               .least = p.least,
+                               .lost = hear,
+                               .user = t };
     tutti_launch_result result;
     tutti_error err = { 0 };
 

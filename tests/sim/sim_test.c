@@ -35,7 +35,7 @@ static tutti_status rank_main(const tutti_launch *launch, void *arg, tutti_error
     if (status != TUTTI_OK && strstr(err->text, ": not so: ") != NULL && b->unmet[0] == '\0')
         snprintf(b->unmet, 480, "%s", err->text);
     if (status != TUTTI_OK)
-        r.ops->last_words(r.t, err);
+        r.ops->failure_report(r.t, err);
     r.ops->close(r.t);
     return status;
 }

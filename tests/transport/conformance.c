@@ -38,7 +38,7 @@ static tutti_status with_rank(const tutti_launch *launch, void *arg, tutti_error
     if (status == TUTTI_OK) {
         status = a->body(&c, err);
         if (status != TUTTI_OK && c.t != NULL) /* a body may have closed it */
-            c.ops->last_words(c.t, err);
+            c.ops->failure_report(c.t, err);
         c.ops->close(c.t);
     }
     /* One that fails because of a victim does as it should. */

@@ -42,7 +42,7 @@ static int rank_of_suite(void)
     if (status != TUTTI_OK) {
         fprintf(stderr, "%s: %s\n", tutti_status_name(status), err.text);
         if (world != NULL)
-            tutti_world_last_words(world, &err);
+            tutti_world_failure_report(world, &err);
     }
     tutti_world_close(world);
     return status == TUTTI_OK ? 0 : status == TUTTI_ERR_PEER ? 3 : 1;

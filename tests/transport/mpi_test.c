@@ -200,7 +200,7 @@ static int waits_for(rank *c, int victim, tutti_error *err)
         return 7;
     }
     tutti_fail_rank(err, TUTTI_ERR_PEER, victim, "%s", why);
-    c->ops->last_words(c->t, err);
+    c->ops->failure_report(c->t, err);
     return 3;
 }
 
@@ -209,7 +209,7 @@ static int failing(rank *c, tutti_error *err)
     if (c->place.rank != 1)
         return waits_for(c, 1, err);
     tutti_fail(err, TUTTI_ERR_NUMBER, 0, "the loss is not a number");
-    c->ops->last_words(c->t, err);
+    c->ops->failure_report(c->t, err);
     return 1;
 }
 

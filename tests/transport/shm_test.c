@@ -434,7 +434,7 @@ static tutti_status count_allocations(const tutti_launch *launch, void *arg, tut
         tutti_shm_meet(t, err);
     }
     if (status != TUTTI_OK && t != NULL)
-        shm()->last_words(t, err);
+        shm()->failure_report(t, err);
     if (t != NULL)
         shm()->close(t);
     tutti_runtime_close(rt);

@@ -101,7 +101,7 @@ static tutti_status rank_thread(void *arg, tutti_error *err)
     if (r->body != NULL)
         r->status = r->body(t, r->run->rt, r->arg, &r->err);
     if (r->status != TUTTI_OK)
-        tcp()->last_words(t, &r->err);
+        tcp()->failure_report(t, &r->err);
     tcp()->close(t);
     return TUTTI_OK;
 }

@@ -479,7 +479,7 @@ static tutti_status count_allocations(const tutti_launch *launch, void *arg, tut
             c->after = atomic_load(&allocations);
     }
     if (status != TUTTI_OK && t != NULL)
-        tcp()->last_words(t, err);
+        tcp()->failure_report(t, err);
     if (t != NULL)
         tcp()->close(t);
     tutti_runtime_close(rt);
@@ -558,7 +558,7 @@ static tutti_status talks_while_others_sleep(const tutti_launch *launch, void *a
     if (status == TUTTI_OK)
         status = turns(t, rt, launch->rank, err);
     if (status != TUTTI_OK && t != NULL)
-        tcp()->last_words(t, err);
+        tcp()->failure_report(t, err);
     for (int i = 0; i < SLEEPERS; i++)
         if (threads[i] != NULL)
             tutti_thread_join(threads[i], NULL);
@@ -633,7 +633,7 @@ static tutti_status crosses_as_rank(const tutti_launch *launch, void *arg, tutti
     if (status == TUTTI_OK)
         status = crosses(t, launch->rank, rt, arg, err);
     if (status != TUTTI_OK && t != NULL)
-        tcp()->last_words(t, err);
+        tcp()->failure_report(t, err);
     if (t != NULL)
         tcp()->close(t);
     tutti_runtime_close(rt);

@@ -116,7 +116,7 @@ def _checked(world: World) -> World:
     try:
         check(world, opening=True)
     except StateError as e:
-        world.last_words(e)
+        world.failure_report(e)
         world.close()
         raise
     return world
@@ -157,5 +157,5 @@ def give_up(world: World, error: BaseException) -> None:
     if world.closed or (_free is not None and _free[0] is world):
         return
     if world.size > 1:
-        world.last_words(error)
+        world.failure_report(error)
     world.close()

@@ -145,7 +145,7 @@ class Run:
             raise
         self.only_serves = self.world.rank >= self.world.size - self.servers
         self.replicas_equal = bool(self.engine.method.traits & _abi.TUTTI_REPLICAS_EQUAL)
-        self.own_pace = bool(self.engine.method.traits & _abi.TUTTI_ASYNC)
+        self.is_async = bool(self.engine.method.traits & _abi.TUTTI_ASYNC)
         self.again = bool(self.engine.method.traits & _abi.TUTTI_RECOMPUTES)
         if self.only_serves:
             return
@@ -166,11 +166,11 @@ class Run:
         self._ended = self._shown = self.finished = False
         self._resting = True  # services of all are quiesced, until the next pass of any worker
         # Does the method decide while it runs which samples are this worker's?
-        self.decides = self.own_pace or bool(self.engine.share().passes_of) or self.engine.takes() > 0
+        self.decides = self.is_async or bool(self.engine.share().passes_of) or self.engine.takes() > 0
         self.closes = self.engine.takes() == 3  # is it known only after a pass whether it was the step's last?
         if sampler is not None:
             sampler.bind(self)
-        together = not self.own_pace and self.engine.workers > 1 and self.world.transport in ("tcp", "shm")
+        together = not self.is_async and self.engine.workers > 1 and self.world.transport in ("tcp", "shm")
         self._meetings = Meetings(self) if together else None
         self._tell_lr()
         self.overlaps = bool(self.engine.method.ops.contents.exchange)
@@ -340,7 +340,7 @@ class Run:
             self._tell("train")
             self._resting = False
         more = self.engine.more_epochs(epochs)
-        self._resting = not more and self.own_pace
+        self._resting = not more and self.is_async
         return more
 
     def spans(self) -> list[tuple[int, int, int]]:
@@ -837,5 +837,5 @@ class Run:
     def fail(self, error: BaseException) -> None:
         """Leaves after a failure of this rank's program, and reports it to the others."""
         if not self._ended:
-            self.world.last_words(error)
+            self.world.failure_report(error)
             self.close()

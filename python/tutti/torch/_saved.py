@@ -172,7 +172,7 @@ def load_module(run: Run | Pipeline, checkpoint: str) -> None:
 
 
 def save(run: Run, directory: str, keep: int) -> None:
-    if run.own_pace:  # the number of steps is known when all have stopped
+    if run.is_async:  # the number of steps is known when all have stopped
         with run.engine.shown():
             pass
     if not run.only_serves and (run.world.rank == 0 or not run.replicas_equal):

@@ -48,8 +48,8 @@ def until_finished(run: Run) -> None:
         while True:
             said = _hear(run)
             if said["what"] == "train":  # in asynchronous methods it returns when all have stopped
-                resting = run.own_pace
-                run.engine.more((run.engine.figures()["gradients"] if run.own_pace else said["steps"]) + 1)
+                resting = run.is_async
+                run.engine.more((run.engine.figures()["gradients"] if run.is_async else said["steps"]) + 1)
                 continue
             if not resting:
                 run.engine.more(said["steps"])
@@ -65,7 +65,7 @@ def until_finished(run: Run) -> None:
                 run.engine.finish()
                 break
     except BaseException as e:
-        run.world.last_words(e)
+        run.world.failure_report(e)
         raise
     finally:
         run.engine.close()

@@ -35,7 +35,7 @@ def rests(run: Run) -> bool:
     """Must all workers quiesce before its state can be read?"""
     ops = run.engine.method.ops.contents
     serves = bool(ops.services) and (not ops.serves or ops.serves(run.engine.method.self))
-    return run.world.size > 1 and (run.own_pace or serves or bool(ops.quiesce) or bool(ops.resume))
+    return run.world.size > 1 and (run.is_async or serves or bool(ops.quiesce) or bool(ops.resume))
 
 
 def check(run: Run) -> None:

@@ -499,7 +499,7 @@ class DistributedDataParallel(nn.Module):
             return
         if self._active or self._failure is not None:
             words = StateError(f"rank {world.rank} has dropped its wrapper within a backward")
-            world.last_words(self._failure or words)
+            world.failure_report(self._failure or words)
         self.close()
 
     def __reduce_ex__(self, protocol: int) -> NoReturn:

@@ -136,7 +136,7 @@ class Pipeline:
             _place.give_up(self.world, e)
             raise
         self._stage.attach(self.engine)
-        self.replicas_equal, self.own_pace = True, False
+        self.replicas_equal, self.is_async = True, False
         self.statistics: list[torch.Tensor] = []  # batch norms that have them are refused
         self.finished = self._ended = self._shown = False
         self._kinds = [type(b.param) for b in self.binding.bound]
@@ -398,7 +398,7 @@ class Pipeline:
     def fail(self, error: BaseException) -> None:
         """Leaves after a failure of this rank's program, and says so to the others."""
         if not self._ended:
-            self.world.last_words(error)
+            self.world.failure_report(error)
             self.close()
 
     def __enter__(self) -> Self:

@@ -90,7 +90,7 @@ static tutti_status come_to_rest(tutti_engine *e, tutti_error *err)
         regroup(e);
         tutti_service_tell_losses(e);
         status = waves(e, &discarded, err);
-        if (status == TUTTI_OK && e->own_pace)
+        if (status == TUTTI_OK && e->is_async)
             status = tutti_engine_pace_sum(e, sum, err);
         /* Checked after an error only: at the end of a run another worker may already have left,
            which is no failure. If a service of this worker has failed, a peer that called it left
@@ -101,7 +101,7 @@ static tutti_status come_to_rest(tutti_engine *e, tutti_error *err)
             return status;
         status = tutti_engine_settle(e, status, &again, err);
     } while (status == TUTTI_OK && again);
-    if (status == TUTTI_OK && e->own_pace)
+    if (status == TUTTI_OK && e->is_async)
         tutti_engine_pace_agree(e, sum);
     if (status == TUTTI_OK) {
         e->progress.samples -= discarded;
@@ -161,7 +161,7 @@ tutti_status tutti_engine_quiesce(tutti_engine *e, tutti_error *err)
     if (status == TUTTI_OK)
         status = keep_quiet(e, err);
     if (status == TUTTI_OK)
-        status = tutti_hooks_hold(e, err);
+        status = tutti_hooks_quiesce(e, err);
     tutti_engine_doing(e, was);
     return status;
 }
@@ -201,7 +201,7 @@ static tutti_status leave_together(tutti_engine *e, tutti_error *err)
     do {
         members = e->m.everyone.size;
         regroup(e);
-        if (e->own_pace)
+        if (e->is_async)
             status = tutti_engine_pace_begin_phase(e, err);
         if (status == TUTTI_OK)
             status = tutti_service_start(e, err); /* they rest, as those that were held do */
@@ -226,7 +226,7 @@ tutti_status tutti_engine_unquiesce(tutti_engine *e, tutti_error *err)
         return TUTTI_OK;
     was = tutti_engine_expose(e);
     tutti_engine_snapshots_begin(e);
-    status = tutti_hooks_release(e, err);
+    status = tutti_hooks_resume(e, err);
     if (status == TUTTI_OK)
         status = leave_together(e, err);
     tutti_facilities_begun(e);

@@ -277,7 +277,7 @@ tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
             .engine = e, .run = table[n].run, .name = table[n].name, .receives_losses = table[n].receives_losses
         };
     e->services.pool = n;
-    if (e->own_pace && e->m.workers > 1) /* runs only on the worker that hands out gradients: see
+    if (e->is_async && e->m.workers > 1) /* runs only on the worker that hands out gradients: see
                                             tutti_service_start */
         e->services.at[n++] = (service){ .engine = e, .run = tutti_engine_pool, .name = "pool" };
     if (n > 0 && ranks > 1) {
@@ -288,7 +288,7 @@ tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
     }
     e->services.n = n;
     e->services.held = e->services.quiescent = true;
-    if (n == 0 && !e->own_pace && !tutti_hooks_rest(e))
+    if (n == 0 && !e->is_async && !tutti_hooks_rest(e))
         return TUTTI_OK;
     e->services.sent = tutti_alloc(ranks, sizeof *e->services.sent);
     e->services.received = tutti_alloc(ranks, sizeof *e->services.received);

@@ -142,10 +142,10 @@ static int choose_dead_peer(void *t, char *why, size_t bytes)
     return c->ops->dead_peer(c->t, why, bytes);
 }
 
-static void choose_last_words(void *t, const tutti_error *err)
+static void choose_failure_report(void *t, const tutti_error *err)
 {
     const chosen *c = t;
-    c->ops->last_words(c->t, err);
+    c->ops->failure_report(c->t, err);
 }
 
 static int choose_host(void *t, int rank)
@@ -176,7 +176,7 @@ const tutti_transport_ops tutti_transport_plugin = {
     .wait_some = choose_wait_some,
     .cancel = choose_cancel,
     .dead_peer = choose_dead_peer,
-    .last_words = choose_last_words,
+    .failure_report = choose_failure_report,
     .host = choose_host,
     .node = choose_node,
 };

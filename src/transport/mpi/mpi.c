@@ -207,7 +207,7 @@ static int mpi_dead_peer(void *t, char *why, size_t bytes)
     return root;
 }
 
-static void mpi_last_words(void *t, const tutti_error *err)
+static void mpi_failure_report(void *t, const tutti_error *err)
 {
     mpi_endpoint *e = t;
 
@@ -236,7 +236,7 @@ const tutti_transport_ops tutti_transport_plugin = {
     .wait_some = tutti_mpi_wait_some,
     .cancel = tutti_mpi_cancel,
     .dead_peer = mpi_dead_peer,
-    .last_words = mpi_last_words,
+    .failure_report = mpi_failure_report,
     .host = mpi_host,
     .node = mpi_node,
 };

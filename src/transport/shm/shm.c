@@ -276,7 +276,7 @@ static int shm_dead_peer(void *t, char *why, size_t bytes)
     return -1;
 }
 
-static void shm_last_words(void *t, const tutti_error *err)
+static void shm_failure_report(void *t, const tutti_error *err)
 {
     const shm_endpoint *e = t;
 
@@ -332,7 +332,7 @@ const tutti_transport_ops tutti_transport_shm = {
     .wait_some = tutti_shm_wait_some,
     .cancel = tutti_shm_cancel,
     .dead_peer = shm_dead_peer,
-    .last_words = shm_last_words,
+    .failure_report = shm_failure_report,
     .window = tutti_shm_window_open,
     .publish = tutti_shm_publish,
     .await = tutti_shm_await,

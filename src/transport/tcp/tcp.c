@@ -365,7 +365,7 @@ static int tcp_dead_peer(void *t, char *why, size_t bytes)
     return root;
 }
 
-static void tcp_last_words(void *t, const tutti_error *err)
+static void tcp_failure_report(void *t, const tutti_error *err)
 {
     tcp_endpoint *e = t;
     const tutti_error none = { .status = TUTTI_ERR_STATE, .rank = -1, .text = "it reported only that it failed" };
@@ -408,7 +408,7 @@ const tutti_transport_ops tutti_transport_tcp = {
     .wait_some = tutti_tcp_wait_some,
     .cancel = tcp_cancel,
     .dead_peer = tcp_dead_peer,
-    .last_words = tcp_last_words,
+    .failure_report = tcp_failure_report,
     .run = tutti_tcp_run,
     .host = tcp_host,
     .events = tutti_tcp_events,
