@@ -514,7 +514,7 @@ tutti_status tutti_base_option_has_effect(const tutti_option *options, const tut
             continue;
         tutti_option_print(on, self, now, sizeof now);
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s: option '%s' has no effect with %s=%s; it needs %.*s, or leave it away", what,
+                          "%s: option '%s' has no effect with %s=%s; it needs %.*s, or omit it", what,
                           option->name, on->name, now, (int)bytes, at);
     }
     return TUTTI_OK;

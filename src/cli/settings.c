@@ -234,7 +234,7 @@ static tutti_status resolve_resume(tutti_cli_settings *s, bool *automatic, tutti
 
     if (s->config.resume[0] == 0 && tutti_settings_origin(s->settings, "resume", NULL) != TUTTI_FROM_DEFAULT)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "resume is empty; give a run's --out, one of its checkpoints, or "
-                          "auto, or leave it away");
+                          "auto, or omit it");
     *automatic = strcmp(s->config.resume, "auto") == 0;
     if (!*automatic)
         return TUTTI_OK;

@@ -89,7 +89,7 @@ static tutti_status ef_check(const tutti_codec *c, tutti_error *err)
     if (s->flush_every > 0 && watch != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "flush_every is %lld, and %s inside of it would not see the gradients of the steps "
-                          "that flush; leave flush_every away", (long long)s->flush_every, watch->ops->name);
+                          "that flush; omit flush_every", (long long)s->flush_every, watch->ops->name);
     return tutti_codec_check_fed(c, 0, err);
 }
 

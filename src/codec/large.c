@@ -54,7 +54,7 @@ static tutti_status large_check(const tutti_codec *c, tutti_error *err)
 
     if (list[0] != 0 && space->name == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "exclude is '%.80s', and the tensors have no names here; leave it away", list);
+                          "exclude is '%.80s', and the tensors have no names here; omit it", list);
     for (int t = 0; space->name != NULL && t < space->n_tensors && used < sizeof names; t++)
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", t == 0 ? "" : ", ", space->name[t]);
     if (used >= sizeof names)

@@ -89,7 +89,7 @@ tutti_status tutti_regime_check_replay(const char *replay, size_t parts, bool dr
     if (dry_run && replay[0] != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "dry_run is on and replay gives the decisions, so that there is nothing to find; "
-                          "leave one of them away");
+                          "omit one of them");
     for (; begin = at, entry(&at, &step, &levels, &n); last = step) {
         const int shown = (int)strcspn(begin, ":") < 40 ? (int)strcspn(begin, ":") : 40;
         if (*begin < '0' || *begin > '9' || levels[-1] != '.' || n == 0 || strspn(levels, "lh") != n)

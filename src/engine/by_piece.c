@@ -82,7 +82,7 @@ tutti_status tutti_by_piece_check(const tutti_method *m, tutti_error *err)
     if (tutti_exchange_codec(m) != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "codec is '%.80s', whose step begins when the exchange of the one before is over, but "
-                          "method '%s' lets them overlap; leave codec away, or have the method update at the end of a "
+                          "method '%s' lets them overlap; omit codec, or have the method update at the end of a "
                           "step",
                           tutti_exchange_codec(m), m->ops->name);
     return TUTTI_OK;
@@ -102,7 +102,7 @@ tutti_status tutti_engine_check_pieces(tutti_engine *e, tutti_error *err)
     if (m->cut_bytes && e->exchange != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "codec is '%.80s', which encodes whole tensors, but method '%s' cuts pieces inside of them; "
-                          "leave codec away, or take a method whose pieces end between tensors (ddp)",
+                          "omit codec, or take a method whose pieces end between tensors (ddp)",
                           tutti_exchange_codec(m), m->ops->name);
     if (m->order != TUTTI_ORDER_READY && (m->ops->exchange == NULL || e->is_async || e->late.steps > 0 || m->whole))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

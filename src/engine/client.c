@@ -263,7 +263,7 @@ tutti_status tutti_engine_check_client(tutti_engine *e, tutti_error *err)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
             "there is an update of the client's, but optimizer is '%.80s', so nothing would call it; give "
-            "optimizer 'client', or leave update away",
+            "optimizer 'client', or omit update",
             o->optimizer);
     if (o->nonfinite == TUTTI_NONFINITE_KEEP && !by_itself)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -274,8 +274,8 @@ tutti_status tutti_engine_check_client(tutti_engine *e, tutti_error *err)
     if ((e->m.traits & TUTTI_OWNS_UPDATE) != 0)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
-            "optimizer is 'client', but method '%s' has an update of its own and uses no optimiser; leave "
-            "optimizer away",
+            "optimizer is 'client', but method '%s' has an update of its own and uses no optimiser; omit "
+            "optimizer",
             e->m.ops->name);
     if ((e->m.traits & TUTTI_NON_GRADIENT_UPDATE) != 0)
         return tutti_fail(

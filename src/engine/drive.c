@@ -44,13 +44,13 @@ static tutti_status check_options(const tutti_engine *e, tutti_error *err)
         return refused(e, "the client's optimizer", "updates the whole model; leave it to the run's --optimizer", err);
     if (o->batch_of != NULL)
         return refused(e, "batch-share", "is for workers that have samples each; the workers of a pipeline have the "
-                       "same; leave it away", err);
+                       "same; omit it", err);
     if (o->parts != NULL)
         return refused(e, "partition", "gives each worker samples of its own, but the workers of a pipeline have the "
-                       "same; leave it away", err);
+                       "same; omit it", err);
     if (o->streams)
         return refused(e, "stream", "lets samples arrive at each worker, but the workers of a pipeline have the same; "
-                       "leave it away", err);
+                       "omit it", err);
     if (o->own_values > 0)
         return refused(e, "batch norms", "keep statistics of a pass; take a model without", err);
     for (int i = 0; i < e->layout.n_tensors; i++)

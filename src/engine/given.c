@@ -158,8 +158,8 @@ tutti_status tutti_await_samples_declare(const tutti_method *m, tutti_error *err
     return !e->options.streams
                ? TUTTI_OK
                : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "stream is given, but method '%s' has a model of its own of samples that arrive; leave "
-                            "stream away and give the rates to the method (rates=r0:r1:...)",
+                            "stream is given, but method '%s' has a model of its own of samples that arrive; omit "
+                            "stream and give the rates to the method (rates=r0:r1:...)",
                             m->ops->name);
 }
 

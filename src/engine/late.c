@@ -78,7 +78,7 @@ static tutti_status refuse_late(const tutti_method *m, int steps, tutti_error *e
     if (tutti_optim_lazy(m->optim))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "optimizer is lazy, but under method '%s' tables' gradients travel whole, and which rows a "
-                          "late one has touched is not known; leave lazy away, or take ddp",
+                          "late one has touched is not known; omit lazy, or take ddp",
                           m->ops->name);
     return TUTTI_OK;
 }

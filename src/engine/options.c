@@ -223,8 +223,7 @@ static tutti_status set_pace(tutti_engine *e, tutti_error *err)
     if (e->options.batch_of != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' lets every worker go at its own pace, so there are no shares of a step to give "
-                          "out; leave batch-share "
-                          "away or take a synchronous method",
+                          "out; omit batch-share or take a synchronous method",
                           e->m.ops->name);
     e->share.workers = 1;
     if (e->options.parts != NULL) {

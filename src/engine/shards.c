@@ -284,7 +284,7 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
     if (tutti_optim_lazy(m->optim))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "optimizer is lazy, but under method '%s' tables' gradients travel whole, and which rows a "
-                          "step has touched is not known; leave lazy away, or take ddp",
+                          "step has touched is not known; omit lazy, or take ddp",
                           m->ops->name);
     e->lr = tutti_optim_lr(m->optim);
     if (m->held == TUTTI_HELD_BY_UNIT)

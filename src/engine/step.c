@@ -67,7 +67,7 @@ tutti_status tutti_engine_lr(tutti_engine *e, double lr, tutti_error *err)
     if (e->at_servers)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' updates at its servers, which have no step in common with this worker and take "
-                          "the learning rate from lr-schedule; give that, and leave tutti_engine_lr away",
+                          "the learning rate from lr-schedule; give that, and omit tutti_engine_lr",
                           e->m.ops->name);
     e->lr = lr;
     if (e->stage == STAGE_BETWEEN && !e->exchanged) /* otherwise lanes may read it */

@@ -214,7 +214,7 @@ tutti_status tutti_mixer_codec_declare(tutti_mixer *mixer, tutti_plan *plan, dou
         if (gamma > 0)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "method '%s': gamma is %g, but models travel without a codec, whose losses it is for; "
-                              "leave gamma away, or give a codec",
+                              "omit gamma, or give a codec",
                               name, gamma);
         return TUTTI_OK;
     }
@@ -223,7 +223,7 @@ tutti_status tutti_mixer_codec_declare(tutti_mixer *mixer, tutti_plan *plan, dou
             err, TUTTI_ERR_USAGE, 0,
             "codec is '%.80s', but the graph of method '%s' changes from round to round: through a codec differences "
             "to copies travel, and a neighbour that is none in some rounds "
-            "would miss them; take a graph that stays (ring, torus, exponential, complete), or leave codec away",
+            "would miss them; take a graph that stays (ring, torus, exponential, complete), or omit codec",
             spec, name);
     c = mixer->codec = tutti_alloc(1, sizeof *c);
     if (c == NULL)

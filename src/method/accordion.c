@@ -131,7 +131,7 @@ static tutti_status declare_codec(tutti_method *m, tutti_plan *plan, tutti_error
     if (strlen(spec) >= MOST)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method 'accordion': low, high and replay have more than %d characters together; "
-                          "leave defaults away",
+                          "omit defaults",
                           TEXTS_MOST);
     return tutti_exchange_declare(m, plan, spec, err);
 }
@@ -392,9 +392,9 @@ static const char *const accordion_constraints[] = {
     "the learning rate's schedule and the run's length are those of the small batch",
     "mode=localsteps: optimiser state stays local, so a checkpoint is resumed with the number of workers that saved "
     "it; the mean is over workers, not samples; period_low may not exceed period_high",
-    "dry_run: replay must be left away, since there would be nothing to find",
+    "dry_run: replay must be omitted, since there would be nothing to find",
     "clip-norm and weight decay act on the decoded mean; under mode=localsteps on each worker's own gradient",
-    "codec is part of the method: codec must be left away",
+    "codec is part of the method: codec must be omitted",
     NULL
 };
 

@@ -109,7 +109,7 @@ static tutti_status asgd_declare(tutti_method *m, tutti_plan *plan, tutti_error 
             s->compensate != UNCOMPENSATED)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "method 'asgd': hogwild has no servers, and no versions that delays could be counted in; "
-                              "leave servers, softsync, lr_delay, lr_time and compensate away");
+                              "omit servers, softsync, lr_delay, lr_time and compensate");
         return tutti_optimizer_declare(m, plan, 0, m->n, TUTTI_OWN_ZERO, err);
     }
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan,
@@ -144,7 +144,7 @@ static tutti_status hogwild_open(tutti_method *m, asgd *s, tutti_error *err)
         if (tutti_world_host(m->world, w) != tutti_world_host(m->world, 0))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "method 'asgd' with hogwild: worker %d is on another host than worker 0, and hogwild's "
-                              "one model is in the memory of one; run it on one host, or leave hogwild away",
+                              "one model is in the memory of one; run it on one host, or omit hogwild",
                               w);
     TUTTI_TRY(tutti_world_common(m->world, "asgd.x",
                                  (m->n + (s->locks == NO_LOCKS ? 0 : tutti_locks_count(m, s->locks == ROW))) *
@@ -155,7 +155,7 @@ static tutti_status hogwild_open(tutti_method *m, asgd *s, tutti_error *err)
     if (filling != 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method 'asgd' with hogwild: the %d workers have %lld memories, not one in common; run them "
-                          "on one host with --transport shm, or leave hogwild away",
+                          "on one host with --transport shm, or omit hogwild",
                           m->workers, (long long)filling);
     s->shared = memory;
     /* zeroed: no worker holds a lock */

@@ -170,7 +170,7 @@ static tutti_status find_team(tutti_method *m, tutti_error *err)
     if (s->algorithm == ASYNC)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method 'bagua': hierarchical is '%.40s', but algorithm=async averages among all workers; "
-                          "leave hierarchical away",
+                          "omit hierarchical",
                           h);
     if (m->workers == 1)
         return TUTTI_OK;

@@ -345,8 +345,8 @@ static tutti_status check_steps(tutti_method *m, tutti_error *err)
                             s->steps, m->workers);
     else if (s->round_steps != 32)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "method 'biased-local-sgd': round_steps is %lld, but steps are given; leave round_steps "
-                            "away, or take steps=auto",
+                            "method 'biased-local-sgd': round_steps is %lld, but steps are given; omit "
+                            "round_steps, or take steps=auto",
                             (long long)s->round_steps);
     else if (s->biased && m->share->samples < UINT32_MAX) {
         want = tutti_biased_takes_slow(m, tau, (int64_t)m->share->samples, m->workers);

@@ -139,7 +139,7 @@ static const char *const dgc_constraints[] = {
     "resumed with another number of workers, each has the mean of what was held back, and momenta start from 0",
     "all workers receive what each has sent, up to three workers and with server_ef=off; "
     "from four up owners of parts add and select again",
-    "codec is part of the method: codec must be left away",
+    "codec is part of the method: codec must be omitted",
     NULL
 };
 

@@ -277,12 +277,12 @@ static tutti_status check_options(const tutti_method *m, tutti_error *err)
     if (s->table == AT_WORKER && s->refresh_mean > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method 'dude-asgd': refresh_mean is %lld, but with table=worker there is no table to sum "
-                          "over; leave it away, or take table=server",
+                          "over; omit it, or take table=server",
                           (long long)s->refresh_mean);
     if (s->table == AT_WORKER && s->evict_after > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method 'dude-asgd': evict_after is %lld, but with table=worker the server has no entry to "
-                          "take out of the mean; leave it away, or take table=server",
+                          "take out of the mean; omit it, or take table=server",
                           (long long)s->evict_after);
     return TUTTI_OK;
 }

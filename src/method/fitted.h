@@ -68,5 +68,5 @@ static inline tutti_status fitted_open(tutti_method *m, tutti_error *err)
     ("levels are fitted to whole buckets of single tensors: " \
      "use a bucket that the large tensors have many of"), \
     "clip-norm acts on the decoded mean", \
-    "codec is part of the method: codec must be left away", NULL
+    "codec is part of the method: codec must be omitted", NULL
 #endif

@@ -256,5 +256,5 @@ static inline tutti_status frozen_step(tutti_method *m, tutti_error *err)
     ("the optimizer must be sgd without momentum: " \
      "its learning rate, schedule and weight_decay are Adam's"), \
     "clip-norm is refused: once v is frozen no worker knows the mean gradient", \
-    "codec is part of the method: codec must be left away", NULL
+    "codec is part of the method: codec must be omitted", NULL
 #endif

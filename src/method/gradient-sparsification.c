@@ -69,7 +69,7 @@ static const char *const sparsification_constraints[] = {
     "resumed with another number of workers, each has the mean of the residuals",
     "topk with ef: all workers receive what each has sent, which is more than an all-reduce from 1 / ratio workers on",
     "clip-norm acts on the decoded mean",
-    "codec is part of the method: codec must be left away",
+    "codec is part of the method: codec must be omitted",
     NULL
 };
 

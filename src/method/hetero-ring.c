@@ -145,8 +145,8 @@ static tutti_status hetero_ring_declare(tutti_method *m, tutti_plan *plan, tutti
                           s->adapt_every);
     if (s->collective == RING && tutti_exchange_codec(m) != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'hetero-ring': its ring sums float32, and codec is '%.80s'; leave "
-                          "collective away, so that the codec chooses what carries it, or leave codec away",
+                          "method 'hetero-ring': its ring sums float32, and codec is '%.80s'; omit "
+                          "collective, so that the codec chooses what carries it, or omit codec",
                           tutti_exchange_codec(m));
     TUTTI_TRY(read_shares(m, NULL, err));
     TUTTI_TRY(cut_step(m, &samples, err));

@@ -52,8 +52,8 @@ static tutti_status allocate(const tutti_method *m, const tutti_model *model, co
     TUTTI_TRY(status);
     if (a->stages > 0 && p->k != a->stages)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "hetpipe: stages is %lld, but %d workers a node make virtual workers of %d; leave stages or "
-                          "node away",
+                          "hetpipe: stages is %lld, but %d workers a node make virtual workers of %d; omit stages or "
+                          "node",
                           (long long)a->stages, each, p->k);
     if (p->k > TUTTI_PIPELINE_STAGES_MOST || p->k > cuts)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

@@ -44,7 +44,7 @@ static tutti_status nuqsgd_declare(tutti_method *m, tutti_plan *plan, tutti_erro
 }
 
 static const char *const nuqsgd_constraints[] = { "bucket must be a power of two", "clip-norm acts on the decoded mean",
-                                                  "codec is part of the method: codec must be left away", NULL };
+                                                  "codec is part of the method: codec must be omitted", NULL };
 
 const tutti_method_ops tutti_method_nuqsgd = {
     .name = "nuqsgd",

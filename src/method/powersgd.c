@@ -57,7 +57,7 @@ static tutti_status powersgd_open(tutti_method *m, tutti_error *err)
 static const char *const powersgd_constraints[] = {
     "clip-norm and weight decay act on the decompressed mean, never between the residual and the codec",
     "resumed with another number of workers, each has the mean of the residuals",
-    "codec is part of the method: codec must be left away",
+    "codec is part of the method: codec must be omitted",
     NULL
 };
 

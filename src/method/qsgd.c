@@ -52,7 +52,7 @@ static tutti_status qsgd_declare(tutti_method *m, tutti_plan *plan, tutti_error 
 static const char *const qsgd_constraints[] = { "bucket must be a power of two",
                                                 "either bits or levels is given, not both",
                                                 "clip-norm acts on the decoded mean",
-                                                "codec is part of the method: codec must be left away", NULL };
+                                                "codec is part of the method: codec must be omitted", NULL };
 
 const tutti_method_ops tutti_method_qsgd = {
     .name = "qsgd",

@@ -69,7 +69,7 @@ static tutti_status rand_psgd_declare(tutti_method *m, tutti_plan *plan, tutti_e
     if (is_late(s) && s->rounds > 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method 'rand-psgd': rounds is %lld, but one round of mixing=delay-by-one is the exact mean "
-                          "already; leave rounds away",
+                          "already; omit rounds",
                           (long long)s->rounds);
     if (is_late(s))
         return tutti_averager_declare(&s->averager, m, plan, NULL, 0, 0, services, err);

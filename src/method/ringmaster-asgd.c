@@ -257,7 +257,7 @@ static tutti_status ringmaster_declare(tutti_method *m, tutti_plan *plan, tutti_
     if (s->adapts && s->max_delay < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method 'ringmaster-asgd': adapt is on, but max_delay=-1 is no limit that could be changed; "
-                          "leave adapt away, or give what the limit is at first");
+                          "omit adapt, or give what the limit is at first");
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &setup, err));
     if (tutti_server_index(s->server) >= 0) {
         for (int k = 0; k < 5; k++)

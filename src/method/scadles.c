@@ -477,7 +477,7 @@ static const char *const scadles_constraints[] = {
     "compression is decided when the whole gradient is there, so nothing is exchanged during the computation",
     "injection sends raw samples to other computers; it needs a partition, samples with classes, and a client that can "
     "give them",
-    "clip-norm acts on the decoded mean; codec is part of the method: codec must be left away",
+    "clip-norm acts on the decoded mean; codec is part of the method: codec must be omitted",
     "a lost worker ends the run; resumed with another number of workers, streams start again, and each has the mean of "
     "the residuals",
     NULL

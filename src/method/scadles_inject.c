@@ -24,7 +24,7 @@ tutti_status tutti_scadles_inject_declare(tutti_method *m, tutti_plan *plan, sca
     if (parts == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method 'scadles': inject_alpha is %g, but all workers draw from one common set, so that no "
-                          "class is foreign to any; give each its own (partition), or leave injection away",
+                          "class is foreign to any; give each its own (partition), or omit injection",
                           s->alpha);
     if (tutti_sample_label(m, parts->sample[parts->first[m->rank]]) < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -98,7 +98,7 @@ tutti_status tutti_scadles_inject_open(tutti_method *m, scadles_injection *s, tu
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "method 'scadles': inject_alpha is %g, but worker %d has samples of every class, so that "
                               "none is foreign to it; take a partition that gives each some classes only, such as "
-                              "class(k=2), or leave injection away",
+                              "class(k=2), or omit injection",
                               s->alpha, w);
     }
     if (m->rank == 0)

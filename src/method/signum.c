@@ -68,7 +68,7 @@ static const char *const signum_constraints[] = {
     "clip-norm is refused: no worker knows the mean gradient",
     "resumed with another number of workers, each has the mean of the momenta",
     "weights that never have a gradient move by the learning rate in every step: a bit has no third value",
-    "codec is part of the method: codec must be left away",
+    "codec is part of the method: codec must be omitted",
     NULL
 };
 

@@ -101,7 +101,7 @@ static tutti_status declare_base(slowmo *s, tutti_method *m, tutti_plan *plan, t
         if (codec != NULL)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "codec is '%.80s', but under method 'slowmo' base=sgp sends push-sum's models as they "
-                              "are; leave codec away, or take base=local or base=d-psgd",
+                              "are; omit codec, or take base=local or base=d-psgd",
                               codec);
         s->push.graph = s->graph[0] != 0 ? s->graph : "one-peer-exponential";
         s->push.period = (uint64_t)s->period;
@@ -110,8 +110,8 @@ static tutti_status declare_base(slowmo *s, tutti_method *m, tutti_plan *plan, t
         if (codec != NULL && s->local_freq > 0)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "codec is '%.80s', but method 'slowmo' averages models as they are every local_freq "
-                              "(%lld) steps: of a model a codec loses the same in every average; leave one of them "
-                              "away",
+                              "(%lld) steps: of a model a codec loses the same in every average; omit one of them"
+                              "",
                               codec, (long long)s->local_freq);
         return TUTTI_OK;
     }

@@ -76,7 +76,7 @@ static tutti_status ssp_declare(tutti_method *m, tutti_plan *plan, tutti_error *
     if (s->staleness_max > 0 && s->staleness_max < s->staleness)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method 'ssp': staleness_max is %lld, but staleness, the least that is let, is %lld; give at "
-                          "least that, or leave staleness_max away",
+                          "least that, or omit staleness_max",
                           (long long)s->staleness_max, (long long)s->staleness);
     tutti_declare_late_value(plan, "ssp.behind", TUTTI_OWN_ZERO, &s->behind, sizeof s->behind);
     return tutti_server_declare(&s->server, m, plan,

@@ -79,7 +79,7 @@ static tutti_status stragglar_declare(tutti_method *m, tutti_plan *plan, tutti_e
     if (!by_time && s->min_delay > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method 'stragglar': min_delay_us is %.9g, but with straggler=%d no worker's lateness is "
-                          "asked; leave one of the two away",
+                          "asked; omit one of the two",
                           s->min_delay, s->named);
     if (s->schedule == EXACT && (m->workers & (m->workers - 1)) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

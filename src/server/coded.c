@@ -259,7 +259,7 @@ tutti_status tutti_server_coded_declare(tutti_server *s, tutti_plan *plan, tutti
 
     if (spec[0] == 0 && s->setup.codec && s->setup.feedback != TUTTI_FEEDBACK_AUTO)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': feedback is of what a codec loses, and there is none; leave feedback away, or "
+                          "method '%s': feedback is of what a codec loses, and there is none; omit feedback, or "
                           "give a codec",
                           s->m->ops->name);
     if (spec[0] == 0 || !s->setup.codec)

@@ -112,7 +112,7 @@ static tutti_status check_options(const tutti_method *m, const tutti_server_sums
                           m->workers, TREE_MOST);
     if (o->slots > 0 && lane > o->slots)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': lane is %d, but %d buffers are under way at a time (%s); leave lane away, "
+                          "method '%s': lane is %d, but %d buffers are under way at a time (%s); omit lane, "
                           "and give %s=%d",
                           m->ops->name, lane, o->slots, slots, slots, lane);
     return TUTTI_OK;

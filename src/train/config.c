@@ -249,7 +249,7 @@ static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
     if ((traits & TUTTI_FAULT_TOLERANT) != 0 && votes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "on-loss is 'continue', but with %s the workers "
-                          "of '%.60s' have a word among all in every step; leave it away, or use on-loss=stop",
+                          "of '%.60s' have a word among all in every step; omit it, or use on-loss=stop",
                           c->nonfinite == TUTTI_NONFINITE_SKIP ? "nonfinite=skip" : "loss-scale", c->method);
     if (known && method != NULL && (method->traits & TUTTI_FAULT_TOLERANT) != 0 &&
         (method->traits & TUTTI_PARAMETER_SERVERS) != 0 && !(traits & (TUTTI_FAULT_TOLERANT | TUTTI_FAIL_STOP)))

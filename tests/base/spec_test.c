@@ -340,15 +340,15 @@ static void what_has_no_effect_is_refused_wherever_it_stands(void **state)
         { "x(text=b)", NULL },
         { "x(text=a,on=on)", NULL },
         { "x(count=5)",
-          "method 'x': option 'count' has no effect with kind=plain; it needs kind=drawn|fitted, or leave it away" },
+          "method 'x': option 'count' has no effect with kind=plain; it needs kind=drawn|fitted, or omit it" },
         { "x(count=5,kind=plain)",
-          "method 'x': option 'count' has no effect with kind=plain; it needs kind=drawn|fitted, or leave it away" },
+          "method 'x': option 'count' has no effect with kind=plain; it needs kind=drawn|fitted, or omit it" },
         { "x(least=2,on=true,share=0.25)",
-          "method 'x': option 'least' has no effect with share=0.25; it needs share>0.25, or leave it away" },
+          "method 'x': option 'least' has no effect with share=0.25; it needs share>0.25, or omit it" },
         { "x(least=2,share=0.5)",
-          "method 'x': option 'least' has no effect with on=false; it needs on=yes, or leave it away" },
+          "method 'x': option 'least' has no effect with on=false; it needs on=yes, or omit it" },
         { "x(on=on,text=b)",
-          "method 'x': option 'text' has no effect with on=true; it needs on=off, or leave it away" },
+          "method 'x': option 'text' has no effect with on=true; it needs on=off, or omit it" },
     };
 
     (void)state;

@@ -153,7 +153,7 @@ class Codec(Case):
         twice = ("--codec", "topk(ratio=1,index_code=int32)", "--codec-cost", "auto-off")
         out = self.train("off", *common, "--steps", 4, *twice)
         said = [e["text"] for e in summary(out)["events"] if e["kind"] == "codec"]
-        self.assertRegex(said[-1], r"^codec 'topk\(ratio=1,index_code=int32\)' is left away in this run: "
+        self.assertRegex(said[-1], r"^codec 'topk\(ratio=1,index_code=int32\)' is not used in this run: "
                          r"an exchange is predicted to take \S+ ms with it and \S+ ms without \(codec-cost=auto-off\)$")
         self.assertEqual(summary(out)["bytes_sent_total"], 4 * 2 * 4 * PARAMS)
         self.assertTrue(all(t["bytes"] == 4 * 4 * t["params"] for t in summary(out)["payload_by_tensor"]))

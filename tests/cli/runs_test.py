@@ -343,7 +343,7 @@ class Runs(Case):
         self.assertEqual((summary(out)["steps"], summary(out)["seed"], summary(out)["resumed_at_step"]), (17, 11, 12))
         self.refused("resume is 'auto', which looks for a checkpoint in --out, and there is no --out; give it too",
                      *words)
-        self.refused("resume is empty; give a run's --out, one of its checkpoints, or auto, or leave it away", "train",
+        self.refused("resume is empty; give a run's --out, one of its checkpoints, or auto, or omit it", "train",
                      "--data", self.data, "--resume", "", "--out", self.out("b"))
         self.refused("resume is empty", "train", "--data", self.data, "--out", self.out("b"), TUTTI_RESUME="")
         for name in os.listdir(os.path.join(out, "checkpoints")):

@@ -105,8 +105,8 @@ class Scadles(Case):
         self.refused("inject_alpha is 0.5, but worker 0 has samples of every class, so that none is foreign to it",
                      *common, "scadles(inject_alpha=0.5,inject_beta=0.5,simulate_clock=on)", "--partition",
                      "dirichlet(alpha=1000)")
-        self.refused("stream is given, but method 'scadles' has a model of its own of samples that arrive; leave "
-                     "stream away and give the rates to the method", *common, "scadles", "--stream", "50:38")
+        self.refused("stream is given, but method 'scadles' has a model of its own of samples that arrive; omit "
+                     "stream and give the rates to the method", *common, "scadles", "--stream", "50:38")
         self.refused("rates is '1:2:3'; write uniform, normal, the samples a second of every worker", *common,
                      "scadles(rates=1:2:3)")
 

@@ -317,7 +317,7 @@ class Servers(Case):
                              "-n", 3, "--method", "asgd(hogwild=on,locks=%s)" % locks)
             self.assertGreater(summary(out)["final_test_accuracy"], 0.4, locks)
         self.refused("the 3 workers have 3 memories, not one in common; run them on one host with --transport shm, "
-                     "or leave hogwild away", "train", *MODEL, "--data", self.data, "-n", 3, "--out", self.out("no"),
+                     "or omit hogwild", "train", *MODEL, "--data", self.data, "-n", 3, "--out", self.out("no"),
                      "--method", "asgd(hogwild=on)", "--transport", "tcp")
 
     def test_what_cannot_work_is_refused_before_anything_starts(self):

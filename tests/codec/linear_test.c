@@ -717,7 +717,7 @@ static void specs_that_make_no_sense_are_refused_with_a_sentence(void **state)
           "wrapper: fp32, bf16 or fp16" },
         { "ef(large(accordion(low=topk(ratio=0.1),high=topk)),flush_every=5)",
           "codec 'ef': flush_every is 5, and accordion inside of it would not see the gradients of the steps that "
-          "flush; leave flush_every away" },
+          "flush; omit flush_every" },
         { "ef(nosuch)", NULL },
         { "qsgd(bits=1)",
           "codec 'qsgd': bits is 1, and a sign and at least one level above 0 take 2; signs alone are codec sign, "

@@ -372,8 +372,8 @@ static void invalid_options_are_rejected(void **state)
                    "dirichlet(alpha=1e-6,least=1)", labels, 100, 10, 11);
     assert_refused("the partition leaves worker 0 of 20 without a sample (the set has 10); use fewer workers",
                    "class(k=1)", labels, 10, 10, 20);
-    assert_refused("partition 'dirichlet': option 'least' has no effect with even=cut; it needs even=off, or leave it "
-                   "away",
+    assert_refused("partition 'dirichlet': option 'least' has no effect with even=cut; it needs even=off, or omit it"
+                   "",
                    "dirichlet(even=cut,least=20)", labels, 100, 10, 4);
     assert_refused("partition 'dirichlet': with alpha 1e-06 none of 1000 draws leaves each of 11 workers at least 4 "
                    "samples (the best left 0); use even=on, a larger alpha, fewer workers or a smaller group",

@@ -299,7 +299,7 @@ static void what_needs_all_gradients_first_is_refused_in_a_sentence(void **state
     j->options.codec = "fp16";
     refuse(j, ",inside=no",
            "codec is 'fp16', whose step begins when the exchange of the one before is over, but "
-           "method 'cut' lets them overlap; leave codec away, or have the method update at the end "
+           "method 'cut' lets them overlap; omit codec, or have the method update at the end "
            "of a step");
     refuse(plain(), ",whole=yes",
            "method 'cut' would update each piece as soon as it is exchanged, but it looks at the whole gradient before "

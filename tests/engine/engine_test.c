@@ -738,7 +738,7 @@ static void bad_options_are_refused_with_value_and_mend(void **state)
           "method whose gradients, or models as differences, may go through one (ddp, bagua, local-sgd, palsgd, "
           "slowmo, d-psgd, qg-dsgdm" },
         { { .codec = "topk", .method = "hetero-ring(collective=ring)" },
-          "its ring sums float32, and codec is 'topk'; leave collective away, so that the codec chooses what carries "
+          "its ring sums float32, and codec is 'topk'; omit collective, so that the codec chooses what carries "
           "it" },
         { { .codec = "ef(topk)", .collective = "direct" },
           "collective is 'direct', an algorithm for sums of float32, but codec 'topk' sends messages that cannot be "

@@ -296,7 +296,7 @@ static void invalid_options_are_rejected(void **state)
     } rows[] = {
         { "ddp", "fp16", "machine", 0,
           "codec-hierarchy is 'machine', and all 6 workers are one team, so that nothing is left for codec 'fp16'; "
-          "leave one of the two away" },
+          "omit one of the two" },
         { "ddp", "fp16", "6", 0, "all 6 workers are one team" },
         { "ddp", "fp16", "4", 0, "codec-hierarchy is 4, which does not divide the 6 workers" },
         { "ddp", "fp16", "7", 0,

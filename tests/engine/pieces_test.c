@@ -214,7 +214,7 @@ static void what_does_not_go_with_a_cut_is_refused_in_a_sentence(void **state)
     (void)state;
     refused("cut", "topk",
             "codec is 'topk', which encodes whole tensors, but method 'cut' cuts pieces inside of them; "
-            "leave codec away, or take a method whose pieces end between tensors (ddp)");
+            "omit codec, or take a method whose pieces end between tensors (ddp)");
     refused("cut(recut_step=1,recut_bytes=64)", NULL,
             "method 'cut' cannot split its pieces again: its declare() has not set how small they may become");
     refused("cut(least=256,recut_step=1,recut_bytes=128)", NULL,

@@ -376,7 +376,7 @@ static void what_does_not_go_together_is_refused_in_a_sentence(void **state)
     j = job_of("", "adam(lazy=on)");
     refuse(j, "cut-shards",
            "optimizer is lazy, but under method 'cut-shards' tables' gradients travel whole, and which rows a step has "
-           "touched is not known; leave lazy away, or take ddp");
+           "touched is not known; omit lazy, or take ddp");
     refuse(plain(), "cut(held=yes)",
            "method 'cut' would hold gradients by piece, but it has no place for what its exchange leaves");
     refuse(plain(), "cut-shards(held=yes,whole=yes)",

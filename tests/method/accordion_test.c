@@ -622,7 +622,7 @@ static void invalid_options_are_rejected(void **state)
         { "accordion(mode=localsteps,replay=3.lh)", "method 'accordion': replay: '3.lh' has 2 levels" },
         { "accordion(mode=localsteps,replay=3.h,dry_run=on)",
           "method 'accordion': dry_run is on and replay gives the decisions, so that there is nothing to find; "
-          "leave one of them away" },
+          "omit one of them" },
         { "accordion(mode=batch,replay=3.h,dry_run=on)", "dry_run is on and replay gives" },
         { "accordion(replay=3.h,dry_run=on)", "dry_run is on and replay gives" },
         { "accordion(low=topk(ratio=0.1),high=topk(ratio=0.2),dry_run=on)",

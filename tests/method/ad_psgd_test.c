@@ -284,7 +284,7 @@ static void shares_of_a_step_are_refused_where_there_are_no_steps_together(void 
     t.options.batch_of = batch_of;
     assert_int_equal(trial_try(&t, 2, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "method 'ad-psgd' lets every worker go at its own pace, so there are no shares of a "
-                                  "step to give out; leave batch-share away or take a "
+                                  "step to give out; omit batch-share or take a "
                                   "synchronous method");
     trial_drop(&t);
 }

@@ -321,14 +321,14 @@ static void invalid_options_are_rejected(void **state)
     assert_string_equal(err.text, "method 'dude-asgd': group is 5, but there are 4 workers; a group has 1 to 4");
     assert_int_equal(refused("dude-asgd(table=worker,refresh_mean=10)", 4, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "method 'dude-asgd': refresh_mean is 10, but with table=worker there is no table to "
-                                  "sum over; leave it away, or take table=server");
+                                  "sum over; omit it, or take table=server");
     assert_int_equal(refused("dude-asgd(table=worker,evict_after=10)", 4, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "method 'dude-asgd': evict_after is 10, but with table=worker the server has no "
-                                  "entry to take out of the mean; leave it away, or take table=server");
+                                  "entry to take out of the mean; omit it, or take table=server");
     assert_int_equal(refused("dude-asgd(group=0)", 4, &err), TUTTI_ERR_USAGE);
     assert_int_equal(refused("ringmaster-asgd(max_delay=-1,adapt=on)", 4, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "method 'ringmaster-asgd': adapt is on, but max_delay=-1 is no limit that could be "
-                                  "changed; leave adapt away, or give what the limit is at first");
+                                  "changed; omit adapt, or give what the limit is at first");
     assert_int_equal(refused("ringleader-asgd(table_limit_mb=0.02)", 4, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text,
                         "method 'ringleader-asgd': the server's table has a vector of 1533 parameters for each of 4 "
@@ -347,7 +347,7 @@ static void invalid_options_are_rejected(void **state)
     assert_int_equal(refused("dude-asgd(table_limit_mb=0.02)", 3, &err), TUTTI_OK);
     assert_int_equal(refused("dude-asgd(table_limit_mb=0.02,table=worker)", 4, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "method 'dude-asgd': option 'table_limit_mb' has no effect with table=worker; it "
-                                  "needs table=server, or leave it away");
+                                  "needs table=server, or omit it");
     assert_int_equal(refused("ringmaster-asgd(max_delay=-2)", 4, &err), TUTTI_ERR_USAGE);
     assert_int_equal(refused("ringmaster-asgd(stops=maybe)", 4, &err), TUTTI_ERR_USAGE);
     assert_int_equal(refused("ringleader-asgd(table=nowhere)", 4, &err), TUTTI_ERR_USAGE);

@@ -283,9 +283,9 @@ static void invalid_options_are_rejected(void **state)
     check_refused("byteps", "alq", TUTTI_NONFINITE_STOP, "there is no such sum");
     check_refused("byteps(wire=fp16)", "sign", TUTTI_NONFINITE_STOP, "omit one of the two");
     check_refused("byteps(feedback=on)", "qsgd(bits=4)", TUTTI_NONFINITE_STOP, "take feedback=off");
-    check_refused("byteps(feedback=off)", "", TUTTI_NONFINITE_STOP, "leave feedback away, or give a codec");
+    check_refused("byteps(feedback=off)", "", TUTTI_NONFINITE_STOP, "omit feedback, or give a codec");
     check_refused("byteps", "sign", TUTTI_NONFINITE_SKIP, "or feedback=off");
-    check_refused("byteps(cross_barrier=on)", "sign", TUTTI_NONFINITE_STOP, "leave codec away");
+    check_refused("byteps(cross_barrier=on)", "sign", TUTTI_NONFINITE_STOP, "omit codec");
     check_refused("byteps(async=on)", "sign", TUTTI_NONFINITE_STOP, "codec is 'sign', but method 'byteps'");
 }
 

@@ -453,7 +453,7 @@ static void test_invalid_options_are_rejected(void **state)
         { "hetpipe(stages=2,memory=0.0001:0.0001)", 2, 8, false, "stage" },
         { "hetpipe(stages=2,speeds=1:2:3)", 2, 8, false, "speeds is '1:2:3'" },
         { "hetpipe(stages=2,memory=x)", 2, 8, false, "memory is 'x'" },
-        { "hetpipe(stages=2,node=1)", 4, 8, false, "leave stages or node away" },
+        { "hetpipe(stages=2,node=1)", 4, 8, false, "omit stages or node" },
         { "hetpipe(stages=2,allocation=hd,node=3)", 6, 8, false, "allocation" },
         { "hetpipe(profile=measured)", 2, 8, false, "this client has not measured its model" },
         { "hetpipe", 1, 67, false, "cannot be cut into equal micro-batches" },

@@ -436,7 +436,7 @@ static void what_has_no_effect_is_refused(void **state)
         { "scadles(inject_beta=0.5)",
           "option 'inject_beta' has no effect with inject_alpha=0; it needs inject_alpha>0" },
         { "heterps(schedule=s.json,stages=2)",
-          "option 'stages' has no effect with schedule=s.json; it needs schedule=none, or leave it away" },
+          "option 'stages' has no effect with schedule=s.json; it needs schedule=none, or omit it" },
         { "scadles(rates=5,rate_low=3)",
           "option 'rate_low' has no effect with rates=5; it needs rates=uniform|normal" },
         { "scadles(rates=5:6:5:6,rate_high=30)", "option 'rate_high' has no effect with rates=5:6:5:6" },

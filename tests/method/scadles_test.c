@@ -775,7 +775,7 @@ static void conflicting_options_are_rejected(void **state)
     t.method = "scadles";
     assert_int_equal(trial_try(&t, 2, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "stream is given, but method 'scadles' has a model of its own of samples that "
-                                     "arrive; leave stream away"));
+                                     "arrive; omit stream"));
     t.options.streams = false;
     t.options.accumulate = 2;
     assert_int_equal(trial_try(&t, 2, &err), TUTTI_ERR_USAGE);

@@ -706,23 +706,23 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
     assert_int_equal(refused("asgd(exponent=2)", 3, &err), TUTTI_ERR_USAGE);
     assert_string_equal(
         err.text,
-        "method 'asgd': option 'exponent' has no effect with lr_delay=none; it needs lr_delay=poly, or leave it away");
+        "method 'asgd': option 'exponent' has no effect with lr_delay=none; it needs lr_delay=poly, or omit it");
     assert_int_equal(refused("asgd(hogwild=on,lr_delay=inverse)", 3, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "hogwild has no servers, and no versions"));
     assert_int_equal(refused("asgd(hogwild=on,lr_time=on)", 3, &err), TUTTI_ERR_USAGE);
-    assert_non_null(strstr(err.text, "leave servers, softsync, lr_delay, lr_time and compensate away"));
+    assert_non_null(strstr(err.text, "omit servers, softsync, lr_delay, lr_time and compensate"));
     assert_int_equal(refused("asgd(locks=row)", 3, &err), TUTTI_ERR_USAGE);
     assert_string_equal(
         err.text,
-        "method 'asgd': option 'locks' has no effect with hogwild=false; it needs hogwild=on, or leave it away");
+        "method 'asgd': option 'locks' has no effect with hogwild=false; it needs hogwild=on, or omit it");
     assert_int_equal(refused("ssp(staleness=3,staleness_max=2)", 3, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "method 'ssp': staleness_max is 2, but staleness, the least that is let, is 3; give "
-                                  "at least that, or leave staleness_max away");
+                                  "at least that, or omit staleness_max");
     assert_int_equal(refused("asgd(hogwild=on,compensate=constant)", 3, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "hogwild has no servers, and no versions"));
     assert_int_equal(refused("asgd(lambda=2)", 3, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "method 'asgd': option 'lambda' has no effect with compensate=none; it needs "
-                                  "compensate=constant|adaptive, or leave it away");
+                                  "compensate=constant|adaptive, or omit it");
     assert_int_equal(refused("backup-workers(backup=3)", 3, &err), TUTTI_ERR_USAGE);
     assert_string_equal(
         err.text, "method 'backup-workers': backup is 3 of 3 workers, which leaves none to wait for; give at most 2");

@@ -471,7 +471,7 @@ SENTENCES = {
     "read": "parameter '0.weight' was read (norm), but under method 'zero(stage=3)' each worker has a part",
     "moved": "each worker has a part of its values, and all of them only while its module runs",
     "alone": "a module of the model was called by itself (Linear)",
-    "kept": "leave keep_vars away",
+    "kept": "omit keep_vars",
     "part": "take model.state_dict(), on all workers",
     "loaded": "write before the first step, the same on all workers",
     "assigned": "parameter '0.weight' has been replaced in the module",

@@ -380,7 +380,7 @@ class Units:
         if keep_vars:
             raise ValueError(
                 f"state_dict(keep_vars=True): under method '{self._run.method}' parameters have no values outside of "
-                "their modules' runs; leave keep_vars away"
+                "their modules' runs; omit keep_vars"
             )
         self._gathered = None
         looks = self._run.look("model.state_dict()")

@@ -441,7 +441,7 @@ tutti_status tutti_exchange_weigh(tutti_engine *e, tutti_error *err)
     tutti_metric(&e->m, "codec_cost_off", -1, x->verdict == TUTTI_EXCHANGE_PLAIN);
     if (x->verdict == TUTTI_EXCHANGE_PLAIN && e->m.rank == 0)
         tutti_event(&e->m, "codec",
-                    "codec '%.80s' is left away in this run: an exchange is predicted to take %.4g ms with it and %.4g "
+                    "codec '%.80s' is not used in this run: an exchange is predicted to take %.4g ms with it and %.4g "
                     "ms without (codec-cost=auto-off)",
                     x->spec, all * 1e3, w.plain * 1e3);
     return TUTTI_OK;

@@ -106,7 +106,7 @@ tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const cha
 
     if (e->exchange != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec is '%.80s', but method '%s' brings its own, '%.120s'; leave codec away, or use it "
+                          "codec is '%.80s', but method '%s' brings its own, '%.120s'; omit codec, or use it "
                           "under another method (ddp)",
                           spec, m->ops->name, e->exchange->spec);
     x = e->exchange = tutti_alloc(1, sizeof *x);

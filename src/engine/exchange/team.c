@@ -92,7 +92,7 @@ tutti_status tutti_exchange_team_declare(tutti_engine *e, tutti_error *err)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
             "codec-hierarchy is '%.40s', and all %d workers are one team, so that nothing is left for codec '%.80s'; "
-            "leave one of the two away, or give the workers of a smaller team (codec-hierarchy=N)",
+            "omit one of the two, or give the workers of a smaller team (codec-hierarchy=N)",
             e->options.codec_hierarchy, m->workers, x->spec);
     if (e->options.codec_cost != TUTTI_CODEC_COST_OFF)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

@@ -84,7 +84,7 @@ tutti_status tutti_mpi_fits(int wanted, char *const *environment, int *kind, tut
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "the transport 'mpi' joins the processes that MPI's launcher has started, "
                           "and this one was not; start it with 'mpirun -n 4 tutti train ...', "
-                          "or leave --transport away and use 'tutti train -n 4'");
+                          "or omit --transport and use 'tutti train -n 4'");
     if (found.kind != KIND_AUTO && wanted != KIND_AUTO && wanted != (int)found.kind)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "the transport is for %s, but this process was started by the launcher of %s (%s): "
