@@ -1,6 +1,6 @@
-/* compare_runs.c: the runs of a comparison, as children. What has a summary.json is done: that file
-   appears whole, as the last one of a run. All other files of an interrupted run are overwritten.
-   The children die with this process, however it ends. */
+/* compare_runs.c: carries out the runs of `tutti compare`, each in a child process. A run that
+   has a summary.json is done: a run writes it last, and it appears whole. A run without one is
+   repeated and its files are overwritten. The children die with this process, however it ends. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -16,7 +16,7 @@
 
 enum { MOST_JOBS = 256, LOOK_NS = 50 * 1000 * 1000 };
 
-static struct {               /* a signal handler has nothing else to write to */
+static struct {               /* written by the signal handler: the user ends it all */
     volatile sig_atomic_t by; /* which signal; 0: none yet */
 } asked;
 
@@ -33,15 +33,15 @@ typedef struct job {
 typedef struct work {
     tutti_runtime *rt;
     const json_t *plan, *runs;
-    char directory[4096], self[4096]; /* absolute: the children work elsewhere */
+    char directory[4096], self[4096]; /* absolute: children change directory */
     job jobs[MOST_JOBS];
-    int active, most;
-    bool limited;    /* most was not given: memory counts */
-    double *seconds; /* runs: what those took that have ended here; NAN */
-    bool *done;      /* runs: has results, or has failed here */
-    double memory;   /* the most that one has taken */
-    int failed;
-    bool *cut;       /* runs: ended, or not begun, for the time limit; NULL: there is none */
+    int active, most; /* children now, and at most */
+    bool limited;    /* by memory, too: --jobs was not given */
+    double *seconds; /* [run]: how long it took, if it ended here with results; else NAN */
+    bool *done;      /* [run]: has results, or has failed here, or its row was refused */
+    double memory;   /* bytes: the most that a run has taken */
+    int failed;      /* runs: without those that were refused or cut */
+    bool *cut;       /* [run]: ended or not begun because of the time limit; NULL: no limit */
     int64_t until_ns;
     tutti_screen *screen; /* NULL: no output */
 } work;
@@ -82,7 +82,8 @@ bool tutti_compare_failure_report(tutti_runtime *rt, const char *directory, cons
     return true;
 }
 
-/* Options from the environment are in the words already; another one now must not change them. */
+/* A run's words include the options that the environment had when the plan was made. Those that
+   it has now must not change them. TUTTI_DATA stays: it says where data sets are (settings.c). */
 static void forget_options(void)
 {
     for (const tutti_option *o = tutti_train_options; o->name != NULL; o++) {
@@ -139,12 +140,12 @@ static tutti_status start_job(work *w, size_t run, tutti_error *err)
     argv[n + 2] = "--quiet";
     while (free_one->child != 0)
         free_one++;
-    fflush(NULL); /* nothing that waits here is written twice */
+    fflush(NULL); /* else the child would write buffered output again */
     sigfillset(&all);
-    sigprocmask(SIG_BLOCK, &all, &before); /* the child has no handler of ours for a moment */
+    sigprocmask(SIG_BLOCK, &all, &before); /* our handlers must not run in the child */
     *free_one = (job){ .child = fork(), .run = run, .since_ns = tutti_now_ns(w->rt) };
     if (free_one->child == 0) {
-        signal(SIGINT, SIG_IGN); /* the terminal's is ours; we hand on SIGTERM */
+        signal(SIGINT, SIG_IGN); /* from the terminal: we get it too, and send SIGTERM */
         signal(SIGTERM, SIG_DFL);
         signal(SIGHUP, SIG_IGN);
         sigprocmask(SIG_SETMASK, &before, NULL);
@@ -160,7 +161,7 @@ static tutti_status start_job(work *w, size_t run, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* ---- what is left ---- */
+/* ---- progress, and ends of runs ---- */
 
 static bool same_row(const work *w, size_t a, size_t b)
 {
@@ -168,7 +169,8 @@ static bool same_row(const work *w, size_t a, size_t b)
                       json_object_get(json_array_get(w->runs, b), "row"));
 }
 
-/* The expected time of a run, from the other runs of its row, else from all. < 0: unknown. */
+/* The expected seconds of a run: the mean of those of its row that have ended, else of all that
+   have. < 0: none has. */
 static double expected(const work *w, size_t run)
 {
     double own = 0, all = 0;
@@ -258,7 +260,9 @@ static void note_end(work *w, const job *of, int state)
     print_progress(w, 0, what);
 }
 
-/* A simulated run has all its workers' memory; beyond this machine's it would be killed. */
+/* May another run begin? A simulated one has all its workers in one process. If each took as much
+   memory as the largest so far, all together must stay below 80 % of the machine's: a run beyond
+   that might be killed. */
 static bool has_room(const work *w)
 {
     if (w->active == 0)
@@ -279,6 +283,7 @@ static void reap_jobs(work *w)
     }
 }
 
+/* SIGTERM to all children, SIGKILL after 10 s, until none is left. */
 static void end_all(work *w)
 {
     const int64_t until = tutti_now_ns(w->rt) + INT64_C(10000000000);

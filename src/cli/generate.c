@@ -1,4 +1,4 @@
-/* generate.c: `tutti generate RUN`: a text that a language model continues. */
+/* generate.c: `tutti generate RUN`: continues a text with the language model of a run. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,13 +29,13 @@ const tutti_option tutti_cli_generate_options[] = {
     { 0 }
 };
 
-/* The prompt, then what is added. */
+/* A text as tokens: those of the prompt, then those that the model adds. */
 typedef struct story {
     tutti_bpe *bpe;              /* NULL: tokens are bytes */
     uint32_t *tokens;
-    size_t prompt, n;
-    uint8_t *text;               /* of what was added */
-    size_t bytes;
+    size_t prompt, n;            /* number of tokens: of the prompt, and in total so far */
+    uint8_t *text;               /* the added tokens, decoded */
+    size_t bytes;                /* of text */
 } story;
 
 static tutti_status take_prompt(story *s, const tutti_trained_facts *f, tutti_runtime *rt, const generate_config *c,
@@ -89,6 +89,8 @@ static tutti_status decode_tokens(story *s, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* Adds all c->length tokens, one after the other, and decodes them. The second half of `logits`
+   is scratch of tutti_sample. */
 static tutti_status generate_token(story *s, tutti_trained *t, const generate_config *c, tutti_error *err)
 {
     const tutti_trained_facts *f = tutti_trained_facts_of(t);
@@ -112,7 +114,7 @@ static tutti_status generate_token(story *s, tutti_trained *t, const generate_co
     return status == TUTTI_OK ? decode_tokens(s, err) : status;
 }
 
-/* Bytes that are no part of a character become U+FFFD, one each. */
+/* A JSON string. Each byte that is no part of a valid UTF-8 character becomes U+FFFD. */
 static json_t *as_text(const uint8_t *bytes, size_t n)
 {
     char *text = tutti_alloc(3 * n + 1, 1);

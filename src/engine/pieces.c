@@ -1,17 +1,20 @@
 /* pieces.c: the pieces of a step: when each is exchanged, on which thread, and what waits for it.
-   Without a method's own order they start in index order, whatever order gradients arrive in, so
-   that all workers issue the same collectives in the same order (Li et al. 2020, section 3.2.3).
-   With one (m->order) each starts as soon as it is complete, and the lane orders them. */
+   Under TUTTI_ORDER_READY (m->order) they start in index order, whatever order gradients arrive
+   in, so that all workers issue the same collectives in the same order (Li et al. 2020, section
+   3.2.3). Under TUTTI_ORDER_LED each starts as soon as it is complete, and the lane orders
+   them. */
 #include "engine_internal.h"
 
-/* Below this size handing a piece to the lane costs more than it hides (35 to 47 us, measured).
-   The last piece has nothing left to overlap with. Pieces that the lane is not given wait for the
-   end of the step, where the workers wait for each other once instead of once a piece. */
+/* The lane is not given smaller pieces: a hand-over takes longer than it hides (35 to 47 us,
+   measured). Nor is it given the last one, which has nothing left to overlap with. These are
+   exchanged by the client's thread at the end of the step, where the workers wait for each other
+   once instead of once a piece. */
 static const size_t lane_bytes = 256 * 1024;
 
 /* ---- a piece ---- */
 
-/* p->g becomes this worker's gradient of the update. */
+/* Makes p->g this worker's gradient of the update: without the loss scale (scaler.c), in
+   proportion to the samples taken (take.c), with the gradients of deferred steps (merge.c). */
 static void take_in(tutti_engine *e, tutti_piece *p)
 {
     tutti_engine_unscale(e, p, e->scaler.now.scale);
@@ -27,7 +30,8 @@ void tutti_engine_take_in(tutti_engine *e)
     e->taken_in = true;
 }
 
-/* TUTTI_CLOSED: another has failed. */
+/* Before the exchange: takes the gradient in, and checks that it is finite. TUTTI_CLOSED: some
+   exchange has failed here, so this one does not begin. */
 static tutti_status check_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_error *err)
 {
     if (e->broken)
@@ -35,16 +39,17 @@ static tutti_status check_piece(tutti_engine *e, tutti_engine_piece *s, tutti_pi
     if (!e->m.whole && !e->m.by_piece) /* with m->by_piece there is nothing to take in, and the
                                           next step may have begun */
         take_in(e, p);
-    if (tutti_engine_adds_up(e) && s->bad.found) /* in an earlier pass */
+    if (tutti_engine_adds_up(e) && s->bad.found) /* by an earlier pass: kept */
         return TUTTI_OK;
     return e->m.whole ? TUTTI_OK : tutti_engine_look(e, p, &s->bad, err);
 }
 
-/* May another worker be waiting in this piece? Of the pieces that this worker will not join, each
-   thread of the other's lane waits in the first one. After its failure this worker joins no piece
-   that had no sequence number at that time. So of the pieces reported here some had one, and of
-   the others as many are reported as there are threads. A message for every piece would be more
-   than groups can keep (collective/rendezvous.h). */
+/* May another worker be waiting in this piece, which this one does not join? All lanes admit the
+   pieces in the same order, and a thread of the other's lane gets no further than the first such
+   piece. Pieces that were admitted here before the failure may be waited for. Of those that come
+   later, none of which this worker joins, the first lane_width may be: one for each thread of the
+   other's lane. Giving up all of them would be more than the table of a rank records
+   (TUTTI_ABORTED_GROUPS in collective/rendezvous.h). */
 static bool may_be_waited_for(tutti_engine *e, const tutti_engine_piece *s)
 {
     uint64_t first = 0;
@@ -61,10 +66,10 @@ int tutti_engine_failed_by(const tutti_engine *e, tutti_status status, const tut
     return status == TUTTI_ERR_PEER && err != NULL && err->rank >= 0 ? err->rank : e->m.rank;
 }
 
-/* This worker does not join the piece. Others may wait for it there while it waits for one of
-   them in another piece, in which that one has failed. So they are notified at once, not only
-   when it leaves; if they receive both reports, each of the two workers reports its own
-   failure. */
+/* This worker does not join the piece, and notifies the others at once, not only when it leaves
+   the run. Otherwise another might wait for it in this piece, while it waits for that one in a
+   piece in which that one has failed. A failure of its own is kept in e->own_failure: of two
+   workers that have each failed, and hear of each other's failure, each reports its own. */
 static void give_up(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_status status,
                     const tutti_error *err)
 {
@@ -104,7 +109,8 @@ static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti
     if (p->rows != NULL)
         e->rows[p->first_tensor].summed = false;
     status = e->m.ops->exchange(&e->m, p, err);
-    if (p->rows != NULL && !e->rows[p->first_tensor].summed) /* not by rows: the rows of the others are not known */
+    /* it was not exchanged by rows: now any row may be non-zero */
+    if (p->rows != NULL && !e->rows[p->first_tensor].summed)
         tutti_engine_rows_all(e, p->first_tensor);
     return status == TUTTI_OK ? tutti_engine_look_decoded(e, p, &s->bad, err) : status;
 }
@@ -123,7 +129,8 @@ static void ended(tutti_engine *e, tutti_engine_piece *s, tutti_status status, c
     s->exchanged_ns = tutti_now_ns(e->rt);
 }
 
-/* Lane thread or client thread: touches only this piece. TUTTI_CLOSED: another has failed. */
+/* The job of a piece: on a lane thread or the client's, so it touches no other piece.
+   TUTTI_CLOSED: it was not exchanged, since another exchange has failed here. */
 static tutti_status exchange(tutti_job *job, tutti_error *err)
 {
     tutti_engine_piece *s = job->owner;
@@ -137,7 +144,7 @@ static tutti_status exchange(tutti_job *job, tutti_error *err)
     return status;
 }
 
-/* Lane thread or client thread: touches only this piece. TUTTI_CLOSED: another has failed. */
+/* The job that gathers the updated values of a piece; otherwise as `exchange`. */
 static tutti_status gather_piece(tutti_job *job, tutti_error *err)
 {
     tutti_engine_piece *s = job->owner;
@@ -155,7 +162,7 @@ static tutti_status gather_piece(tutti_job *job, tutti_error *err)
 
 static bool goes_to_lane(const tutti_engine *e, const tutti_piece *p)
 {
-    if (e->m.held != TUTTI_HELD_WHOLE) /* without threads it is exchanged when it is started */
+    if (e->m.held != TUTTI_HELD_WHOLE) /* without threads starting it exchanges it */
         return true;
     if (e->m.lane_width == 0)
         return false;
@@ -166,7 +173,7 @@ static bool goes_to_lane(const tutti_engine *e, const tutti_piece *p)
     return p->count * sizeof(float) >= lane_bytes && p->index + 1 < e->layout.n_pieces;
 }
 
-/* Without threads the job is over on return, and its time counts as the client's. */
+/* Without threads the job is over on return, and its time counts as exposed. */
 static void give_to_lane(tutti_engine *e, tutti_engine_piece *s)
 {
     const tutti_doing was = tutti_engine_doing(e, e->m.lane_width == 0 ? TUTTI_DOING_EXPOSED : e->clock.doing);
@@ -242,7 +249,8 @@ void tutti_credit(tutti_method *m, size_t bytes)
 
 /* ---- the end of a step ---- */
 
-/* Where the method wants the whole gradient before the first piece is exchanged (m->whole). */
+/* If the method needs the whole gradient before the first piece is exchanged (m->whole): does for
+   all pieces what check_piece omits then. */
 static tutti_status look_at_all(tutti_engine *e, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
@@ -293,7 +301,7 @@ static tutti_status exchange_here(tutti_engine *e, tutti_status status, tutti_er
         tutti_status one;
         if (!s->pending || s->on_lane)
             continue;
-        if (fails) { /* an earlier piece has failed; no worker is past that one here */
+        if (fails) { /* an earlier piece: no worker gets past that one, so none waits in this */
             tutti_engine_piece_rests(e, k);
             continue;
         }

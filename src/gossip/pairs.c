@@ -1,42 +1,42 @@
 /* pairs.c: pairwise model averaging, concurrent with the computation: AD-PSGD (Lian, Zhang,
    Zhang, Liu, ICML 2018; docs/methods/ad-psgd.md), in delta form.
 
-     client    x^ <- s                          the snapshot that the gradient is taken at; it may
-                                                become stale meanwhile
+     client    x^ <- s                          the copy that the gradient is taken at; s may
+                                                change meanwhile
                s  <- s - eta opt(g(x^))
      ask       S <- s;  send S to a neighbour, receive its S' and a weight a;
                s <- s + a (S' - S)
      answer    receive S';  S <- s;  s <- s + a (S' - S);  send S and a
 
-   s is the model, protected by a lock; x is the snapshot. Both sides average in delta form. So
-   what the client, or another averaging, did to s between S and S' is kept: an averaging moves as
-   much from one model to the other and preserves the sum whatever happens in between, and no
-   gradient is lost. Answering never waits for the answer to a question of this worker, which is
-   another thread's. So there is no cyclic wait, on any connected graph. It does not wait either
+   s is the model, protected by a lock; x^ is m->x. Both sides add a difference (delta form). So
+   what the client, or another averaging, did to s between S and S' is kept, and no gradient is
+   lost. An averaging adds to one model what it takes from the other: the sum of the two stays the
+   same, whatever happens in between. The thread that answers never waits for the answer to a
+   question of this worker, so there is no cyclic wait, on any connected graph. Nor does it wait
    for a question that is still on its way, or until another worker has received its answer
    (requests.c): there are buffers for up to eight of each.
 
-   Late questions. A question is late once it has lasted four times as long as the last averaging
-   with a neighbour that is not being asked now. Then the asked neighbour, or the link to it, is
-   slow, and the next pending averaging does not wait for it: it is made with a neighbour that is
-   not being asked. So a worker makes all averagings that its client requests, however slow one of
-   its neighbours is, and averages with the slow one as often as its link allows. Questions that
-   are not late go one after the other, each to a neighbour drawn from all. So on equal links all
-   are asked equally often, and a network that is slow everywhere gets no more messages at once
-   than before. A duration that is not known yet, also after each quiescence, counts as 5 ms. At
-   most four questions are under way, to limit memory. peer=cyclic keeps its order, and waits
-   while the next neighbour in that order is being asked. There is one question at a time without
-   overlap (outstanding=0), and with exchanges=0, which delays no gradient anyway and is one
-   conversation at a time in the paper.
+   Late questions. Of the neighbours that are not being asked now, take the one whose last
+   averaging was the shortest: a question is late once it has lasted four times as long as that.
+   Then the asked neighbour, or the link to it, is slow. Once all questions under way are late,
+   the next pending averaging is made with a neighbour that is not being asked. So a worker makes
+   all averagings that its client requests, however slow one of its neighbours is, and averages
+   with the slow one as often as its link allows. Questions that are not late go one after the
+   other, each to a neighbour drawn from all. So on equal links all are asked equally often, and a
+   network that is slow everywhere has one question of each worker at a time. A duration that is
+   not known yet, also after each quiescence, counts as 5 ms. At most four questions are under
+   way, to limit memory. peer=cyclic keeps its order, and waits while the next neighbour in that
+   order is being asked. There is one question at a time without overlap (outstanding=0), and with
+   exchanges=0: there averagings delay no gradient anyway, and the paper has one at a time.
 
    Weights. Averagings that overlap each have a smaller weight: a = 1 / (2 (1 + k)) if the two
    sides have k other questions under way. The published form does not treat overlap. With 1/2
    throughout, two workers that ask each other at the same time swap their models, and an even
-   ring in which all ask at once only rotates its differences, for ever. Two quarters make the
-   intended half.
+   ring in which all ask at once only rotates its differences, for ever. With k = 1 their two
+   averagings of a quarter each make the intended half.
 
    Losses. A worker that asked a lost one discards that question and asks another neighbour. A
-   worker that was asked by a lost one has applied its half and keeps it. So models stay means of
+   worker that was asked by a lost one has made its side and keeps it. So models stay means of
    models with weights that sum to 1, and the sum over the survivors changes only by what went to
    and from the lost worker. Its edges are removed. An event reports if the survivors are not
    connected any more.
@@ -54,7 +54,7 @@
 
 enum { RANDOM, CYCLIC };
 enum { ANY, BIPARTITE };
-enum { ASK, ANSWER };            /* of the two services */
+enum { ASK, ANSWER };            /* indexes of services[] in tutti_pairs_declare */
 enum { QUESTIONS = 4 };          /* that may be under way at once; each needs two model buffers */
 /* incoming questions, and outgoing answers, at once; each needs a model buffer */
 enum { ANSWERS = 8 };
@@ -65,7 +65,7 @@ typedef struct question {
     tutti_engine_call call;
     tutti_note note;
     float *sent, *got;           /* n each */
-    int peer;                    /* member; -1: not under way */
+    int peer;                    /* rank; -1: not under way */
     int64_t begun_ns;
 } question;
 
@@ -77,22 +77,23 @@ struct tutti_pairs {
     bool asks, answers;
     tutti_graph *graph;         /* of node groups */
     bool *roles;                /* node groups: which of them ask; NULL: all do */
-    int *partner, partners;     /* members; of the asking service */
+    int *partner, partners;     /* ranks that may be asked; of the asking service */
     bool *lost;                 /* node groups, as the client knows it */
-    int *part, *beside;         /* node groups: scratch */
+    int *part, *beside;         /* node groups: scratch of falls_apart */
     int events;                 /* number of the world's events that the client has processed */
     tutti_monitor *lock;
     float *s;                   /* n; under the lock; of the leader */
-    float *sent;                /* n; scratch of the answering service, with: */
-    float *in, *out;            /* in: buffers of incoming questions, out: of outgoing answers; `rooms` x n each */
+    float *sent;                /* n; of the answering service: the model as it is sent */
+    float *in, *out;            /* rooms x n each: buffers of incoming questions, and of outgoing
+                                   answers */
     int rooms;
     uint64_t averaged;          /* averagings applied to s so far; under the lock */
     uint64_t seen;              /* `averaged` when the client read s; client thread only */
     question question[QUESTIONS]; /* of the asking service, like what follows */
     int questions;              /* as many of them as can be used */
     int *unasked;               /* scratch: partners that are not being asked */
-    uint64_t asked;             /* declared: the next draw */
-    int again;                  /* averagings to be repeated because of a loss */
+    uint64_t asked;             /* questions begun: the index of the next draw; declared state */
+    int again;                  /* averagings to repeat: their questions ended by a loss */
     int asking;                 /* questions under way; under the lock */
     int64_t *took_ns;           /* node groups: duration of the last averaging with each since
                                    quiescence; 0: unknown */
@@ -276,7 +277,7 @@ static tutti_status quiesce(void *self, tutti_error *err)
         tutti_copy(p->m->device, p->m->n, p->s, p->m->x);
     if (p->alone)
         return TUTTI_OK;
-    /* The next step would do this: evaluating the models is not the method's cost. */
+    /* Only what is done with the models now needs this, so its time and bytes are not counted. */
     was = tutti_engine_doing(p->m->engine, TUTTI_DOING_OUTSIDE);
     status = tutti_take_over(p->m, p->m->x, err);
     tutti_engine_doing(p->m->engine, was);
@@ -288,8 +289,8 @@ static tutti_status pairs_resume(void *self, tutti_error *err)
     tutti_pairs *p = self;
 
     (void)err;
-    /* A resumed run knows no durations either, and no message wakes it. The asking service is
-       idle here. */
+    /* Forgets what a resumed run would not know either: durations, and a message to wake up. The
+       asking service is idle here. */
     memset(p->took_ns, 0, (size_t)(p->m->workers / p->m->team) * sizeof *p->took_ns);
     tutti_cancel(p->m->world, &p->wake);
     tutti_cancel(p->m->world, &p->waking);
@@ -311,8 +312,7 @@ tutti_status tutti_pairs_read(tutti_pairs *p, tutti_error *err)
     return p->alone ? TUTTI_OK : tutti_take_over(p->m, p->m->x, err);
 }
 
-/* Wakes the asking service if it waits for answers: a new request of a round does not end that
-   wait. */
+/* Wakes the asking service if it waits for answers: tutti_round_post does not end that wait. */
 static tutti_status wake(tutti_pairs *p, tutti_error *err)
 {
     tutti_method *m = p->m;
@@ -324,7 +324,7 @@ static tutti_status wake(tutti_pairs *p, tutti_error *err)
     tutti_unlock(p->lock);
     if (!asleep)
         return TUTTI_OK;
-    tutti_cancel(m->world, &p->waking); /* from the last time */
+    tutti_cancel(m->world, &p->waking); /* ends the last one, which was received */
     return tutti_post_send(m->world, &p->waking, m->rank, tutti_port_of("pairs", 0, 0), &(tutti_note){ 0 },
                            tutti_nothing(), err);
 }
@@ -450,7 +450,7 @@ static int find_unasked(tutti_pairs *p, int64_t *least_ns)
     return n;
 }
 
-/* The partner to ask next; -1: none yet. *from_ns: when there may be one, unless an answer comes
+/* The partner to ask next; -1: none now. *from_ns: when to try again, unless an answer comes
    before. */
 static int next_peer(tutti_pairs *p, int64_t *from_ns)
 {
@@ -479,7 +479,7 @@ static int next_peer(tutti_pairs *p, int64_t *from_ns)
     return peer;
 }
 
-/* Waits until an answer has come, a round is requested, or the deadline. */
+/* Waits for an answer, a message of wake(), or the deadline. Takes the answers that have come. */
 static tutti_status await_answers(tutti_pairs *p, int64_t deadline_ns, tutti_error *err)
 {
     tutti_engine *e = p->m->engine;
@@ -512,7 +512,7 @@ static tutti_status await_answers(tutti_pairs *p, int64_t deadline_ns, tutti_err
     return status;
 }
 
-/* Begins one averaging, or makes one step of waiting. With no partner left to ask it begins
+/* Begins one averaging, or waits once (await_answers). With no partner left to ask it begins
    none. */
 static tutti_status advance_averaging(tutti_pairs *p, tutti_error *err)
 {
@@ -533,7 +533,7 @@ static tutti_status advance_averaging(tutti_pairs *p, tutti_error *err)
     if (p->again > 0)
         p->again--;
     else
-        TUTTI_TRY(tutti_round_next(p->m, p->ask, free, err)); /* it blocks there while no question is under way */
+        TUTTI_TRY(tutti_round_next(p->m, p->ask, free, err)); /* blocks only if asking is 0 */
     peer = next_peer(p, &from_ns);
     if (peer < 0) /* all are lost */
         return TUTTI_OK;

@@ -1,20 +1,20 @@
-/* fill.c: random fills, sixteen Philox blocks at a time. Every operation is an integer one or a
-   correctly rounded float one, none is contracted, so that the vectors of fill_simd.h give the
-   same bits.
+/* fill.c: fills a vector with random numbers, sixteen Philox blocks at a time. Every operation is
+   an integer one or a correctly rounded float one, and no product and sum are fused
+   (-ffp-contract=off). So fill_simd.h, the same in vectors, gives the same bits.
 
-   A normal is Box and Muller's, as tutti_normal. But log and cos are evaluated here, since
-   libraries differ in them and call them one by one. They are the polynomials of fdlibm (Sun
-   Microsystems, 1993: e_log.c, k_cos.c, k_sin.c), each good to one unit in the last place. The
-   angle is reduced before it is multiplied by 2 pi, when the reduction is still exact. The product
-   is within 8 * 2^-53 of the true value, relatively. So the float differs from that of
-   tutti_normal, in its last bit, for one index in some ten million. */
+   A normal is Box and Muller's, as tutti_normal. But log and cos are evaluated here, since those
+   of C libraries differ in the last bits and take one argument a call. They are the polynomials
+   of fdlibm (Sun Microsystems, 1993: e_log.c, k_cos.c, k_sin.c), each good to one unit in the
+   last place. The angle is reduced in turns, where that is exact, then multiplied by 2 pi. The
+   normal, before it is rounded to float, has a relative error of at most 8 * 2^-53. So the float
+   differs from that of tutti_normal, in its last bit, for one index in some ten million. */
 #include "kernels_internal.h"
 #include <math.h>
 
 enum { BLOCKS = 16 };
 typedef struct words { uint32_t of[4][BLOCKS]; } words;
 
-/* Blocks j to j + 15 of the generator that counter and key begin (tutti_philox_begin). */
+/* Philox blocks j to j + 15. counter, key: those of block 0 (tutti_philox_begin). */
 static inline void draw_blocks(const uint32_t counter[4], const uint32_t key[2], uint64_t j, words *w)
 {
     uint32_t k0 = key[0], k1 = key[1];
@@ -38,7 +38,8 @@ static inline void draw_blocks(const uint32_t counter[4], const uint32_t key[2],
     }
 }
 
-/* The upper 53 of 64 bits as a fraction: every step is exact, and signed, which vectors convert. */
+/* The upper 53 of the 64 bits high:low, as a fraction. Every step is exact. Both halves are
+   converted as signed integers, which every instruction set can do in vectors. */
 static inline double unit(uint32_t low, uint32_t high)
 {
     return (((double)(int32_t)(high ^ 0x80000000u) + 0x1p31) * 0x1p21 + (double)(int32_t)(low >> 11)) * 0x1p-53;
@@ -66,7 +67,7 @@ static inline double natural_log(double x)
     return s * (half + w) + k * 1.90821492927058770002e-10 - half + f + k * 6.93147180369123816490e-01;
 }
 
-/* cos(2 pi v), v in [0, 1): n quarter turns and at most an eighth. */
+/* cos(2 pi v), v in [0, 1). v is n quarter turns and at most an eighth: y, in radians. */
 static inline double cosine_of_turns(double v)
 {
     const int32_t n = (int32_t)(4 * v + 0.5);
@@ -103,8 +104,8 @@ static void fill_normal(size_t n, const uint32_t counter[4], const uint32_t key[
     }
 }
 
-/* Rounding to float may reach `high`, which does not belong to [low, high):
-   the last float before it is taken. */
+/* Rounding to float may reach `high`, which does not belong to [low, high): then the last float
+   before it is taken. With low = high all are low. */
 static void fill_uniform(size_t n, const uint32_t counter[4], const uint32_t key[2], float low, float high, float *y)
 {
     const double width = (double)high - low;

@@ -1,22 +1,25 @@
-/* tree.c: the weighted sum of p vectors in the project's one order: each product rounded, then
-   the binary tree over r = 0 .. p-1 that is split at the largest power of two below p. p = 3:
-   (0+1)+2; p = 6: ((0+1)+(2+3))+(4+5).
+/* tree.c: the sum of p vectors x[0] .. x[p-1], with weights or without, in the one order that all
+   sums of the project have. Each product a[r] x[r] is rounded. Then they are added in a binary
+   tree over r, split at the largest power of two below p, and so on in each part. p = 3: (0+1)+2;
+   p = 6: ((0+1)+(2+3))+(4+5).
 
-   The tree is what a binary counter does. Leaves of eight vectors are summed in registers, and leaf
-   after leaf goes on a stack of blocks. Whenever the number of leaves so far becomes even the two
-   uppermost are added, as often as it can be halved. So the stack holds one complete subtree for
-   each one bit of that number, the largest lowest. Adding it up from the top closes the tree:
+   The tree is built as a binary counter counts. A leaf is the sum of eight vectors, formed in
+   registers; leaf after leaf goes on a stack of blocks. After each the two uppermost blocks are
+   added as often as the number of leaves so far can be halved. So the stack holds one complete
+   subtree for each one bit of that number, the largest lowest. Adding it up from the top closes
+   the tree. The stack after 2, 4, 5, 6 and 7 leaves (leaf 0 to leaf 6), and the end:
 
-       leaves 0..6:   [01]      [0123]   [0123][4]   [0123][45]   [0123][45][6]  ->  0123 + (45 + 6)
+       [01]      [0123]   [0123][4]   [0123][45]   [0123][45][6]  ->  0123 + (45 + 6)
 
-   A block is 1 KiB, hence the stack of p = 4096 is 10 KiB and stays in the L1 cache (and in the
-   small stacks of simulated threads), and memory sees p reads and one write. A block of y is
+   A block is 1 KiB, hence the stack, of ten blocks for p = 4096, stays in the L1 cache (and fits
+   the small stacks of simulated threads), and memory sees p reads and one write. A block of y is
    written when all of its x are read: y may be any x[r]. */
 #include "kernels_internal.h"
 #include <assert.h>
 
 enum { BLOCK = 256, DEPTH = 10 }; /* 4096 / 8 leaves = 2^9: at most ten subtrees at a time */
 
+/* Element i of the sum of p <= TUTTI_KERNELS_LEAVES vectors. a NULL: no weights. */
 static float tree_at(size_t i, int p, const float *const *x, const float *a)
 {
     float v[TUTTI_KERNELS_LEAVES] = { 0 };
@@ -50,8 +53,8 @@ void tutti_kernels_tree(tutti_kernels *t)
     t->tree_all = tree_all;
 }
 
-/* Elements [i, i + count) of more vectors than a leaf has into stack[0]; count is a BLOCK at
-   most. */
+/* stack[0] := elements [i, i + count) of the sum of p vectors, more than one leaf has. count is
+   BLOCK at most. */
 static void block(const tutti_kernels *t, size_t i, size_t count, int p, const float *const *x, const float *a,
                   float stack[DEPTH][BLOCK])
 {

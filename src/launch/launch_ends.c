@@ -1,5 +1,6 @@
-/* launch_ends.c: how workers of one host have ended: what each has reported itself, which is the
-   most guilty, after which losses a run continues, and the error about the root. */
+/* launch_ends.c: how the workers of one host have ended: what each has reported itself, which of
+   them is most at fault, after which losses a run continues, and the launcher's result: exit code
+   and error message, about the one at fault. */
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -7,9 +8,11 @@
 #include "launcher.h"
 
 #define NS_PER_MS 1000000
+/* Workers that fail because another has failed report so within this time of its end. Only then
+   is it decided whether the run continues without that one (lost_at). */
 #define ECHOES_NS ((int64_t)200 * NS_PER_MS)
-/* A terminal sends SIGINT to the workers and to the launcher, one after the other: how long to wait
-   for our own when a worker died of one. */
+/* A terminal sends SIGINT to the workers and to the launcher, one after the other. When a worker
+   has died of one, the launcher waits so long for its own. */
 #define ECHO_NS ((int64_t)50 * NS_PER_MS)
 
 words tutti_launch_near_words(const launcher *l, int rank)
@@ -35,21 +38,23 @@ static guilt judge_worker(const launcher *l, const launch_worker *w, int rank)
 
     if (w->stopped.ended_ns != 0)
         return GUILT_KILLED;
-    if (w->signal != 0 && !(ours && report.state == TUTTI_SHM_FAILED)) /* else we ended what had failed already */
+    /* one that had reported its failure before we ended it is judged by the report */
+    if (w->signal != 0 && !(ours && report.state == TUTTI_SHM_FAILED))
         return ours ? GUILT_OURS : GUILT_KILLED;
     if (report.state == TUTTI_SHM_FAILED)
         return report.status == TUTTI_ERR_PEER ? GUILT_ECHO : GUILT_OWN;
     return w->exit_code == 0 && report.state != TUTTI_SHM_RUNNING ? GUILT_NONE : GUILT_OWN;
 }
 
-/* Has it failed only because another did? For a worker of a run that continues after losses that
-   means: this is the end of the run. */
+/* Has it failed only because another did? A worker of a run that continues after losses does so
+   only if the run cannot continue: then this is the end of the run. */
 static bool is_echo(words report, int rank)
 {
     return report.state == TUTTI_SHM_FAILED && report.status == TUTTI_ERR_PEER && report.blame >= 0 &&
            report.blame != rank;
 }
 
+/* Has another failed only because of this one? */
 static bool ends_others(const launcher *l, int rank)
 {
     for (int r = 0; r < l->options->workers; r++) {
@@ -60,8 +65,8 @@ static bool ends_others(const launcher *l, int rank)
     return false;
 }
 
-/* Have all that are left failed by themselves at once, as when none can write a
-   checkpoint? That is no loss after a loss. */
+/* Have all others that are left reported a failure, too, as when none can write a checkpoint?
+   Then the run has failed: it is not one loss after another. */
 static bool all_fail(const launcher *l, int rank)
 {
     int others = 0;
@@ -76,16 +81,18 @@ static bool all_fail(const launcher *l, int rank)
     return others > 0;
 }
 
-/* May the run continue without it? It must have been a member; and a command line that it refuses
-   is wrong for all. */
+/* May the run continue without it? Not if it never was a member, is needed (a server), had left
+   normally, or failed because the run cannot continue (is_echo); and a command line that it
+   refuses is wrong for all. before: its state until its end. */
 static bool can_go_on(const launcher *l, int rank, uint32_t before)
 {
     const words report = tutti_launch_near_words(l, rank);
-    /* of a part of a run, another launcher knows which workers have met */
+    /* with size > 0 this host has a part of the run: whether the workers have met is known to the
+       launcher of all hosts (hosts_losses.c) */
     const bool member = before != TUTTI_SHM_ABSENT || l->options->size > 0;
     const bool needed = l->options->size == 0 && rank >= l->options->workers - l->options->servers; /* it only serves */
-    /* it had ended its part: what goes wrong then is no loss but a
-       defect, to be seen in the exit code */
+    /* it had ended its work normally: what goes wrong then is no loss but a defect, to be seen in
+       the exit code */
     const bool left = before == TUTTI_SHM_CLOSED;
 
     return l->options->continue_on_loss && member && !needed && !left && l->user_signal == 0 &&
@@ -105,7 +112,7 @@ void tutti_launch_near_lost(launcher *l, int rank, uint32_t before)
 {
     launch_worker *w = &l->workers[rank];
     const int left = l->options->workers - l->options->servers - l->lost - 1;
-    const bool few = left < l->options->least; /* whether the others end over it as well or not */
+    const bool few = left < l->options->least; /* ends the run, whatever the others report */
     const bool continue_on_loss = can_go_on(l, rank, before) && (few || (!ends_others(l, rank) && !all_fail(l, rank)));
     char text[500], line[600];
 
@@ -141,10 +148,10 @@ void tutti_launch_near_ended(launcher *l, int rank)
     tutti_error why = { .rank = -1 };
 
     w->guilt = judge_worker(l, w, rank);
-    if (w->passed_over && w->guilt == GUILT_OURS) /* that is why */
+    if (w->passed_over && w->guilt == GUILT_OURS) /* ended because the run continues without it */
         return;
     if (w->guilt == GUILT_NONE) {
-        /* one that never joined: no worker may wait for it */
+        /* has an effect if it never joined: from now on no worker waits for it */
         tutti_shm_depart(&l->region, rank, TUTTI_SHM_CLOSED, NULL, 0);
         return;
     }
@@ -171,6 +178,7 @@ void tutti_launch_near_ended(launcher *l, int rank)
 }
 
 /* ---- the result ---- */
+/* The rank that the result is about: the most guilty, of equals the first that failed; or -1 */
 static int culprit_of(const launcher *l)
 {
     int culprit = -1;
@@ -230,7 +238,7 @@ void tutti_launch_near_conclude(launcher *l)
     result->rank = l->options->first + rank;
     result->pid = w->pid;
     result->signal = w->signal;
-    if (report.state == TUTTI_SHM_FAILED && result->exit_code == 2) /* the same for all: the command's fault */
+    if (report.state == TUTTI_SHM_FAILED && result->exit_code == 2) /* usage: names no worker */
         snprintf(result->text, sizeof result->text, "%.*s", TUTTI_SHM_WORDS - 1, report.text);
     else if (report.state == TUTTI_SHM_FAILED)
         snprintf(result->text, sizeof result->text, "worker %d: %.*s", result->rank, TUTTI_SHM_WORDS - 1,

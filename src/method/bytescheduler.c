@@ -2,48 +2,55 @@
    Bao, Yi, Lan, Wu, Guo, "A Generic Communication Scheduler for Distributed DNN Training
    Acceleration", SOSP 2019.
      backward      gradients become ready from the last layer to the first. They are split into
-                   parts of at most delta bytes. Ready parts wait in a queue
+                   parts of at most delta bytes (the engine's pieces); a table is one part,
+                   whatever its size. Ready parts wait in a queue
      queue         the part of the lowest layer goes first, of equal ones the first in the flat
-                   vector. It is admitted if it fits into what is left of c bytes (the credit);
-                   parts under way continue
-     part is over  its bytes are returned to the credit, and its parameters are updated: at once,
-                   on the thread that has exchanged it
+                   vector. It is admitted if it fits into what is left of c bytes (the credit),
+                   or if no other is under way; parts under way continue
+     part is over  its bytes are returned to the credit, and its parameters are updated as soon as
+                   the backward of its layers is over as well, on the thread that finishes last:
+                   the one that has exchanged it, or the client's (by_piece.c)
      next forward  layer i waits for its parts only: no layer waits for the end of a step
-   One link is one machine, a layer is a job with a release (its gradient), work (its bytes) and a
-   tail (what is left of forward after it). "Longest tail first" is optimal for jobs that may be
-   interrupted, and that is "first layer first". Parts and credit allow the interruption:
+   As a problem of job scheduling: the link is the one machine, a layer is a job with a release
+   (its gradient is ready), work (its bytes) and a tail (forward from this layer on). "Longest
+   tail first" is optimal for jobs that may be interrupted, and that is "first layer first". Parts
+   and credit allow the interruption:
      T(delta, c) <= T* + (parts) theta + c / B + ceil(c / delta) theta,    c >= delta
-   theta: the cost of an exchange in addition to its bytes; B: bytes a second
-   (bench/papers/schedule.py). Sums are elementwise and in the one order of summation, and the
-   optimiser's update is elementwise. So neither delta, c, order nor the time at which a part is
-   updated changes a bit.
+   T: length of a step; T*: the least of any schedule; (parts): their number; theta: the cost of
+   an exchange in addition to its bytes; B: bytes a second (bench/papers/schedule.py).
 
-   All workers exchange the same parts in the same order: worker 0 decides (m->order LED). It
+   Sums are elementwise and in the one order of summation, and the optimiser's update is
+   elementwise. So neither delta, c, order nor the time at which a part is updated changes a bit.
+
+   All workers exchange the same parts in the same order: worker 0 decides (TUTTI_ORDER_LED). It
    announces its ready parts with sequence numbers, and the others follow this order. The same
    holds over servers. Push and pull of a part are one job: its bytes count once, and are returned
    when the sum has arrived, for which all must have sent. If each worker decided on its own, two
    could fill their credits with parts that the other has not admitted, and both would wait for
    ever.
 
-   The engine does it: splitting and updating by piece, the ordered lane, the tuner. This file
-   sets their options.
+   All of it is the engine's: splitting and updating by piece, the ordered lane, the tuner. This
+   file only sets their options.
 
    Differs from the paper and its release:
    1. Strict: a part is admitted if it fits. The release admits while any credit is left, so up to
-      c and a part are under way. So delta may not exceed c, which is refused.
+      c and a part are under way. With delta above c each part would go alone, as a table above c
+      does (lane.h), and c would have no effect: that is refused.
    2. Small tensors are first fused, until they have fuse_mb; the fused tensors are split. The
-      release leaves fusing to the layer below it. Without it each bias is an all-reduce.
-   3. Parts end at any element, within rows too. The release splits between rows, so parts may
-      exceed delta.
+      release leaves fusing to the layer below it. Without fusing each bias is an all-reduce.
+   3. A part may end inside a row, so only tables exceed delta. The release splits between rows,
+      so parts may exceed delta.
    4. Priorities are pairs (layer, part). The release has layer x 1000 + part, so the 1001st part
       of a layer runs into the next one.
-   5. Over servers worker 0 decides by a message a part, as in the release, where a barrier per
-      part makes the others wait for it. The paper lets each worker decide, which a credit that
-      covers the pull of a synchronous sum does not allow.
-   6. A change of the credit adds the difference. The release sets it, though bytes are under way.
-   7. The tuner measures the default first and keeps it unless something is better (tune.h). The
-      release takes the best seen of random points and never tries its own default again. Its box
-      is in parameters for one cluster; here it is a span around the default. */
+   5. Over servers worker 0 decides, too, by one message a part. So it does in the release, by a
+      barrier a part. The paper lets each worker decide. With a credit that is held until a
+      synchronous sum is pulled two workers could then wait for each other (see above).
+   6. A new credit changes what is left of the old one by the difference. The release takes it for
+      what is left, though bytes are under way.
+   7. The tuner measures the default first and keeps it unless something is better (steps.h,
+      tutti_tune_declare). The release takes the best seen of random points and never tries its
+      own default again. Its box is a fixed number of parameters, chosen for one cluster; here the
+      box lies around the default (`span`). */
 #include <math.h>
 #include <string.h>
 
@@ -55,7 +62,7 @@ enum { AUTO, ON, OFF };
 enum { TUNE_OFF, TUNE_CREDIT, TUNE_BOTH };
 enum { SERVE };                  /* service */
 enum { WIDTH_MOST = 8 };         /* exchanges under way at a time: each has a thread */
-enum { PART_LEAST = 64 };        /* parts are multiples of it (src/engine/layout.c) */
+enum { PART_LEAST = 64 };        /* bytes; full parts are multiples of it (engine/layout.c) */
 static const double MIB = 1048576;
 
 typedef struct bytescheduler {
@@ -104,8 +111,8 @@ static size_t whole_parts(size_t bytes)
     return (bytes + PART_LEAST - 1) / PART_LEAST * PART_LEAST;
 }
 
-/* Sets both from the options: the default of one depends on the other, so only two given values
-   can conflict. */
+/* Sets part_bytes and credit_bytes from the options. The default of one depends on the other, so
+   they conflict only if both are given. */
 static tutti_status set_sizes(bytescheduler *s, tutti_error *err)
 {
     const double partition = s->over == SERVERS ? 4 : 32, credit = s->over == SERVERS ? 16 : 64;
@@ -138,11 +145,12 @@ static int width_of(size_t part, size_t credit)
 
 /* ---- the tuner ---- */
 
-/* The release's range is from a quarter of its default to four times it. */
+/* A knob's range: from its default / span to its default x span, as wide as the release's. */
 enum { CREDIT, PARTITION, KNOBS };
 static const double span = 4;
 
-/* A credit of less than a part would admit nothing. */
+/* The credit set is at least a part: a smaller one would have the same effect, since the lane
+   lets a part that exceeds it run alone. */
 static tutti_status apply_knobs(tutti_method *m, const double *value, tutti_error *err)
 {
     const bytescheduler *s = m->self;
@@ -158,7 +166,8 @@ static double multiple(double bytes)
     return PART_LEAST * fmax(1, floor(bytes / PART_LEAST));
 }
 
-/* Of the release's 15 points one is dropped, 10 are drawn and 4 are chosen by the tuner. */
+/* Of the release's 15 points one is dropped, 10 are drawn and 4 are chosen by the tuner. Here the
+   default takes the place of the dropped one, and 10 of 14 of the others are drawn. */
 static tutti_status declare_tuner(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     bytescheduler *s = m->self;
@@ -191,8 +200,9 @@ static tutti_status declare_tuner(tutti_method *m, tutti_plan *plan, tutti_error
 
 /* ---- hooks ---- */
 
-/* The engine decides whether steps have a barrier: they do if something needs all gradients
-   before any update. */
+/* cross_barrier=off: each step ends before the next begins (a barrier). on: it does not, and
+   declare() fails where the engine refuses that. auto: it does not, unless the engine refuses
+   (tutti_by_piece_check); s->barrier then has the reason. */
 static tutti_status choose_barrier(tutti_method *m, bytescheduler *s, tutti_error *err)
 {
     m->by_piece = s->cross_barrier != OFF;

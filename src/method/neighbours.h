@@ -2,21 +2,26 @@
    Lian, Zhang, Zhang, Hsieh, Zhang, Liu, NeurIPS 2017, arXiv 1705.09056, algorithm 1. Shared by
    the methods that use it as their step (d-psgd), or as a part of it (slowmo).
 
-     awc    x_i <- sum_j W_ij x_j - eta opt(g_i(x_i)): models travel while the gradient is
-            computed
-     atc    x_i <- sum_j W_ij (x_j - eta opt(g_j(x_j))) */
+     awc    averaging with computation: models travel while the gradient is computed
+              x_i <- sum_j W_ij x_j - eta opt(g_i(x_i))
+     atc    adapt, then combine
+              x_i <- sum_j W_ij (x_j - eta opt(g_j(x_j)))
+
+   x_i: the model of worker i (m->x); g_i: its gradient; W: the graph's weights (topology.h); opt,
+   eta: the run's optimiser and its learning rate. */
 #ifndef TUTTI_METHOD_NEIGHBOURS_H
 #define TUTTI_METHOD_NEIGHBOURS_H
 #include "tutti/gossip.h"
 
 typedef struct neighbours {
     const char *graph;           /* options */
-    int order;
+    int order;                   /* NEIGHBOURS_AWC, NEIGHBOURS_ATC */
     bool overlap;
     double gamma;
 
     tutti_mixer *mixer;
-    float *mixed;                /* n; awc only: sum_j W_ij x_j, while x is still read */
+    float *mixed;                /* n: sum_j W_ij x_j, made while x is still read; NULL: atc, or
+                                    one worker */
 } neighbours;
 enum { NEIGHBOURS_AWC, NEIGHBOURS_ATC };
 
@@ -39,7 +44,7 @@ static inline tutti_status neighbours_declare(neighbours *s, tutti_method *m, tu
         err);
 }
 
-/* Called within pass(). */
+/* Called within pass(). Begins the average of awc, in a step's first pass. */
 static inline void neighbours_pass(neighbours *s, const tutti_method *m, const tutti_pass *p)
 {
     if (s->mixed != NULL && p->index == 0)
