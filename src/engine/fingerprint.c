@@ -57,13 +57,16 @@ static void describe(const tutti_engine *e, text *t)
     if (m->optim != NULL)
         tutti_spec_print(m->optim->ops->name, m->optim->ops->options, m->optim->self, spec, sizeof spec);
     append_line(t,
-                "optimizer=%s\nlr-schedule=%s\ncollective=%s\ncodec=%s\ncodec-cost=%d\ncodec-checksum=%d\ncodec-hierarchy=%s\n",
+                "optimizer=%s\nlr-schedule=%s\ncollective=%s\ncodec=%s\ncodec-cost=%d\ncodec-checksum=%d\n"
+                "codec-hierarchy=%s\n",
                 m->optim != NULL                                 ? spec
                 : e->client.updates && e->options.update == NULL ? "client, exchange only"
                 : e->client.updates                              ? "client"
                                                          : "",
                 o->lr_schedule, o->collective, o->codec, (int)o->codec_cost, o->codec_checksum, o->codec_hierarchy);
-    append_line(t, "batch=%lld\naccumulate=%lld\ndata samples=%llu\nsteps=%llu\nseed=%llu\nclip-norm=%.17g\nnonfinite=%s\n",
+    append_line(t,
+                "batch=%lld\naccumulate=%lld\ndata samples=%llu\nsteps=%llu\nseed=%llu\nclip-norm=%.17g\n"
+                "nonfinite=%s\n",
                 (long long)o->batch, (long long)o->accumulate, (unsigned long long)o->data_samples,
                 (unsigned long long)o->steps, (unsigned long long)o->seed, o->clip_norm,
                 o->nonfinite == TUTTI_NONFINITE_SKIP   ? "skip"
