@@ -687,9 +687,9 @@ class Page(Tree):
         self.assertEqual(read(ROOT + "/docs/RESULTS.md").decode(), made.stdout, old)
         named = re.findall(r"(?m)^([a-z][a-z0-9-]*)$", read(ROOT + "/bench/shelf").decode())
         relatives = re.search(r"(?m)^relatives +(.*)$", read(ROOT + "/bench/shelf").decode())[1].split()
-        order = re.findall(r"\]\(docs/methods/([a-z0-9-]+)\.md\)", read(ROOT + "/README.md").decode())
+        order = re.findall(r"\]\(([a-z0-9-]+)\.md\)", read(ROOT + "/docs/methods/README.md").decode())
         order = [m for k, m in enumerate(order) if m not in order[:k]]
-        self.assertEqual(named, [m for m in order if m not in relatives], "bench/shelf, in the order of README.md")
+        self.assertEqual(named, [m for m in order if m not in relatives], "bench/shelf, in the order of docs/methods")
         self.assertLessEqual(set(relatives), set(order))
 
     def test_figures_that_pages_mark_are_those_of_the_rows(self):

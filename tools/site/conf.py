@@ -42,7 +42,7 @@ def names_in(folder):
 
 
 def changed(app, docname, source):
-    """What a repository's viewer does by itself: a list of the pages, pages of folders, and anchors in HTML. Those are
+    """What a repository's viewer does by itself: a list of the pages, and anchors in HTML. Those are
     made targets here, so that links to them are checked."""
     named = set()
 
@@ -52,13 +52,12 @@ def changed(app, docname, source):
         named.add(match[1].lower())
         return f"({match[1].lower()})=\n" if new else ""
 
-    text = re.sub(r"\]\(methods\)", "](../README.md#the-methods)", source[0])
-    text = re.sub(r'<a id="([^"]+)"></a>[ \n]', target, text)
+    text = re.sub(r'<a id="([^"]+)"></a>[ \n]', target, source[0])
     text = re.sub(r"(\]\([^)\s]*#)([^)\s]+\))", lambda match: match[1] + match[2].lower(), text)
     if docname == "README":
         text += listed("Begin", [f"docs/{name}" for name in FIRST])
         text += listed("Use", [f"docs/{name}" for name in USE])
-        text += listed("Methods", names_in("docs/methods"))
+        text += listed("Methods", ["docs/methods/README"] + names_in("docs/methods"))
         text += listed("Look inside", [f"docs/{name}" for name in DEEP] + ["docs/api/README", "CONTRIBUTING",
                                                                            "CHANGELOG"])
     if docname == "docs/api/README":
