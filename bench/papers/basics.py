@@ -59,7 +59,7 @@ class Basics(Papers):
             beside, command = self.step(model, n, platform, "ddp(bucket_mb=0.25,first_bucket_mb=0.25)", steps)
             behind, _ = self.step(model, n, platform, "ddp(bucket_mb=0.25,first_bucket_mb=0.25)", steps, "--lane",
                                   "off")
-            self.row(f"ddp, {model}, {n} workers, exchanging {words} computing: a step without overlap, of this",
+            self.row(f"ddp, {model}, {n} workers, exchanging {words} computing: step time without / with overlap",
                      behind["wall_seconds"] / beside["wall_seconds"], "", command,
                      step_ms=1e3 * beside["wall_seconds"] / steps, behind_ms=1e3 * behind["wall_seconds"] / steps,
                      comm_ms=1e3 * behind["comm_seconds"] / steps)
