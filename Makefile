@@ -56,12 +56,11 @@ lint: dev         ## clang-tidy, the house's own rules, ruff if it is there
 format:           ## clang-format every C file in place
 	@git ls-files '*.c' '*.h' | grep -v '/vectors.h$$' | xargs clang-format -i
 
-docs: release     ## what is made from headers, options and rooms: docs/api, docs/OPTIONS.md, docs/rooms.svg
-	@tools/api-doc
-	@tools/options-doc build/release/bin/tutti >build/OPTIONS.md && mv build/OPTIONS.md docs/OPTIONS.md
+docs: release     ## pages of headers, options and figures, in build/release/docs; and docs/rooms.svg
 	@tools/rooms
+	@echo "build/release/docs: api/README.md, OPTIONS.md, LEDGER.md"
 
-site:             ## build/site: README, docs and all pages in one place to browse and search
+site: release     ## build/site: README, docs and all pages in one place to browse and search
 	@tools/setup --site
 	@tools/site/make
 

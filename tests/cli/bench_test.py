@@ -536,11 +536,14 @@ class Page(Tree):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
-    def cells(self, name, page=None):
+    def ledger(self, folder=None):
+        return self.page(folder, "--ledger")
+
+    def cells(self, name, ledger=None):
         """value, ratio, bound, since, verdict, taken, measured: of the ledger, in which a name has
         a line (or begins one and goes on, indented by two), what is known of it the next, indented
         by four, and what is above, after a #, is how and when it was measured."""
-        found, lines = [], re.sub("\n  (?! )", " ", page or self.page()).splitlines()
+        found, lines = [], re.sub("\n  (?! )", " ", ledger or self.ledger()).splitlines()
         for k, line in enumerate(lines):
             if line != name:
                 continue
@@ -563,10 +566,10 @@ class Page(Tree):
         self.write("src/a.c", "int b;")
         self.keep("e")
         self.keep("f", quiet=False)
-        page, when = self.page(), "2026-11-22 " + at
+        ledger, when = self.ledger(), "2026-11-22 " + at
         expected = [["7 pairs", when], ["1 seed", when + " (noisy)"], ["5 rounds", when], ["3 runs", when],
                     ["1 run", when + " (dirty)"], ["1 run", when + " (noisy, dirty)"]]
-        self.assertEqual([self.cells(name, page)[5:] for name in "abcdef"], expected)
+        self.assertEqual([self.cells(name, ledger)[5:] for name in "abcdef"], expected)
 
     def test_the_headline_counts_quiet_clean_rows_and_says_how_many_it_leaves_out(self):
         self.bounds("io ratio >= 0.8 *", "codec ratio <= 1 codec fp16: encode")
@@ -579,7 +582,7 @@ class Page(Tree):
         self.assertIn("By rows that count 2 of 3 bounds are met. Rows of 3 more bounds do not count "
                       "(2 noisy, 1 dirty, 0 rebased, 0 late): 2 of 3 are met. "
                       "Without a row yet are 1 lines of `bench/bounds`.", " ".join(self.page().split()))
-        self.assertIn("Not measured yet:\n\n- codec fp16: encode (at most 1 (ratio))\n", self.page())
+        self.assertIn("Not measured yet:\n\n- codec fp16: encode (at most 1 (ratio))\n", self.ledger())
 
     def test_a_bound_that_came_after_its_row_is_not_said_to_be_older(self):
         self.keep("direct read, 512MiB", 0.9)
@@ -592,7 +595,7 @@ class Page(Tree):
 
     def test_a_miss_stays_until_the_same_figure_meets_the_same_bound(self):
         name = "checkpoint read, 512MiB"
-        missed = lambda: self.cells(name)[4] == "MISSED" and f"Missed: {name}" in self.page()
+        missed = lambda: self.cells(name)[4] == "MISSED" and f"- {name} (bound 0.8)" in self.page()
         self.keep(ratio=0.27)
         self.assertTrue(missed())
         self.keep("checkpoint read, 1GiB", 0.9)         # another figure
@@ -606,7 +609,7 @@ class Page(Tree):
         self.bounds("io ratio >= 0.8 direct *")         # none at all
         self.keep(ratio=0.3)
         self.assertTrue(missed())
-        retired = f"Missed: {name} (bound 0.8) (the bench no longer makes this figure). No cause found yet."
+        retired = f"- {name} (bound 0.8) (the bench no longer makes this figure). No cause found yet."
         self.assertIn(retired, self.page().replace("\n  ", " "))
         self.bounds("io ratio >= 0.8 checkpoint *, 512MiB")
         self.keep(ratio=0.81)
@@ -653,18 +656,19 @@ class Page(Tree):
                 self.assertTrue("settings" in r or r["commit"] == "a4b7203", r["name"])
 
     def test_what_lost_has_a_bound_as_what_won_has(self):
-        page = self.page(ROOT + "/bench")
+        ledger = self.ledger(ROOT + "/bench")
         between = [f"all-reduce, 2 hosts, {rate}, 1MiB: against the best peer"
                    for rate in ("unshaped", "10gbit", "1gbit")]
         for name in ("checkpoint write, 512MiB", "checkpoint write, older removed, 512MiB", "checkpoint read, 512MiB",
                      *between):
-            cells = self.cells(name, page)
+            cells = self.cells(name, ledger)
             self.assertRegex(cells[2], r"^at least 0\.[0-9]+ \(ratio\)$", name)
             self.assertIs(float(cells[1].split()[0]) < float(cells[2].split()[2]), cells[4] == "MISSED", name)
 
     def test_what_is_beaten_is_called_no_lower_bound(self):
         figures = [f"{r['name']}, of {r['against']}" for r in record.read() if not r["name"].startswith("allreduce/")]
-        for text in (read(ROOT + "/docs/PERFORMANCE.md").decode(), tutti("bench", "--help").stdout, *figures):
+        for text in (read(ROOT + "/docs/PERFORMANCE.md").decode(), self.ledger(ROOT + "/bench"),
+                     tutti("bench", "--help").stdout, *figures):
             self.assertNotRegex(text, r"(?i)lower bound|the least that|\blimit-")
 
     def test_the_page_of_figures_is_that_of_the_rows(self):

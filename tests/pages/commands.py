@@ -1,4 +1,5 @@
-"""The commands that the pages show: found in their code blocks, one by one, with page and line.
+"""The commands that the pages show: found in their code blocks, one by one, with page and line; of those
+that the build makes, in OPTIONS.md.
 
 A block with no language, `sh` or `bash` has commands, a line each, or several that end in a
 backslash. Where its first line begins with `$ `, such lines are commands and the lines below each
@@ -9,6 +10,7 @@ those of the comment that it begins with.
 import glob, os, re
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
+OPTIONS = "docs/OPTIONS.md"
 PROGRAMS = ("tutti ", "make ", "mpirun ", "torchrun ", "srun ", "python ", "pip ", "ctest ", "cmake ", "explore ",
             "cc ", "tools/", "bench/", "build/", "./", "TUTTI_", "RANK=", "export ", "source ", "git ", "cd ",
             "timeout ")
@@ -26,15 +28,16 @@ class Command:
 
 
 def page_names():
-    """Those whose commands are collected: docs/api is made of comments, and shows none."""
-    names = ["README.md", "CONTRIBUTING.md"]
+    """Those whose commands are collected."""
+    names = ["README.md", "CONTRIBUTING.md", OPTIONS]
     for pattern in ("docs/*.md", "docs/methods/*.md"):
         names += sorted(os.path.relpath(path, ROOT) for path in glob.glob(os.path.join(ROOT, pattern)))
     return names
 
 
 def text_of(name):
-    with open(os.path.join(ROOT, name), encoding="utf-8") as f:
+    path = os.path.join(os.environ["TUTTI_BUILD"] if name == OPTIONS else ROOT, name)
+    with open(path, encoding="utf-8") as f:
         return f.read()
 
 

@@ -8,6 +8,7 @@ from command import *
 
 ROOT = commands.ROOT
 SPHINX = os.environ.get("SPHINX") or os.path.join(ROOT, "build/sphinx/bin/python")
+MADE = os.path.join(os.environ["TUTTI_BUILD"], "docs")  # by the build
 BROWSER = shutil.which("chromium")
 THERE = shutil.which(SPHINX) and subprocess.run([SPHINX, "-c", "import sphinx, myst_parser, furo"]).returncode == 0
 
@@ -34,7 +35,7 @@ class Site(unittest.TestCase):
         cls.folder = scratch()
         cls.site = os.path.join(cls.folder, "site")
         cls.made = subprocess.run([os.path.join(ROOT, "tools/site/make"), cls.site], capture_output=True, text=True,
-                                  env=dict(os.environ, SPHINX=SPHINX))
+                                  env=dict(os.environ, SPHINX=SPHINX, PAGES=MADE))
 
     @classmethod
     def tearDownClass(cls):
@@ -52,6 +53,9 @@ class Site(unittest.TestCase):
                     pages[path] = Page(path)
         tracked = subprocess.run(["git", "ls-files", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md"],
                                  cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+        tracked += ["docs/" + os.path.relpath(os.path.join(folder, name), MADE)
+                    for folder, _, names in os.walk(MADE) for name in names]
+        self.assertLessEqual({"docs/" + name for name in ("OPTIONS.md", "LEDGER.md", "api/README.md")}, set(tracked))
         self.assertLessEqual({os.path.join(self.site, name[:-3] + ".html") for name in tracked}, set(pages))
         count = 0
         for path, page in pages.items():
@@ -74,6 +78,7 @@ class Site(unittest.TestCase):
         shutil.copytree(os.path.join(ROOT, "tools/site"), os.path.join(tree, "tools/site"))
         os.makedirs(os.path.join(tree, "include/tutti"))
         os.makedirs(os.path.join(tree, "docs"))
+        os.makedirs(os.path.join(tree, "made"))
         shutil.copy(os.path.join(ROOT, "include/tutti/base.h"), os.path.join(tree, "include/tutti"))
 
         def made(text, **pages):
@@ -81,7 +86,7 @@ class Site(unittest.TestCase):
                 with open(os.path.join(tree, ("" if name == "README" else "docs/") + name + ".md"), "w") as f:
                     f.write(of)
             done = subprocess.run([os.path.join(tree, "tools/site/make"), "out"], capture_output=True, text=True,
-                                  env=dict(os.environ, SPHINX=SPHINX))
+                                  env=dict(os.environ, SPHINX=SPHINX, PAGES="made"))
             return done.returncode, done.stderr
 
         self.assertEqual(made("[a](docs/DATA.md#a-part)", DATA="# Data\n\n## A part\n\nText.\n"), (0, ""))

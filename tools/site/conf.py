@@ -26,25 +26,26 @@ html_static_path = ["static"]
 html_css_files = ["wide.css"]
 
 # The sidebar. A page that is in none of these lists is a warning, so an error.
-FIRST = ["TUTORIAL", "WHICH-METHOD", "PYTORCH", "PYTORCH-MODELS", "COMPARE", "PLAN", "RESULTS", "PERFORMANCE"]
+FIRST = ["TUTORIAL", "WHICH-METHOD", "PYTORCH", "PYTORCH-MODELS", "COMPARE", "PLAN", "RESULTS", "PERFORMANCE",
+         "LEDGER"]
 USE = ["DATA", "PROBLEMS", "CODECS", "TOPOLOGY", "PRECISION", "CLUSTERS", "MPI", "OPTIONS"]
 DEEP = ["ARCHITECTURE", "GLOSSARY", "ADD-A-METHOD", "TESTING", "DEPENDENCIES"]
 
 
-def listed(caption, names):
-    rows = "\n".join("/" + name for name in names if os.path.exists(os.path.join(ROOT, name + ".md")))
+def listed(root, caption, names):
+    rows = "\n".join("/" + name for name in names if os.path.exists(os.path.join(root, name + ".md")))
     return f"\n\n```{{toctree}}\n:hidden:\n:maxdepth: 1\n:caption: {caption}\n\n{rows}\n```\n"
 
 
-def names_in(folder):
-    pages = sorted(glob.glob(os.path.join(ROOT, folder, "*.md")))
-    return [os.path.relpath(page, ROOT)[:-3] for page in pages if os.path.basename(page) != "README.md"]
+def names_in(root, folder):
+    pages = sorted(glob.glob(os.path.join(root, folder, "*.md")))
+    return [os.path.relpath(page, root)[:-3] for page in pages if os.path.basename(page) != "README.md"]
 
 
 def changed(app, docname, source):
     """What a repository's viewer does by itself: a list of the pages, and anchors in HTML. Those are
-    made targets here, so that links to them are checked."""
-    named = set()
+    made targets here, so that links to them are checked. A link to a public header leads to its page."""
+    named, root = set(), app.srcdir
 
     def target(match):
         """Names are without case here: tutti_codec, the type, stands for TUTTI_CODEC, its kind, too."""
@@ -53,15 +54,17 @@ def changed(app, docname, source):
         return f"({match[1].lower()})=\n" if new else ""
 
     text = re.sub(r'<a id="([^"]+)"></a>[ \n]', target, source[0])
+    text = re.sub(r"\]\(((?:\.\./)*)include/tutti/(\w+)\.h\)",
+                  lambda match: f"]({match[1][3:] if match[1] else 'docs/'}api/{match[2]}.md)", text)
     text = re.sub(r"(\]\([^)\s]*#)([^)\s]+\))", lambda match: match[1] + match[2].lower(), text)
     if docname == "README":
-        text += listed("Begin", [f"docs/{name}" for name in FIRST])
-        text += listed("Use", [f"docs/{name}" for name in USE])
-        text += listed("Methods", ["docs/methods/README"] + names_in("docs/methods"))
-        text += listed("Look inside", [f"docs/{name}" for name in DEEP] + ["docs/api/README", "CONTRIBUTING",
-                                                                           "CHANGELOG"])
+        text += listed(root, "Begin", [f"docs/{name}" for name in FIRST])
+        text += listed(root, "Use", [f"docs/{name}" for name in USE])
+        text += listed(root, "Methods", ["docs/methods/README"] + names_in(root, "docs/methods"))
+        text += listed(root, "Look inside", [f"docs/{name}" for name in DEEP] +
+                       ["docs/api/README", "CONTRIBUTING", "CHANGELOG"])
     if docname == "docs/api/README":
-        text += listed("The library", names_in("docs/api"))
+        text += listed(root, "The library", names_in(root, "docs/api"))
     source[0] = text
 
 
