@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tutti/lane.h"
+#include "engine/lane.h"
 
 enum { ROUNDS_MOST = 100000, WARM = 200 };
 

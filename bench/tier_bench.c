@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tutti/tier.h"
+#include "runtime/files.h"
+#include "tier/tier.h"
 
 enum { TILE = 8 << 20, TILES = 8, PASSES_MOST = 100 };
 

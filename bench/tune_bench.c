@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tutti/tune.h"
+#include "tune/tuner.h"
 
 enum { POINTS = 200, CANDIDATES = 512 + 128, GRID = 5, SWEEPS = 2, BATCH = 64, FITS = 1 };
 

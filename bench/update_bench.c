@@ -8,6 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "optim/placed.h"
+#include "runtime/team.h"
+#include "state/plan.h"
 #include "tutti/optim.h"
 
 enum { ROUNDS_MOST = 1000, WARM = 2 };

@@ -5,9 +5,8 @@ include(CMakePackageConfigHelpers)
 
 # The public headers of libtutti. Headers of modules that only other modules and the command use are
 # in src/.
-set(TUTTI_HEADERS tutti base options share runtime tier device transport launch comm topology state safetensors
-  checkpoint optim codecs relay tune engine lane pass calls steps drive cut method gossip server
-  pipeline pipe waves placement stage_rows)
+set(TUTTI_HEADERS tutti base options share runtime device transport launch comm topology state safetensors
+  checkpoint optim codecs relay engine pass calls steps drive cut method gossip server pipeline pipe waves stage_rows)
 list(TRANSFORM TUTTI_HEADERS PREPEND ${PROJECT_SOURCE_DIR}/include/tutti/)
 list(TRANSFORM TUTTI_HEADERS APPEND .h)
 

@@ -103,13 +103,6 @@ bool tutti_size_add(size_t a, size_t b, size_t *out);
    2^33 have distinct draws. ---- */
 typedef struct { uint64_t seed, stream, step; } tutti_rng;
 
-/* The block function, 10 rounds. */
-void tutti_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
-
-/* For kernels: the counter and the key of block 0. Block j holds draws 2j and 2j + 1. It has
-   counter[0] = j low, and counter[1] ^= j high. */
-void tutti_philox_begin(tutti_rng rng, uint32_t counter[4], uint32_t key[2]);
-
 /* Bits of the stream that tutti_normal flips, so that its draws are separate. */
 #define TUTTI_NORMAL_STREAM UINT64_C(0x4E6F726D00000000)
 uint64_t tutti_random(tutti_rng rng, uint64_t index); /* 64 uniform bits */
@@ -129,7 +122,6 @@ typedef enum { TUTTI_CPU_SCALAR, TUTTI_CPU_AVX2, TUTTI_CPU_AVX512 } tutti_cpu;
 /* AVX2 means AVX2+FMA+F16C; AVX512 means F+BW+DQ+VL. OS support included. */
 tutti_cpu tutti_cpu_best(void);
 const char *tutti_cpu_name(tutti_cpu cpu); /* "scalar", "avx2", "avx512" */
-
 #ifdef __cplusplus
 }
 #endif

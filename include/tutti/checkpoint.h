@@ -37,7 +37,7 @@ typedef struct tutti_saved {
     uint64_t count, begin, end;
     void *data;                   /* element `begin` */
     /* With data NULL: the contents are at byte `at` of this tier, which is read and written. */
-    tutti_tier *tier; uint64_t at;
+    struct tutti_tier *tier; uint64_t at;
 } tutti_saved;
 
 /* Saves a checkpoint. All ranks call, each with its items; blocks. Ranges of global state must be

@@ -178,10 +178,6 @@ typedef struct tutti_group {
     bool apart;
 } tutti_group;
 
-/* Is the algorithm valid for an all-reduce over `size` members? TUTTI_ERR_USAGE with a sentence
-   if not. NULL: yes. */
-tutti_status tutti_algorithm_check(const char *algorithm, int size, tutti_error *err);
-
 /* Generates the schedules of all members of such an all-reduce and verifies them
    (src/collective/schedule.h). count: number of elements, some thousands at most. Allocates. */
 tutti_status tutti_algorithm_prove(const char *algorithm, int size, size_t count,
@@ -214,47 +210,6 @@ tutti_group tutti_group_keyed(const tutti_group *group, uint64_t key, uint32_t t
    follow. Otherwise members whose part of the failed collective has completed would wait there
    for ever. Does not block; best effort. */
 void tutti_group_give_up(tutti_group *g, int rank);
-
-/* ---- members: the ranks of the world that are still present, as they have agreed. For worlds
-   that survive a loss. src/collective/members.c has the protocol. One thread; all members make
-   the same calls in the same order. ---- */
-typedef struct tutti_members tutti_members;
-
-/* All ranks are members at first; nothing is sent. name: distinguishes several such memberships
-   of a world. TUTTI_ERR_MEMORY. */
-tutti_status tutti_members_open(tutti_members **out, tutti_world *world, tutti_port name,
-                                tutti_error *err);
-void tutti_members_close(tutti_members *m); /* accepts NULL; does not wait */
-
-/* Ends work that the members have done together on their current group. `mine` is the result of
-   this member's part: TUTTI_OK, TUTTI_ERR_PEER (a loss interrupted it), or another failure.
-
-   Blocks until all remaining members agree on which ranks are lost (these are expelled and no
-   members from now on), and on one of three outcomes.
-     1. *again: a loss interrupted the part of at least one member. All repeat the work, on the new
-        group.
-     2. No member's part was interrupted. The work is complete, for all.
-     3. A member has failed by itself. It gets its own failure back, with *err unchanged. The others
-        get TUTTI_ERR_PEER; err->rank is the lowest that failed. This is only for a failure for
-        which no other member waits. A member that fails before it has done its part leaves
-        instead, with a failure report, and is lost.
-
-   TUTTI_ERR_PEER with this rank in err->rank: the others have expelled this one. A member that is
-   lost after it has agreed may be the only one that reached that outcome. Allocates. */
-tutti_status tutti_members_agree(tutti_members *m, tutti_status mine, bool *again,
-                                 tutti_error *err);
-
-/* Call after the last agreement, or before a long time without one. Blocks until all members have
-   received all messages of the agreements; afterwards none is in flight. Without it the last
-   message of a member that closes the world at once may be lost. */
-tutti_status tutti_members_part(tutti_members *m, tutti_error *err);
-
-/* The group of the members, by rank, with a context derived from `key` that changes whenever the
-   members change or work is repeated. Its ranks array belongs to m: valid until the next
-   agreement. After the first change the group is `apart`. */
-tutti_group tutti_members_group(const tutti_members *m, uint64_t key);
-uint32_t tutti_members_epoch(const tutti_members *m); /* how often the members have changed */
-bool tutti_members_has(const tutti_members *m, int rank);
 
 /* ---- collectives: every member calls in the same order, on its copy of the group.
 
@@ -363,38 +318,6 @@ tutti_leaders tutti_leaders_keyed(const tutti_leaders *l, uint64_t key, uint32_t
 
 /* tutti_allreduce_weighted over all. The same bits if a node group's size is a power of two. */
 tutti_status tutti_leaders_sum(tutti_leaders *l, float weight, tutti_buffer x, tutti_error *err);
-
-/* Inside node groups only: x of the leader := the mean of `in`; x of the others is undefined. */
-tutti_status tutti_leaders_take(tutti_leaders *l, tutti_buffer in, tutti_buffer x,
-                                tutti_error *err);
-/* Inside node groups only: x of all := the leader's. */
-tutti_status tutti_leaders_give(tutti_leaders *l, tutti_buffer x, tutti_error *err);
-
-/* Loads the table that selects the algorithm of a call that names none. It is a text of lines
-
-       KIND MEMBERS BYTES ALGORITHM        # all-reduce 16 4096 exchange
-
-   KIND is all-reduce, reduce-scatter, all-gather, broadcast, barrier, reduce, gather, scatter or
-   all-to-all. BYTES are those of x, or of one part; if parts differ, of their mean. * matches any
-   number. The rest of a line from # on is a comment.
-
-   The first line of the kind is used whose MEMBERS and BYTES are not below the call's and whose
-   algorithm can serve it. Without one the built-in rule applies. Algorithms that do not keep the
-   fixed order of summation are refused, so a table changes times, never bits. "exchange",
-   "direct", "flat" and the broadcast's "scatter" go through windows where they can, the others
-   over messages.
-
-   All ranks call it while no collective runs, with the same table. Tables are compared;
-   TUTTI_ERR_USAGE names a rank that differs. On success it replaces the old table; on failure the
-   old one stays. Blocks, allocates. */
-tutti_status tutti_collective_table_load(tutti_world *world, const char *path, tutti_error *err);
-
-/* Reads and checks a table as load does, but does not use it. Not a collective call. */
-tutti_status tutti_collective_table_check(tutti_runtime *rt, const char *path, tutti_error *err);
-
-/* As load, from memory. name: used in error messages. */
-tutti_status tutti_collective_table_text(tutti_world *world, const char *name, const char *text,
-                                         size_t bytes, tutti_error *err);
 
 /* An all-reduce of a few host values. */
 tutti_status tutti_reduce_double(tutti_group *g, tutti_reduction op, double *x, size_t n,

@@ -1,7 +1,6 @@
 /* options.h: option tables. A table is used to parse, to validate, to print help, and for `tutti
-   methods --json`, `tutti config --explain` and the docs. Three users share the same tables:
-   specs (`adam(lr=0.001)`), the command's flags, and settings gathered from file, environment and
-   flags with their origin. */
+   methods --json`, `tutti config --explain` and the docs. Specs (`adam(lr=0.001)`), the command's
+   flags, files and the environment share the same tables. */
 #ifndef TUTTI_OPTIONS_H
 #define TUTTI_OPTIONS_H
 #include "base.h"
@@ -122,65 +121,38 @@ int tutti_spec_print(const char *name, const tutti_option *options, const void *
    GiB, with at most one unit B, KiB, MiB or GiB. TUTTI_ERR_USAGE: invalid. */
 tutti_status tutti_bytes_parse(const char *text, size_t length, size_t *bytes, tutti_error *err);
 
-/* ---- settings: the values of one table with the origin of each.
+/* ---- knobs: parameters that change only the speed of a run, which is tuned while it trains
+   (steps.h, tutti_tune_declare) ---- */
+/* A number from low to high, or one of several choices.
 
-   Precedence: flag > environment > file > default, whatever the order of the calls below; of
-   equal origins the later call. A value that a stronger origin hides is still checked. TEXT and
-   SPEC members of self point to copies that live until their option is set again or the settings
-   are closed. After a failed call some of its values may be set. ---- */
-typedef enum {
-    TUTTI_FROM_DEFAULT,
-    TUTTI_FROM_FILE,
-    TUTTI_FROM_ENVIRONMENT,
-    TUTTI_FROM_FLAG
-} tutti_origin;
-typedef struct tutti_settings tutti_settings;
-
-/* Writes the defaults to self. The pointers self and options are kept. */
-tutti_status tutti_settings_open(tutti_settings **out, const tutti_option *options, void *self,
-                                 tutti_error *err);
-void tutti_settings_close(tutti_settings *s);
-
-/* A mapping of option name to scalar: YAML by libyaml, or JSON if the first non-blank byte is '{'
-   (jansson). Quotes are optional in YAML; in JSON text must be a string, other values may be. An
-   empty file sets nothing. Blocks on the file.
-
-   Refused with file:line and a remedy: nested mappings, lists, duplicate keys, unknown keys
-   (similar ones listed), missing values (null), files over 1 MiB. */
-tutti_status tutti_settings_file(tutti_settings *s, const char *path, tutti_error *err);
-
-/* The same, but filter is called before each value is set. where: "run.yaml:3". If it returns
-   false the value is not set. */
-tutti_status tutti_settings_file_filtered(tutti_settings *s, const char *path,
-                                          bool (*filter)(void *user, const tutti_option *option,
-                                                         const char *value, const char *where),
-                                          void *user, tutti_error *err);
-
-/* The same from memory; `path` is for the messages. This is what the fuzz target calls. */
-tutti_status tutti_settings_text(tutti_settings *s, const char *path, const char *text,
-                                 size_t bytes, tutti_error *err);
-
-/* Prefix "TUTTI_": TUTTI_LR_SCHEDULE=... sets lr-schedule. Variables of the prefix that are not
-   options are ignored (for example TUTTI_DATA). `environment` as environ. */
-tutti_status tutti_settings_environment(tutti_settings *s, const char *prefix,
-                                        char *const *environment, tutti_error *err);
-
-/* where: "--batch"; copied. */
-tutti_status tutti_settings_flag(tutti_settings *s, const char *name, const char *value,
-                                 const char *where, tutti_error *err);
-
-/* Sets another default than the table's, with its source, "default of asgd". It applies where no
-   origin gives a value. Copied. */
-tutti_status tutti_settings_default(tutti_settings *s, const char *name, const char *value,
-                                    const char *where, tutti_error *err);
-
-/* Completes a value that an origin has given: it becomes `value`, and its source becomes the old
-   one "and" `where`. Copied. */
-tutti_status tutti_settings_complete(tutti_settings *s, const char *name, const char *value,
-                                     const char *where, tutti_error *err);
-
-/* *where: "run.yaml:3", "TUTTI_BATCH", "--batch", "". */
-tutti_origin tutti_settings_origin(const tutti_settings *s, const char *name, const char **where);
+   log: logarithmic scale; low must be above 0.
+   multiple: values are multiples of it, within the box. 1: whole numbers. 0: any number.
+   choices: names of the values 0, 1, ..., NULL-ended, without an order; low, high, log and
+   multiple are then ignored. NULL: it is a number.
+   first: the default, which must lie in the box. */
+typedef struct tutti_knob {
+    const char *name;                    /* pointer kept; used in figures and events */
+    double low, high;
+    bool log;
+    double multiple;
+    const char *const *choices;          /* kept */
+    double first;
+} tutti_knob;
+enum { TUTTI_KNOBS_MOST = 6, TUTTI_POINTS_MOST = 200, TUTTI_KNOB_WORDS = 64 };
+/* knobs: copied; 1 to TUTTI_KNOBS_MOST.
+   points: most points in total, including the default, which is the first; 2 to
+   TUTTI_POINTS_MOST.
+   drawn: how many of the others are drawn at random before the Gaussian process is used.
+   xi: minimum improvement over the best that is sought, in standard deviations of the times
+   given. A larger value explores more.
+   seed: of the random draws. */
+typedef struct tutti_tuner_options {
+    const tutti_knob *knobs;
+    int n_knobs;
+    int points, drawn;
+    double xi;
+    uint64_t seed;
+} tutti_tuner_options;
 #ifdef __cplusplus
 }
 #endif

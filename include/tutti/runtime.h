@@ -16,7 +16,6 @@ extern "C" {
 typedef struct tutti_runtime tutti_runtime;
 typedef struct tutti_thread tutti_thread;
 typedef struct tutti_monitor tutti_monitor; /* a lock and a condition, for all above transports */
-typedef struct tutti_file tutti_file;
 #define TUTTI_FOREVER INT64_MAX
 
 tutti_status tutti_runtime_open_posix(tutti_runtime **out, tutti_error *err);
@@ -56,166 +55,18 @@ void tutti_unlock(tutti_monitor *m);
 tutti_status tutti_wait(tutti_monitor *m, int64_t deadline_ns, tutti_error *err);
 void tutti_wake(tutti_monitor *m); /* all waiters; lock held */
 
-/* ---- thread pools (tutti_team): a loop divided among waiting threads. One loop at a time. ---- */
-typedef struct tutti_team tutti_team;
-
-/* threads: including the caller of run, at least 1. Only during start-up (allocates). */
-tutti_status tutti_team_open(tutti_team **out, tutti_runtime *rt, const char *name, int threads,
-                             tutti_error *err);
-void tutti_team_close(tutti_team *t);
-int tutti_team_threads(const tutti_team *t);
-
-/* Runs work(arg, first, count) on parts that cover [0, items), one per thread, each but the last
-   a multiple of `grain`. The same parts run on the same threads each time, so that memory stays
-   near the thread that touched it first. Blocks. */
-void tutti_team_run(tutti_team *t, size_t items, size_t grain,
-                    void (*work)(void *arg, size_t first, size_t count), void *arg);
-
-/* ---- names ---- */
-/* The addresses of a host, as from getaddrinfo; free *list by freeaddrinfo. On failure *list is
-   NULL and the result is the reason, as a constant string. Blocks for as long as the name service
-   takes, 5 s at most. Numeric addresses need no lookup, and `localhost` is the loopback address
-   without one (RFC 6761, 6.3). It needs no runtime: hosts have names outside of simulations
-   only. */
-#define TUTTI_LOOKUP_NS (INT64_C(5) * 1000000000)
-struct addrinfo;
-const char *tutti_lookup(const char *host, const char *service, const struct addrinfo *hints,
-                         struct addrinfo **list);
-
-/* ---- files: whole calls (no short reads or writes, EINTR retried). The sentence names the path,
-   the offset and the cause. They go through the table so that a test can fail, truncate or kill
-   at the k-th operation. Paths are relative to the process. All of them may block. ---- */
-typedef enum {
-    TUTTI_FILE_READ,
-    TUTTI_FILE_CREATE, /* O_EXCL, 0644 */
-    TUTTI_FILE_APPEND  /* made if absent */
-} tutti_file_mode;
-tutti_status tutti_file_open(tutti_file **out, tutti_runtime *rt, const char *path,
-                             tutti_file_mode mode, tutti_error *err);
-uint64_t tutti_file_bytes(const tutti_file *f); /* at open, or so far written */
-
-/* Reading past the end is TUTTI_ERR_CORRUPT, with sizes. */
-tutti_status tutti_file_read(tutti_file *f, uint64_t offset, void *to, size_t bytes,
-                             tutti_error *err);
-tutti_status tutti_file_write(tutti_file *f, const void *from, size_t bytes,
-                              tutti_error *err); /* appends */
-tutti_status tutti_file_sync(tutti_file *f, tutti_error *err);
-
-/* For large files in mode CREATE: written in any order, by several threads concurrently,
-   bypassing the page cache where the file system supports it.
-
-   wide: does the implementation support reserve and write_at? */
-#define TUTTI_FILE_BLOCK 4096
-bool tutti_file_wide(tutti_runtime *rt);
-
-/* Allocates the space of the whole file at once, so that a full disk is found before anything is
-   written. Afterwards only write_at may write. */
-tutti_status tutti_file_reserve(tutti_file *f, uint64_t bytes, tutti_error *err);
-
-/* Several threads may call it concurrently, on parts that do not overlap, as long as offset,
-   address and size are multiples of TUTTI_FILE_BLOCK. An unaligned part (the rest of a file) must
-   be written when no other call is in progress, and ends bypassing the cache. */
-tutti_status tutti_file_write_at(tutti_file *f, uint64_t offset, const void *from, size_t bytes,
-                                 tutti_error *err);
-
-/* *at := the contents of a file opened for reading, until it is closed. It is mapped where the
-   runtime can, so that unused parts are not read, and processes share it; else it is read into
-   memory. Afterwards it needs no descriptor, and only bytes and close are legal. An empty file
-   yields a valid address of no bytes. A mapped file must not be truncated meanwhile: the kernel
-   kills a process that reads beyond its end. */
-tutti_status tutti_file_map(tutti_file *f, const void **at, tutti_error *err);
-
-/* An unnamed file in a directory, of `bytes` zeros, for read and write_at at any offset. It
-   vanishes when it is closed or when its process ends, in whatever way. Its space is allocated
-   before this returns, so no later write finds the disk full.
-
-   direct: bypass the page cache, so that reads reach the disk. Then address, offset and size of
-   all reads and writes must be multiples of TUTTI_FILE_BLOCK. Where that is impossible
-   (memory-backed file systems, blocks of another size) it fails with a sentence. */
-tutti_status tutti_file_scratch(tutti_file **out, tutti_runtime *rt, const char *directory,
-                                uint64_t bytes, bool direct, tutti_error *err);
-
-/* Accepts NULL; returns the result of close; frees in any case. */
-tutti_status tutti_file_close(tutti_file *f, tutti_error *err);
-
-/* A file that is created atomically.
-
-   begin opens PATH.part in mode CREATE, and removes what a killed process has left there.
-   `replace` false: PATH must not exist. end closes it. `status` is the result of the writing. If
-   it is TUTTI_OK the file is renamed to PATH. Otherwise, or if that fails, it is removed, and
-   `status` or that failure is returned. end accepts NULL and frees in any case. */
-tutti_status tutti_file_begin(tutti_file **out, tutti_runtime *rt, const char *path, bool replace,
-                              tutti_error *err);
-tutti_status tutti_file_end(tutti_file *f, tutti_status status, tutti_error *err);
-
-tutti_status tutti_file_rename(tutti_runtime *rt, const char *from, const char *to,
-                               tutti_error *err);
-/* A file or an empty directory; an absent one is OK. */
-tutti_status tutti_file_remove(tutti_runtime *rt, const char *path, tutti_error *err);
-/* With parents; an existing one is OK. */
-tutti_status tutti_directory_make(tutti_runtime *rt, const char *path, tutti_error *err);
-tutti_status tutti_directory_sync(tutti_runtime *rt, const char *path, tutti_error *err);
-
-/* Calls `each` with every name (not . and ..) in bytewise order. Stops at its first status that is
-   not OK. */
-tutti_status tutti_directory_list(tutti_runtime *rt, const char *path,
-                                  tutti_status (*each)(void *user, const char *name,
-                                                       tutti_error *err),
-                                  void *user, tutti_error *err);
-bool tutti_file_exists(tutti_runtime *rt, const char *path);
-/* Free bytes of the file system of path. */
-tutti_status tutti_space_left(tutti_runtime *rt, const char *path, uint64_t *bytes,
-                              tutti_error *err);
-
-/* ---- queues: asynchronous reads and writes of files, many at a time. One thread adds and reaps.
-   Concurrently any thread may kick, and one at a time may fix. ---- */
-typedef struct tutti_queue tutti_queue;
-
-/* The caller's memory, which must not move or change from add until it has been reaped. A
-   transfer is complete as a call of tutti_file_read or write_at (not short), with the same
-   sentences. */
-typedef struct tutti_transfer {
-    tutti_file *file;
-    bool write;
-    int fixed;                   /* result of tutti_queue_fix for this memory, or -1 */
-    uint64_t offset;
-    void *memory;
-    size_t bytes;                /* at most 1 GiB */
-    void *user;                  /* the caller's */
-    tutti_status status;         /* valid after reap */
-    tutti_error err;
-    size_t done;                 /* the queue's */
-    int stalls;                  /* likewise */
-} tutti_transfer;
-
-/* depth: most concurrent transfers, 1 to 4096. It fails where this build, this runtime or this
-   kernel has no such queue; then use threads and blocking calls instead. */
-tutti_status tutti_queue_open(tutti_queue **out, tutti_runtime *rt, int depth, tutti_error *err);
-void tutti_queue_close(tutti_queue *q); /* no transfer is in flight */
-
-/* Pins memory, at most 1 GiB, so that transfers within it need not do so each time. It stays until
-   the queue is closed. A failure (old kernel, limit of locked memory) changes nothing. */
-tutti_status tutti_queue_fix(tutti_queue *q, void *memory, size_t bytes, int *fixed,
-                             tutti_error *err);
-
-/* The transfer begins by the next reap at the latest. At most `depth` may be in flight. */
-void tutti_queue_add(tutti_queue *q, tutti_transfer *t);
-
-/* Returns completed transfers, as many as fit. block: waits for one, or for a kick, after which
-   *n may be 0. A failure is of the queue itself: the state of the transfers in flight is then
-   unknown. */
-tutti_status tutti_queue_reap(tutti_queue *q, bool block, tutti_transfer **ended, int room, int *n,
-                              tutti_error *err);
-void tutti_queue_kick(tutti_queue *q); /* the reap that blocks, or the next one, returns */
-const char *tutti_queue_built_with(void); /* "liburing 2.3"; "": this build has none */
-
 /* ---- entropy ---- */
 /* From the system; sim: from its seed. */
 void tutti_entropy(tutti_runtime *rt, void *to, size_t bytes);
 
 /* ---- the table of an implementation (posix, the sim plug-in, a fault injector in the tests).
    The functions above dispatch to it, loop over short operations and write the sentences. ---- */
-/* An entry of a queue. tag is returned with the result, whose count may be short. */
+typedef enum {
+    TUTTI_FILE_READ,
+    TUTTI_FILE_CREATE, /* O_EXCL, 0644 */
+    TUTTI_FILE_APPEND  /* made if absent */
+} tutti_file_mode;
+/* An entry of a queue of asynchronous reads and writes. tag is returned with the result, whose count may be short. */
 typedef struct tutti_queue_entry {
     uint64_t tag, offset;
     int fd, fixed;               /* index of queue_fix, or -1 */

@@ -3,7 +3,6 @@
 #ifndef TUTTI_SAFETENSORS_H
 #define TUTTI_SAFETENSORS_H
 #include "device.h"
-#include "tier.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {
@@ -18,8 +17,8 @@ typedef struct tutti_tensor_entry {
     uint64_t dim[TUTTI_SAFETENSORS_DIMS];
     uint64_t begin, bytes;        /* in the data section; writer: ignored and set */
     const void *data;             /* writer: the contents; reader: NULL */
-    tutti_tier *tier; uint64_t at; /* writer, with data NULL: the contents are in this tier from
-                                      that byte on */
+    struct tutti_tier *tier; uint64_t at; /* writer, with data NULL: the contents are in this tier
+                                     from that byte on */
     /* writer, with data NULL and no tier: sets *data to the contents, which must stay valid until
        it is called for another tensor. It is called for one tensor after another, in file order. */
     tutti_status (*bring)(void *with, const struct tutti_tensor_entry *e, const void **data,

@@ -7,7 +7,6 @@
 #ifndef TUTTI_STATE_H
 #define TUTTI_STATE_H
 #include "device.h"
-#include "tier.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {
@@ -70,7 +69,8 @@ typedef struct tutti_state {
 
 /* Location of a state in a tier: from byte `at` on, a multiple of TUTTI_FILE_BLOCK. memory: its
    bytes, where the tier has an address, else NULL. */
-typedef struct tutti_place { tutti_tier *tier; uint64_t at; void *memory; } tutti_place;
+struct tutti_tier;
+typedef struct tutti_place { struct tutti_tier *tier; uint64_t at; void *memory; } tutti_place;
 typedef struct tutti_plan tutti_plan;
 
 /* Only within a declare() hook. *slot is set before open() to the memory (zeroed, 64-byte
@@ -87,32 +87,6 @@ void tutti_declare_value(tutti_plan *plan, const char *name, tutti_keep keep, vo
                          size_t bytes);
 void tutti_declare_late_value(tutti_plan *plan, const char *name, tutti_keep keep, void *value,
                               size_t bytes);
-
-/* ---- for the engine (and tests): a plan from open to close ---- */
-struct tutti_world;
-/* n: elements of the flat space; 0: it has no vectors. */
-tutti_status tutti_plan_open(tutti_plan **out, size_t n, tutti_error *err);
-
-/* Frees the states' memory (windows are freed with the world). */
-void tutti_plan_close(tutti_plan *plan);
-
-/* Call before the plan is carried out: its vectors are counted in `device`, by their names, until
-   the plan is closed, except those in tiers, whose host memory is counted in `host`. Values are
-   not counted: they live in their owners' structs. Both arenas must outlive the plan. NULL: no
-   counting. */
-void tutti_plan_count_in(tutti_plan *plan, tutti_arena *device, tutti_arena *host);
-
-/* Allocates one arena for everything private and a window for each shared state (private memory
-   where the transport has no windows), and fills the slots. Opens one tier for all states of the
-   same spec. world NULL: all private, and no tiers. All ranks make the same call; blocks.
-   TUTTI_ERR_MEMORY, before any is allocated: more than the arenas' limits, or than is available. */
-tutti_status tutti_plan_carry_out(tutti_plan *plan, struct tutti_world *world, tutti_error *err);
-size_t tutti_plan_count(const tutti_plan *plan);
-
-/* Declaration i in order, with its memory (NULL before it is carried out). */
-const tutti_state *tutti_plan_state(const tutti_plan *plan, size_t i, void **memory);
-/* Location of a state in a tier (zeros before the plan is carried out). Others: NULL. */
-const tutti_place *tutti_plan_place(const tutti_plan *plan, size_t i);
 #ifdef __cplusplus
 }
 #endif

@@ -6,7 +6,7 @@
 #define TUTTI_STEPS_H
 #include "pass.h"
 #include "state.h"
-#include "tune.h"
+#include "options.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

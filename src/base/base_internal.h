@@ -2,6 +2,7 @@
    setting an option. */
 #ifndef TUTTI_BASE_INTERNAL_H
 #define TUTTI_BASE_INTERNAL_H
+#include "base/settings.h"
 #include "tutti/base.h"
 #include "tutti/options.h"
 

@@ -18,6 +18,7 @@
    - whatever the values, two inputs that differ in one coordinate have different blocks.
    The packing is part of the format of a checkpoint: a resumed run draws on. random_test.c pins
    it. */
+#include "base/random.h"
 #include "tutti/base.h"
 
 #include <assert.h>

@@ -2,6 +2,7 @@
    one is still checked: a mistake in a file should not stay hidden until the flag that overrides
    it is omitted. */
 #include "base_internal.h"
+#include "base/settings.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -6,6 +6,7 @@
    jansson nests at most 2048 deep). It keeps no lines, so they are looked up in the text by the
    order of the keys, which its objects keep. */
 #include "base_internal.h"
+#include "base/settings.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "bench_internal.h"
+#include "base/settings.h"
+#include "runtime/files.h"
 
 const tutti_command tutti_cli_benchmarks[] = {
     { "allreduce", "[-n N] [--sizes 4,64KiB,...]",

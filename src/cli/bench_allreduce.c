@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "bench_internal.h"
+#include "collective/table.h"
 #include "tutti/launch.h"
 
 typedef struct config {

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "bench_internal.h"
+#include "state/plan.h"
 #include "tutti/codec.h"
 
 typedef struct config { tutti_bench_common common; int64_t rows, cols; int level; const char *codec; } config;

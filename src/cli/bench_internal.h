@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include "cli_internal.h"
+#include "base/settings.h"
 #include "nn/nn.h"
 
 /* What every benchmark accepts; first member of each one's own config, last lines of its table. */

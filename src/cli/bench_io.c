@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "bench_internal.h"
+#include "runtime/files.h"
 
 typedef struct config { tutti_bench_common common; const char *dir, *bytes; } config;
 const tutti_option tutti_bench_io_options[] = {

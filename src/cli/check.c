@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli_internal.h"
+#include "runtime/files.h"
 
 static tutti_status check_one(tutti_runtime *rt, const char *directory, tutti_error *err)
 {

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
+#include "base/settings.h"
 #include "train/train.h"
 
 typedef struct tutti_command {

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "compare_internal.h"
+#include "runtime/files.h"
 #include "tutti/launch.h"
 
 #define AT(member) TUTTI_AT(tutti_compare_config, member)

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "compare_internal.h"
+#include "runtime/files.h"
 #include "tutti/optim.h"
 
 size_t tutti_compare_index(const json_t *run, const char *what)

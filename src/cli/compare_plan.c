@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "compare_internal.h"
+#include "base/settings.h"
+#include "runtime/files.h"
 #include "tutti/codec.h"
 #include "data/data.h"
 #include "tutti/launch.h"

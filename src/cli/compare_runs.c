@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "compare_internal.h"
+#include "runtime/files.h"
 #include "tutti/launch.h"
 
 enum { MOST_JOBS = 256, LOOK_NS = 50 * 1000 * 1000 };

@@ -9,12 +9,12 @@
 #include <string.h>
 
 #include "cli_internal.h"
+#include "tier/tier.h"
 #include "tutti/codec.h"
 #include "data/data.h"
 #include "tutti/method.h"
 #include "nn/nn.h"
 #include "tutti/optim.h"
-#include "tutti/tier.h"
 
 /* An entry of a registry; the last one has no name. */
 typedef struct entry {

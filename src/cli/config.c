@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli_internal.h"
+#include "base/settings.h"
 #include "tutti/launch.h"
 
 /* Counts the workers as `train` does: by the hosts, unless -n alone was given; and a checkpoint,

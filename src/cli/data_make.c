@@ -8,6 +8,7 @@
 #include "data/clicks.h"
 #include "data/data.h"
 #include "data/text.h"
+#include "runtime/files.h"
 
 typedef struct given {
     const char *word;             /* the one argument without a flag; NULL: none */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli_internal.h"
+#include "base/settings.h"
 #include "tutti/launch.h"
 
 static bool is_default(const tutti_option *option, const char *value)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "page_internal.h"
+#include "runtime/files.h"
 
 enum { MOST_BYTES = 64 << 20 };
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "cli_internal.h"
-#include "tutti/tier.h"
+#include "tier/tier.h"
 
 static json_t *text_or_null(const char *text)
 {

@@ -21,6 +21,7 @@
 
 #include "plan_internal.h"
 #include "platform/platform.h"
+#include "runtime/files.h"
 
 enum { WARM = 3, MORE = 16, SMALL = 4, LARGE = 1 << 20, HEADER = 40, SMALL_ROUNDS = 200, LARGE_ROUNDS = 24 };
 #define SPEED 50e9

@@ -12,7 +12,9 @@
 #include <unistd.h>
 
 #include "bench_internal.h"
+#include "base/settings.h"
 #include "plan_internal.h"
+#include "runtime/files.h"
 #include "tutti/launch.h"
 
 typedef struct plan_config {

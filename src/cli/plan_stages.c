@@ -8,9 +8,11 @@
 #include <string.h>
 
 #include "cli_internal.h"
+#include "base/settings.h"
 #include "data/data.h"
-#include "tutti/placement.h"
 #include "nn/stages.h"
+#include "placement/placement.h"
+#include "runtime/files.h"
 
 enum { UNITS = 200, PARAMS = 1024, RESOURCES_MOST = 1 << 20, FLOAT = 4, KEY = 8, JSON = 1, COMPARE = 2 };
 

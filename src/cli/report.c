@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "page_internal.h"
+#include "base/settings.h"
 
 typedef struct report_config {
     bool pictures;

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "cli_internal.h"
+#include "base/settings.h"
+#include "runtime/files.h"
 
 static tutti_status no_such_flag(const char *flag, const char *const *extra, tutti_error *err)
 {

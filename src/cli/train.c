@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "cli_internal.h"
+#include "base/settings.h"
+#include "runtime/files.h"
 #include "tutti/launch.h"
 
 static bool is_tcp(const char *transport)

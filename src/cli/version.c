@@ -1,5 +1,6 @@
 /* version.c: `tutti version`. */
 #include "cli_internal.h"
+#include "runtime/queue.h"
 #include "tutti/launch.h"
 #include "data/pictures.h"
 

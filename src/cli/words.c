@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "page_internal.h"
+#include "base/settings.h"
 
 /* Is the option about this start only, and not about the run? */
 static bool of_the_start(const char *name)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "codec_internal.h"
+#include "state/plan.h"
 #include "tutti/relay.h"
 
 enum { ROUNDS = 8, PREFIX = 4 };

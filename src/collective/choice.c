@@ -2,6 +2,7 @@
    count. A request is a spec, "direct", "ring(order=any)" or "stragglar(straggler=3,order=any)",
    read again at each call without allocating: groups are values and own nothing. */
 #include "collective_internal.h"
+#include "collective/table.h"
 #include "tutti/options.h"
 #include <stdio.h>
 #include <string.h>

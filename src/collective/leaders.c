@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "collective_internal.h"
+#include "collective/leaders.h"
 
 tutti_status tutti_leaders_open(tutti_leaders *l, const tutti_group *g, int team, const char *name, tutti_error *err)
 {

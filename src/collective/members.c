@@ -38,6 +38,7 @@
    rank + 1 << 16 | its status << 8 | 2 accusations | spoilt. Where there are accusations a second
    message brings their table, so that its memory is needed once and not for each peer. */
 #include "collective_internal.h"
+#include "collective/members.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -7,6 +7,8 @@
    what was read is compared, over lists that no table chooses. It is not a hash of the text:
    comments do not count. */
 #include "collective_internal.h"
+#include "collective/table.h"
+#include "runtime/files.h"
 #include "tutti/options.h"
 #include <string.h>
 

@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "text_internal.h"
+#include "runtime/files.h"
 
 enum { CACHE_SLOTS = 1 << 13, TOKEN_BYTES_MOST = TEXT_WORD_MOST };
 

@@ -4,6 +4,7 @@
    and blue, row-major: 3073 bytes. Names of the classes are the lines of batches.meta.txt, where
    that is there. */
 #include "data_internal.h"
+#include "runtime/files.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -13,6 +13,7 @@
    The samples of a synthetic problem stand in the same block in the same way, as floats and drawn
    instead of read: problem.c. */
 #include "data_internal.h"
+#include "runtime/files.h"
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>

@@ -4,6 +4,7 @@
    function. */
 #include "data_internal.h"
 #include "data/pictures.h"
+#include "runtime/files.h"
 #include <assert.h>
 #include <errno.h>
 #include <math.h>

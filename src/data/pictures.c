@@ -10,6 +10,7 @@
    names those it cannot use, before training begins. */
 #include "data_internal.h"
 #include "data/pictures.h"
+#include "runtime/files.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

@@ -4,6 +4,7 @@
    has a '/' outside of our own specs. Only a bare name of ours is never a path (./mnist is). */
 #include "data_internal.h"
 #include "data/pictures.h"
+#include "runtime/files.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,6 +3,7 @@
    nothing that bypasses the runtime. A gzip file may have several members (RFC 1952, 2.2), as
    parallel compressors write them; whatever else follows a member is refused. */
 #include "data_internal.h"
+#include "runtime/files.h"
 #include <assert.h>
 #include <zlib.h>
 

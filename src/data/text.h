@@ -2,6 +2,7 @@
    docs/DATA.md has both formats. */
 #ifndef TUTTI_TEXT_H
 #define TUTTI_TEXT_H
+#include "runtime/files.h"
 #include "tutti/runtime.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "text_internal.h"
+#include "runtime/files.h"
 
 enum { HEADER = 64, VERSION = 1 };
 static const char magic[8] = { 'T', 'U', 'T', 'T', 'I', 'T', 'O', 'K' };

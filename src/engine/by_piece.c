@@ -31,6 +31,8 @@
 #include <errno.h>
 
 #include "engine_internal.h"
+#include "engine/facility.h"
+#include "engine/lane.h"
 
 /* ---- checks ---- */
 

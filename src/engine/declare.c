@@ -5,6 +5,10 @@
 #include <stdio.h>
 
 #include "engine_internal.h"
+#include "collective/table.h"
+#include "optim/schedule.h"
+#include "state/plan.h"
+#include "tier/tier.h"
 
 /* Servers that update parts of the model do not communicate with each other, so what needs the
    whole gradient is refused. */

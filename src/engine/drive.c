@@ -15,6 +15,8 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "optim/placed.h"
+#include "optim/schedule.h"
 
 /* ---- declared ---- */
 

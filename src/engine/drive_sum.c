@@ -3,6 +3,7 @@
    which they were started, which is the same on all workers of a stage. The sum is ddp's:
    weights, then the one order of summation. */
 #include "engine_internal.h"
+#include "engine/lane.h"
 
 tutti_status tutti_engine_drive_sums_open(tutti_engine *e, tutti_error *err)
 {

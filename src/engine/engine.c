@@ -6,6 +6,11 @@
 
 #include "engine_internal.h"
 #include "collective/compare.h"
+#include "collective/members.h"
+#include "engine/lane.h"
+#include "optim/schedule.h"
+#include "state/plan.h"
+#include "tier/tier.h"
 
 /* Distributes rank 0's values to all workers (Li et al. 2020: replicas start equal, so parameters
    are never sent again). A rank that only serves gets the part that its facilities take as they

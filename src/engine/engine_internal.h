@@ -2,11 +2,17 @@
    state here belongs to the client thread except what is marked. */
 #ifndef TUTTI_ENGINE_INTERNAL_H
 #define TUTTI_ENGINE_INTERNAL_H
+#include "collective/members.h"
+#include "engine/facility.h"
+#include "engine/lane.h"
 #include "exchange/exchange.h"
+#include "optim/placed.h"
+#include "optim/schedule.h"
 #include "pace.h"
 #include "rows.h"
 #include "service/service.h"
 #include "take.h"
+#include "tier/tier.h"
 
 enum { TUTTI_METRIC_NAME = 64 };
 

@@ -4,6 +4,7 @@
 #include <assert.h>
 
 #include "engine_internal.h"
+#include "engine/facility.h"
 
 void tutti_facility_add(tutti_method *m, const tutti_facility_ops *ops, void *self)
 {

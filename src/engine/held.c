@@ -14,6 +14,7 @@
 #include <errno.h>
 
 #include "engine_internal.h"
+#include "tier/tier.h"
 
 enum { BUFFERS = 2 };
 

@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 #include "lane_internal.h"
+#include "engine/lane.h"
 
 /* ---- the queue; the monitor is locked ---- */
 

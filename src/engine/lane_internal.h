@@ -2,7 +2,7 @@
    (leader order). */
 #ifndef TUTTI_LANE_INTERNAL_H
 #define TUTTI_LANE_INTERNAL_H
-#include "tutti/lane.h"
+#include "engine/lane.h"
 
 enum { TUTTI_LANE_WIDTH = 64 };
 

@@ -29,6 +29,7 @@
 #include <errno.h>
 
 #include "lane_internal.h"
+#include "engine/lane.h"
 
 static tutti_port port_of_turn(const tutti_lane *lane, uint64_t turn)
 {

@@ -35,6 +35,8 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "engine/facility.h"
+#include "engine/lane.h"
 
 enum { SWAP = 1024 };
 

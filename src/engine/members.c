@@ -13,6 +13,7 @@
 #include <errno.h>
 
 #include "engine_internal.h"
+#include "collective/members.h"
 
 /* Do all workers vote in every step? A loss would make the vote fail on some and not on
    others. */

@@ -27,6 +27,11 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "engine/facility.h"
+#include "engine/lane.h"
+#include "optim/placed.h"
+#include "runtime/files.h"
+#include "tier/tier.h"
 
 static tutti_status no_memory(const tutti_engine *e, tutti_error *err)
 {

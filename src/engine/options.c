@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "collective/table.h"
 
 /* The options that are strings, which the engine copies (e->text, in this order). */
 static const struct text_option {

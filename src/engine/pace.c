@@ -29,6 +29,7 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "collective/members.h"
 
 /* In a request: kind: samples of the last step; a: until, or -1 - until if it is in advance; b:
    bits of that step's loss. In the reply: a: the gradient, or one of: */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "optim/schedule.h"
 
 static int64_t passes_over(const tutti_engine *e, int64_t samples, int worker)
 {

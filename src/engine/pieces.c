@@ -4,6 +4,7 @@
    3.2.3). Under TUTTI_ORDER_LED each starts as soon as it is complete, and the lane orders
    them. */
 #include "engine_internal.h"
+#include "engine/lane.h"
 
 /* The lane is not given smaller pieces: a hand-over takes longer than it hides (35 to 47 us,
    measured). Nor is it given the last one, which has nothing left to overlap with. These are

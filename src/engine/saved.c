@@ -23,6 +23,9 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "collective/members.h"
+#include "engine/facility.h"
+#include "state/plan.h"
 
 typedef struct items { tutti_saved *at; size_t count, room; } items;
 typedef struct savers {      /* of a checkpoint */

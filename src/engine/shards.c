@@ -30,6 +30,9 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "collective/table.h"
+#include "engine/facility.h"
+#include "optim/placed.h"
 
 enum { LINE = 64 / sizeof(float) };
 

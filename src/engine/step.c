@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "engine_internal.h"
+#include "optim/schedule.h"
 
 tutti_status tutti_engine_wrong(tutti_error *err, const char *call, const char *when)
 {

@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "engine/facility.h"
 
 static uint64_t epoch_samples(const tutti_engine *e)
 {

@@ -2,6 +2,7 @@
 #ifndef TUTTI_ENGINE_TAKE_H
 #define TUTTI_ENGINE_TAKE_H
 #include "engine_facility.h"
+#include "runtime/files.h"
 
 /* Positions of all epochs, concatenated: position p of epoch e is e x samples + p. */
 typedef struct tutti_take_range { uint64_t first, end; } tutti_take_range;

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "runtime/files.h"
 
 static size_t line_bytes(const tutti_engine *e)
 {

@@ -16,6 +16,8 @@
 #include "tune/search.h"
 
 #include "engine_internal.h"
+#include "engine/facility.h"
+#include "tune/tuner.h"
 
 typedef struct tune {
     tutti_method *m;

@@ -44,6 +44,10 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "engine/facility.h"
+#include "engine/lane.h"
+#include "runtime/files.h"
+#include "tier/tier.h"
 
 enum { END = -1 };
 

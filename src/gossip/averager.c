@@ -68,6 +68,8 @@
 #include <errno.h>
 
 #include "mixer_internal.h"
+#include "collective/members.h"
+#include "engine/facility.h"
 
 /* A snapshot of the model (engine.h). Rounds that were pending when it was taken still add to
    it. */

@@ -32,6 +32,9 @@
 #include <string.h>
 
 #include "apart.h"
+#include "collective/leaders.h"
+#include "engine/facility.h"
+#include "engine/lane.h"
 #include "mixer_internal.h"
 
 enum { CHUNK = 1 << 20, SLOTS = 2, TERMS_MAX = 4096 }; /* tutti_tree_sum's limit */

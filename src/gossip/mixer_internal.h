@@ -3,6 +3,7 @@
 #ifndef TUTTI_MIXER_INTERNAL_H
 #define TUTTI_MIXER_INTERNAL_H
 #include "../engine/engine_facility.h"
+#include "engine/lane.h"
 #include "tutti/gossip.h"
 
 typedef struct tutti_mixer_codec tutti_mixer_codec;

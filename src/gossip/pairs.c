@@ -50,6 +50,7 @@
 
 #include "../engine/engine_facility.h"
 #include "apart.h"
+#include "engine/facility.h"
 #include "tutti/gossip.h"
 
 enum { RANDOM, CYCLIC };

@@ -37,6 +37,7 @@
 #include <string.h>
 
 #include "preduce_internal.h"
+#include "engine/facility.h"
 
 enum { LOG_FIRST = 64 };
 

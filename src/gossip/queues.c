@@ -31,6 +31,7 @@
 #include "../engine/engine_facility.h"
 #include "apart.h"
 #include "ledger.h"
+#include "engine/facility.h"
 #include "tutti/gossip.h"
 
 enum { NOTES = 8 }; /* the most tokens to one neighbour that may be under way */

@@ -29,7 +29,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "collective/leaders.h"
 #include "../engine/engine_facility.h"
+#include "engine/facility.h"
 #include "tutti/codec.h"
 #include "tutti/gossip.h"
 

@@ -3,6 +3,7 @@
    to pass through memory once, so that simulated time depends on neither the level nor the machine
    the simulation runs on. */
 #include "kernels_internal.h"
+#include "base/random.h"
 #include <assert.h>
 #include <errno.h>
 #include <math.h>

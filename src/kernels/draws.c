@@ -2,6 +2,7 @@
    what a vector of sixteen lanes holds after ten rounds is what memory holds. Sixteen bits are
    enough for a rounding, so a block serves eight elements. */
 #include "codes_internal.h"
+#include "base/random.h"
 
 static void draws(const uint32_t counter[4], const uint32_t key[2], uint64_t first, size_t groups, uint16_t *out)
 {

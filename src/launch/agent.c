@@ -18,6 +18,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "runtime/names.h"
 #include "tutti/runtime.h"
 #include "launch_internal.h"
 

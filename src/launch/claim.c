@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "launch_internal.h"
+#include "runtime/files.h"
 
 enum { PATH = 4096, TRIES = 100 };
 

@@ -32,9 +32,10 @@
 #include <string.h>
 
 #include "collective/compare.h"
+#include "placement/placement.h"
+#include "runtime/files.h"
 #include "tutti/method.h"
 #include "tutti/pipe.h"
-#include "tutti/placement.h"
 #include "tutti/stage_rows.h"
 
 enum { STAGES_MOST = TUTTI_PLACEMENT_LAYERS_MOST, SLOTS_MOST = 256, SCHEDULE_BYTES = 1 << 20 };

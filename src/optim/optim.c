@@ -1,6 +1,7 @@
 /* optim.c: an optimiser from its spec: options, slots declared as state, one call for any range.
    The arithmetic is in the file of each rule and, fused, in src/kernels/step*. */
 #include "optim_internal.h"
+#include "optim/placed.h"
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>

@@ -15,6 +15,10 @@
 #include <assert.h>
 #include <errno.h>
 #include "optim_internal.h"
+#include "optim/placed.h"
+#include "runtime/files.h"
+#include "runtime/team.h"
+#include "tier/tier.h"
 
 enum { SETS = 3, STREAMS = 2 + TUTTI_SLOTS_MAX, LEAST = 16384 /* bytes of a tile */ };
 

@@ -10,6 +10,7 @@
        t >= W        the shape at (t - W) of S - W steps; from t = S on its last value
    cosine is Loshchilov and Hutter, ICLR 2017 (SGDR), eq. (5), without restarts. */
 #include "optim_internal.h"
+#include "optim/schedule.h"
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>

@@ -8,6 +8,8 @@
    (Streaming them lost 9 % on one core and 2 % on two of an AVX-512 machine.) */
 #include <assert.h>
 #include "optim_internal.h"
+#include "optim/placed.h"
+#include "runtime/team.h"
 
 /* Elements. Of g, w and two slots these are 64 KiB: they fit into any L2 cache, and take long
    compared with the cost of a call. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "placement_internal.h"
+#include "placement/placement.h"
 
 placement_run tutti_placement_run(const tutti_placement_problem *p, int first, int end, int type)
 {

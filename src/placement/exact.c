@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "placement_internal.h"
+#include "placement/placement.h"
 
 enum { LAYERS = TUTTI_PLACEMENT_LAYERS_MOST, TYPES = TUTTI_PLACEMENT_TYPES_MOST, BRUTE_MOST = 10000000 };
 #define WORK_MOST 1e9            /* stages examined: a quarter of a minute or so */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "placement_internal.h"
+#include "placement/placement.h"
 
 enum { BYTES_MOST = 1 << 20 };
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "placement_internal.h"
+#include "placement/placement.h"
 
 enum { LAYERS = TUTTI_PLACEMENT_LAYERS_MOST };
 

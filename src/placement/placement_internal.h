@@ -1,7 +1,7 @@
 /* placement_internal.h: what the files of this module share. */
 #ifndef TUTTI_PLACEMENT_INTERNAL_H
 #define TUTTI_PLACEMENT_INTERNAL_H
-#include "tutti/placement.h"
+#include "placement/placement.h"
 
 /* ---- cost.c ---- */
 /* Layers [first, end) on one type, on one unit, an example; shares are means weighted by time. */

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "placement_internal.h"
+#include "placement/placement.h"
 
 enum { FEATURES = 3 };
 

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "placement_internal.h"
+#include "placement/placement.h"
 
 typedef struct learner {
     const tutti_placement_problem *p;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "placement_internal.h"
+#include "placement/placement.h"
 
 typedef union search_options { placement_rl rl; placement_genetic genetic; } search_options;
 typedef tutti_status search_run(const tutti_placement_problem *p, const search_options *o, int *on, double *cost,

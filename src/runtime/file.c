@@ -2,6 +2,7 @@
    over EINTR, keeps the path and the offset for the error text, and knows the remedy for each
    cause that users meet (no space, no permission, not there). */
 #include "file.h"
+#include "runtime/files.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* file.h: what a file is, for the calls of files and for queues. */
 #ifndef TUTTI_RUNTIME_FILE_H
 #define TUTTI_RUNTIME_FILE_H
+#include "runtime/files.h"
 #include "tutti/runtime.h"
 
 struct tutti_file {

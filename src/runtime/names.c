@@ -5,6 +5,7 @@
    end while the thread is still waiting. getaddrinfo_a does the same inside, but a request that
    cannot be cancelled keeps the caller's memory. Numbers are read at once, without a thread. */
 #include "names.h"
+#include "runtime/names.h"
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>

@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "uring.h"
+#include "runtime/queue.h"
 
 #define NS_PER_S 1000000000
 /* Enough for oneDNN's kernels and for a model's recursion, whatever `ulimit -s` is; pages are

@@ -2,6 +2,8 @@
    that was cut short goes back into the queue with what is left of it. Past the page cache that
    begins at a whole block. One that makes no progress several times is given up. */
 #include "file.h"
+#include "runtime/files.h"
+#include "runtime/queue.h"
 #include <assert.h>
 #include <errno.h>
 

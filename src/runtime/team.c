@@ -2,6 +2,7 @@
    one. The caller has the first part. */
 #include <assert.h>
 #include <errno.h>
+#include "runtime/team.h"
 #include "tutti/runtime.h"
 
 typedef struct member { tutti_team *team; int index; } member;

@@ -36,6 +36,7 @@
 #include <string.h>
 
 #include "server_internal.h"
+#include "state/plan.h"
 
 /* Server k's part of a piece: n views from `view` on. at: offset of its message in `sent` and
    `came`; most: its bytes. owed: at its server, offset of its residual in `owed`. */

@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "server_internal.h"
+#include "engine/facility.h"
 
 void tutti_server_read_first(tutti_server *s)
 {

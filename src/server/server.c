@@ -31,6 +31,7 @@
 #include <string.h>
 
 #include "server_internal.h"
+#include "engine/facility.h"
 
 enum { AT_ONCE_BYTES = 1 << 30 }; /* of requests that do not wait for others, and of messages sent unasked */
 

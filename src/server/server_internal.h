@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "slice.h"
+#include "engine/facility.h"
 #include "tutti/server.h"
 
 /* State of a thread that calls several servers at once. The arrays have an entry per call. A window

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "../engine/engine_facility.h"
+#include "engine/facility.h"
 #include "tutti/stage_rows.h"
 
 enum { PULL = 1, PUSH, REPLICAS_MOST = 256, WORD = 64 };

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "server_internal.h"
+#include "engine/facility.h"
 
 enum { TREE_MOST = 4096 }; /* tutti_tree_sum's */
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "../engine/engine_facility.h"
+#include "engine/facility.h"
 #include "tutti/waves.h"
 
 /* A pipeline's state in a segment, of the server's thread. */

@@ -2,6 +2,7 @@
    holds is believed only after the manifest's hash and the sizes of all its files have been
    compared; reading compares the rest (read.c). */
 #include "state_internal.h"
+#include "runtime/files.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

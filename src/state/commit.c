@@ -12,6 +12,7 @@
    A failure to remove what is old is no failure of the save: the next one tries again. Directories
    tmp- of other saves are dead, since a run saves one checkpoint at a time. */
 #include "state_internal.h"
+#include "runtime/files.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -5,6 +5,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "runtime/files.h"
+#include "state/plan.h"
+#include "tier/tier.h"
 #include "tutti/comm.h"
 #include "tutti/state.h"
 

@@ -5,6 +5,7 @@
    file once, in order, into two hashes: the key's, which names the tensor that is damaged, and
    the file's, which covers the header. */
 #include "state_internal.h"
+#include "tier/tier.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,6 +3,7 @@
    data section exactly (github.com/huggingface/safetensors, README "Format"). The writer is
    safetensors_write.c. */
 #include "state_internal.h"
+#include "runtime/files.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

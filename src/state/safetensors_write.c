@@ -3,6 +3,8 @@
    bytes. No time and no host: equal contents give equal files. The file appears under its name only
    when it is complete and synced. */
 #include "state_internal.h"
+#include "runtime/files.h"
+#include "tier/tier.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,6 +7,7 @@
    ranks' reports in order and always all of them, so that no rank still writes when it cleans
    up. */
 #include "save_internal.h"
+#include "runtime/files.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

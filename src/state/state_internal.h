@@ -2,6 +2,7 @@
    checkpoint. */
 #ifndef TUTTI_STATE_INTERNAL_H
 #define TUTTI_STATE_INTERNAL_H
+#include "runtime/files.h"
 #include "tutti/checkpoint.h"
 #include "tutti/safetensors.h"
 #include <jansson.h>

@@ -16,6 +16,7 @@
    files, and runtimes without parallel files (simulation, exploration, the tests' files in memory),
    take the plain way: the same bytes, one call after the other. */
 #include "state_internal.h"
+#include "runtime/files.h"
 #include <errno.h>
 #include <string.h>
 

@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include "tutti/tier.h"
+#include "tier/tier.h"
 
 enum { WORDS = 61, NAME = 41, LISTED = 4 };
 

@@ -14,6 +14,7 @@
 #include <assert.h>
 #include <string.h>
 #include "nvme.h"
+#include "tier/tier.h"
 
 /* Is the outer block at `block` being changed by another write? */
 static bool end_taken(const nvme *n, uint64_t block, size_t unit)

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 #include "tier_internal.h"
+#include "runtime/files.h"
+#include "tier/tier.h"
 
 typedef struct host { void *memory; } host;
 

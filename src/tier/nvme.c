@@ -15,6 +15,9 @@
 #include <stdio.h>
 #include <string.h>
 #include "nvme.h"
+#include "runtime/files.h"
+#include "runtime/queue.h"
+#include "tier/tier.h"
 
 enum { AUTO, URING, THREADS };
 #define GIB ((size_t)1 << 30)

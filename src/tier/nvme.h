@@ -2,6 +2,9 @@
 #ifndef TUTTI_TIER_NVME_H
 #define TUTTI_TIER_NVME_H
 #include "tier_internal.h"
+#include "runtime/files.h"
+#include "runtime/queue.h"
+#include "tier/tier.h"
 
 enum { NVME_PINNED = 16, NVME_THREADS = 32, NVME_STAGES = 8 };
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "tier_internal.h"
+#include "tier/tier.h"
 
 const struct tutti_tier_kind tutti_tiers[] = {
     { "host", "memory of this process", NULL },

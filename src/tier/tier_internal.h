@@ -2,7 +2,7 @@
    have in common: bounds of requests, waiting, counts. */
 #ifndef TUTTI_TIER_INTERNAL_H
 #define TUTTI_TIER_INTERNAL_H
-#include "tutti/tier.h"
+#include "tier/tier.h"
 
 /* open: t has rt, bytes, arena, monitor, and its options in self. After a failure close is called,
    which takes what is half open. post: a request within bounds, of at least a byte, marked as under

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "train_internal.h"
+#include "runtime/files.h"
 
 enum { FILE_MOST = 1 << 20 };
 

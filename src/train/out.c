@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "train_internal.h"
+#include "collective/table.h"
+#include "runtime/files.h"
 
 /* Is `path` the directory, or in it? */
 static bool lies_in(const char *path, const char *directory)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "train_internal.h"
+#include "runtime/files.h"
 
 void tutti_train_say(const tutti_run *run, int status, const char *format, ...)
 {

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include "train_internal.h"
+#include "runtime/files.h"
 
 tutti_status tutti_train_write_file(tutti_runtime *rt, const char *directory, const char *name, const char *text,
                                     size_t bytes, tutti_error *err)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "train_internal.h"
+#include "runtime/files.h"
 
 char *tutti_train_facts(const tutti_run *run)
 {

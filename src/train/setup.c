@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "train_internal.h"
+#include "collective/table.h"
+#include "runtime/files.h"
 #include "tutti/launch.h"
 
 enum { LOADER_DEPTH = 4, TRACE_EVENTS = 200000 };

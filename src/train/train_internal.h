@@ -7,6 +7,7 @@
 #include "runtime/arrivals.h"
 #include "data/data.h"
 #include "nn/nn.h"
+#include "runtime/files.h"
 #include "tutti/safetensors.h"
 #include "train/train.h"
 #include "train/trained.h"

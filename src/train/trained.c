@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "trained_internal.h"
+#include "runtime/files.h"
 #include "tutti/checkpoint.h"
 
 /* ---- where it is ---- */

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include "node.h"
+#include "runtime/files.h"
 
 int tutti_node_here(tutti_runtime *rt)
 {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tune/search.h"
+#include "tune/tuner.h"
 
 void tutti_search_begin(tutti_search_state *s, const tutti_tuner_options *o)
 {

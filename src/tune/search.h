@@ -3,7 +3,7 @@
    worker is given the times and decides, and all apply its decision. */
 #ifndef TUTTI_SEARCH_H
 #define TUTTI_SEARCH_H
-#include "tutti/tune.h"
+#include "tune/tuner.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

@@ -1,7 +1,7 @@
 /* tune_internal.h: the Gaussian process by which the tuner predicts the time of a point. */
 #ifndef TUTTI_TUNE_INTERNAL_H
 #define TUTTI_TUNE_INTERNAL_H
-#include "tutti/tune.h"
+#include "tune/tuner.h"
 
 /* f over [0,1]^knobs, observed with noise at n points u_i:
 

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "tune_internal.h"
+#include "tune/tuner.h"
 
 enum { CANDIDATES = 512, NEAR = 128 };
 static const double near_side = 0.2;

@@ -2,6 +2,7 @@
    3rd ... allocation fails until the call succeeds. After each failure the object still closes and
    still works. AddressSanitizer sees what leaks. */
 #include "base_test.h"
+#include "base/settings.h"
 
 #include <stdlib.h>
 

@@ -3,6 +3,7 @@
    bounds that a sound generator passes for certain: the seeds are fixed, so a test that passes once
    passes always, and the bounds say how far from chance "sound" may be. */
 #include "base_test.h"
+#include "base/random.h"
 
 #include <math.h>
 #include <stdlib.h>

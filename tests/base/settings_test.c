@@ -2,6 +2,7 @@
    file that is no flat mapping of known options is refused with its line. YAML and JSON are held to
    the same sentences where they can be. */
 #include "base_test.h"
+#include "base/settings.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -4,6 +4,7 @@
    them in double; identities with tolerances from the arithmetic. */
 #include "subject.h"
 #include "codec/codec_internal.h"
+#include "state/plan.h"
 
 enum { WORKERS = 4 };
 

@@ -7,6 +7,7 @@
 #include "codec/regime.h"
 #include "codec/codec_internal.h"
 #include "codec/mixture.h"
+#include "state/plan.h"
 
 /* ---- nuqsgd ---- */
 /* With no zero they are AMQ's before its first fit, to the byte. */

@@ -6,6 +6,7 @@
    process; the other side of each equation in double, or in floats where it is to the bit. The
    exchange's own order of the same steps is in tests/engine/exchange_test.c. */
 #include "subject.h"
+#include "state/plan.h"
 
 enum { WORKERS = 4, ROWS = 24, COLS = 30, N = ROWS * COLS };
 #define ROW(x) ((float *[]){ x[0], x[1], x[2], x[3] })

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include <tutti/codec.h>
+#include "state/plan.h"
 
 enum { SUBJECT_TENSORS = 8 };
 typedef struct subject_shape { size_t rows, cols; } subject_shape;

@@ -7,6 +7,7 @@
    last test reads the lists: it fails for a codec that is registered and in none of them. */
 #include <dirent.h>
 #include "subject.h"
+#include "state/plan.h"
 
 enum { LONG = 1000003, SLACK = 16 };
 static const size_t lengths[] = { 0, 1, 7, 8, 31, 32, 33, 255, 256, 257, LONG };

@@ -1,6 +1,7 @@
 /* Goal: ports carry what was sent; wrong calls are refused; members that disagree, die or leave
    end the calls that need them, with a sentence that names them. Method: see conformance.c. */
 #include "conformance_internal.h"
+#include "collective/table.h"
 
 /* ---- small things that a caller can see ---- */
 

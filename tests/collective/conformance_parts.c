@@ -3,6 +3,7 @@
    members with other counts are named in an error; a table changes which list runs and nothing
    else. Method: see conformance.c. Values of another rank can be computed by each. */
 #include "conformance_internal.h"
+#include "collective/table.h"
 
 #define HALF (VECTOR_BYTES / 2)
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "collective/members.h"
 #include "tutti/comm.h"
 
 #define CHECK(condition) \

@@ -2,6 +2,7 @@
    collective that has run before allocates nothing. Method: environments set by hand; the
    allocator underneath counted. */
 #include "collective/collective_internal.h"
+#include "collective/table.h"
 #include "tutti/launch.h"
 #include "sanitized.h"
 #include <setjmp.h>

@@ -3,6 +3,7 @@
    its sentence and takes no memory on the file's word. */
 #include <math.h>
 #include "make.h"
+#include "runtime/files.h"
 
 typedef struct fixture { tutti_runtime *real; memory_files *m; } fixture;
 

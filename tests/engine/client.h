@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "state/plan.h"
 #include "tutti/engine.h"
 
 enum { RANKS = 4, STEPS = 12, TENSORS = 3 };

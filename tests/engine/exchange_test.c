@@ -3,6 +3,7 @@
    for every bit of gradient, and codec.h's rule for numbers that are not finite. Method: the toy
    client on ranks that are threads; matrices among its tensors. */
 #include "engine/engine_internal.h"
+#include "state/plan.h"
 #include "toy.h"
 
 enum { RANKS = 8, ELEMENTS = 10 + 3000 + 33 + 2001 + 7 };

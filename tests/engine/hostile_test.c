@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "../../src/engine/exchange/message.c"
+#include "state/plan.h"
 
 #define CHECK(condition) \
     do { \

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "led_jobs.h"
-#include "tutti/lane.h"
+#include "engine/lane.h"
 #include "tutti/launch.h"
 
 static const char *program;

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tutti/lane.h"
+#include "engine/lane.h"
 
 enum { JOBS = 200 };
 typedef struct log { _Atomic int count; int order[JOBS]; } log;

@@ -2,7 +2,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "tutti/lane.h"
+#include "engine/lane.h"
 
 #define CHECK(condition, ...) \
     do { \

@@ -3,6 +3,7 @@
    ranks that are threads, through every codec of the registry; records are read after every
    step. */
 #include "engine/engine_internal.h"
+#include "state/plan.h"
 #include "toy.h"
 #include "tutti/codec.h"
 

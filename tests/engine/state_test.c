@@ -7,6 +7,7 @@
 
 #include "sanitized.h"
 #include "scratch.h"
+#include "state/plan.h"
 #include "toy.h"
 #include "zeroed.h"
 

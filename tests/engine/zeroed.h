@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/engine_internal.h"
+#include "state/plan.h"
 
 /* Gives how many states there are that are not scratch. Number `which` of them (-1: none) becomes
    0: *name is its name, the engine's, and *memory where it lies; memory may be NULL. */

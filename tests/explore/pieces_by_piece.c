@@ -7,6 +7,7 @@
 
 #include "../engine/cut.h"
 #include "explore.h"
+#include "runtime/files.h"
 
 enum { STEPS = 4, TENSORS = 5, UNITS = 3 };
 static const size_t counts[TENSORS] = { 40, 5, 33, 3, 50 };

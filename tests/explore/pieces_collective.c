@@ -3,7 +3,7 @@
    in floats, so that a sum is exact in any order. */
 #include "explore.h"
 #include "collective/schedule.h"
-#include "tutti/lane.h"
+#include "engine/lane.h"
 #include <stdio.h>
 #include <string.h>
 

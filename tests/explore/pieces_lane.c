@@ -1,7 +1,7 @@
 /* Pieces: led lanes. Members whose jobs become ready in orders of their own run them in one order,
    that of member 0's priorities, within the credit; and all end, whatever fails, dies or closes. */
 #include "explore.h"
-#include "tutti/lane.h"
+#include "engine/lane.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,7 @@
 /* Pieces: agreements on which ranks are still there, while ranks die, several of them and at any
    moment, and connections break (explore.h: losses). */
 #include "explore.h"
+#include "collective/members.h"
 #include "tutti/engine.h"
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Pieces: ports, lanes and monitors by themselves. */
 #include "explore.h"
-#include "tutti/lane.h"
+#include "engine/lane.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -3,6 +3,7 @@
    epoch is taken once, all have the same counts and leases after every step, models are equal
    where the method promises it, and all end together. */
 #include "explore.h"
+#include "state/plan.h"
 #include "tutti/engine.h"
 #include "engine/engine_internal.h"
 #include <stdio.h>

@@ -3,7 +3,8 @@
    flight. The disk is memory, and other fibers run while it copies. The queue ends its transfers
    in an order that the seed draws. */
 #include "explore.h"
-#include "tutti/tier.h"
+#include "runtime/files.h"
+#include "tier/tier.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

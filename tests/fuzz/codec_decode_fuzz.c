@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <tutti/codec.h>
+#include "state/plan.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

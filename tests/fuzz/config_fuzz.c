@@ -1,6 +1,7 @@
 /* Any text as a settings file: it is refused with a sentence that names the
    file, or all values are in range. */
 #include "options_subject.h"
+#include "base/settings.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,6 +6,7 @@
    included, since its functions are static. */
 #include <stdlib.h>
 #include "../../src/engine/exchange/message.c"
+#include "state/plan.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

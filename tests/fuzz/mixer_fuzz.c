@@ -6,6 +6,7 @@
    lengths. The source file is included, since its functions are static. */
 #include <stdlib.h>
 #include "../../src/gossip/mixer_codec.c"
+#include "state/plan.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,6 +1,6 @@
 /* Any text as a file of resources or as a schedule (src/placement/file.c): it is refused with a
    sentence, or is what placement.h defines: a sound problem, stages that follow one another. */
-#include "tutti/placement.h"
+#include "placement/placement.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,6 +4,7 @@
    Resuming is in tests/engine/state_test.c, losses in goes_on_test.c, other transports
    in tests/cli/transports_test.py. */
 #include "engine/engine_internal.h"
+#include "state/plan.h"
 #include "trial.h"
 
 static trial of(const char *method, const char *codec, int steps)

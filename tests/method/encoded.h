@@ -6,6 +6,7 @@
 
 #include "engine/engine_internal.h"
 #include "../engine/toy.h"
+#include "state/plan.h"
 
 enum { RANKS = 8, STEPS = 16, ELEMENTS = 10 + 3000 + 33 + 2001 + 7 };
 

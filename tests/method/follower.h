@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "engine/staged_model.h"
+#include "state/plan.h"
 
 enum { FOLLOWED_WAVES = 4, FOLLOWED_MOST = 12, FOLLOWED_WORKERS = 8 };
 enum { SHARED, AVERAGE, ACCUMULATE };

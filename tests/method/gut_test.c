@@ -3,6 +3,7 @@
    after every step are compared with a separate computation in double. Resuming is in
    tests/engine/state_test.c, losses in goes_on_test.c. */
 #include "engine/engine_internal.h"
+#include "state/plan.h"
 #include "trial.h"
 
 enum { D = 64, STEPS = 12 };

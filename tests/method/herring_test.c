@@ -7,6 +7,7 @@
 #include "trial.h"
 
 #include "engine/engine_internal.h"
+#include "state/plan.h"
 
 static const int sizes[] = { 2, 3, 4, 5, 8 };
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "engine/engine_internal.h"
+#include "state/plan.h"
 
 enum { RANKS = 8, ELEMENTS = 1 << 16 };
 

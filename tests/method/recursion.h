@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "engine/staged_model.h"
+#include "state/plan.h"
 
 enum { PIPELINES_MOST = 8, WINDOW_MOST = 8 };
 typedef struct recursion {

@@ -6,6 +6,7 @@
 #include "trial.h"
 
 #include "engine/engine_internal.h"
+#include "state/plan.h"
 
 static float by_step(int rank, uint64_t step, size_t i, float x)
 {

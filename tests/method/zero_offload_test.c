@@ -4,6 +4,7 @@
    loop. Faults of disks are in tests/optim/placed_test.c, checkpoints in engine/state and
    cli/resume. */
 #include "sharded.h"
+#include "state/plan.h"
 
 #define SIZES "bucket_mb=0.012,first_bucket_mb=0.003"
 #define DISK "tier=nvme(path=\"" TUTTI_BINARY_DIR "\",direct=off"

@@ -12,6 +12,10 @@
 #include <cmocka.h>
 #include <tutti/optim.h>
 #include "allocations.h"
+#include "optim/placed.h"
+#include "optim/schedule.h"
+#include "runtime/team.h"
+#include "state/plan.h"
 #include "vectors.h"
 
 typedef struct bench { tutti_device *device; tutti_plan *plan; tutti_optim *optim; } bench;

@@ -4,6 +4,9 @@
    with the whole vector's update; a runtime whose k-th transfer fails. */
 #include "tier/disk.h"
 #include <errno.h>
+#include "optim/placed.h"
+#include "state/plan.h"
+#include "tier/tier.h"
 #include "tutti/optim.h"
 
 enum { N = 40000, STEPS = 3 };

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include <tutti/optim.h>
+#include "optim/schedule.h"
 
 static tutti_lr_schedule *schedule(const char *spec, uint64_t steps)
 {

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "placement/drawn.h"
+#include "placement/placement.h"
 #include "placement/placement_internal.h"
 
 static void a_stage_takes_what_amdahl_says(void **state)

@@ -1,7 +1,7 @@
 /* drawn.h: random problems of placement, for the tests of this module. */
 #ifndef TUTTI_TESTS_PLACEMENT_DRAWN_H
 #define TUTTI_TESTS_PLACEMENT_DRAWN_H
-#include "tutti/placement.h"
+#include "placement/placement.h"
 #include <math.h>
 #include <stdio.h>
 

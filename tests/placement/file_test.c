@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "tutti/placement.h"
+#include "placement/placement.h"
 
 static const char resources[] =
     "{\"schema\": \"tutti-resources-1\", \"batch\": 64, \"examples\": 1e6, \"floor\": 2000,\n"

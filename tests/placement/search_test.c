@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "placement/drawn.h"
+#include "placement/placement.h"
 #include "placement/placement_internal.h"
 
 static double cost_by(const tutti_placement_problem *p, const char *search, tutti_placement_plan *plan)

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "runtime/files.h"
 #include "tutti/runtime.h"
 
 /* ---- a runtime of files that cannot be trusted: every call goes to

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
+#include "runtime/team.h"
 #include "tutti/runtime.h"
 
 enum { MOST = 1000 };

@@ -22,9 +22,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/lane.h"
 #include "engine/led_jobs.h"
 #include "forked.h"
-#include "tutti/lane.h"
 
 enum { TENSORS = 7, SIZE = 3, PARTS = TENSORS * SIZE, STATES = 4 * 4 * 4 * 4 * 4 * 4 * 4, WIDE = 3 };
 #define UNIT_NS INT64_C(1000000)

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <cmocka.h>
 #include "forked.h"
+#include "tier/tier.h"
 #include "tutti/comm.h"
-#include "tutti/tier.h"
 
 enum { RANKS = 3, BYTES = 50000, PART = 7001 };
 

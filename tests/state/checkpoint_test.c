@@ -2,6 +2,7 @@
    not fit together is refused on every rank with the rank's name; what is damaged is seen and
    passed over. Files are in memory. */
 #include "saved.h"
+#include "runtime/files.h"
 
 typedef struct fixture { memory_files *m; } fixture;
 

@@ -6,6 +6,7 @@
    the older checkpoint and no trace. The simulated files know what was synced; a real process
    killed on a real disk stands at the end. */
 #include "saved.h"
+#include "runtime/files.h"
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "memory_files.h"
+#include "runtime/files.h"
 #include "sanitized.h"
 #include "state/state_internal.h"
 

@@ -2,6 +2,7 @@
    states what is needed, what there is and which names have it. Method: sizes, names and
    alignments; threads that take and give at once. */
 #include "disk.h"
+#include "tier/tier.h"
 
 static void what_is_taken_is_counted_by_name(void **state)
 {

@@ -10,7 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "tutti/tier.h"
+#include "runtime/files.h"
+#include "runtime/queue.h"
+#include "tier/tier.h"
 
 #define DISK TUTTI_BINARY_DIR
 

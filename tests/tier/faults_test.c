@@ -3,6 +3,7 @@
    runtime whose transfers, of the queue as well as of the calls, are cut short, interrupted, and
    failed at the k-th; tutti_alloc is wrapped at link time. */
 #include "disk.h"
+#include "tier/tier.h"
 #include <errno.h>
 
 enum { BLOCK = 4096, BYTES = 32 * BLOCK };

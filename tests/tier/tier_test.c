@@ -3,6 +3,8 @@
    bounded, and nothing of it is left behind. Method: the same requests to a tier and to an array;
    /proc/self/io; a child that is killed; a child to which the kernel refuses io_uring. */
 #include "disk.h"
+#include "runtime/files.h"
+#include "tier/tier.h"
 #include <dirent.h>
 #include <errno.h>
 #include <linux/filter.h>

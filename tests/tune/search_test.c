@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "tune/search.h"
+#include "tune/tuner.h"
 
 enum { STEPS = 20 };
 

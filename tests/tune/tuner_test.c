@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "allocations.h"
-#include "tutti/tune.h"
+#include "tune/tuner.h"
 
 static const char *const onoff[] = { "off", "on", NULL };
 static const tutti_knob partition = { .name = "partition", .low = 256 << 10, .high = 64 << 20, .log = true,

@@ -31,6 +31,7 @@
 #include <string.h>
 
 #include "exchange_internal.h"
+#include "state/plan.h"
 
 typedef enum { SUM_F32, SUM_F16, SUM_BF16, GATHER, TO_OWNERS, WAYS } route;
 static const char *const route_names[WAYS] = { "all-reduce of fp32", "all-reduce of fp16", "all-reduce of bf16",

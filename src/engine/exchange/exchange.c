@@ -42,6 +42,7 @@
    What a mean of 16-bit numbers loses when it is rounded to 16 bits (2^-11 of it, fp16) is not
    known. So error feedback makes up for what fp16 loses of the parts, not for that. */
 #include "exchange_internal.h"
+#include "collective/leaders.h"
 
 /* ---- a step begins ---- */
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "exchange_internal.h"
+#include "state/plan.h"
 
 static bool is_a_vote(const tutti_codec *c)
 {

@@ -15,6 +15,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include "tcp_internal.h"
+#include "runtime/names.h"
 
 static const struct sockaddr_in *as4(const tcp_address *a) { return (const struct sockaddr_in *)(const void *)&a->at; }
 static const struct sockaddr_in6 *as6(const tcp_address *a)

@@ -6,12 +6,9 @@
    lost when it ends, so a checkpoint has to read them. */
 #ifndef TUTTI_TIER_H
 #define TUTTI_TIER_H
-#include "options.h"
-#include "runtime.h"
+#include "tutti/options.h"
+#include "tutti/runtime.h"
 #pragma GCC visibility push(default)
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* ---- arenas: any thread, at any time. An arena keeps one sum per name. ---- */
 typedef struct tutti_arena tutti_arena;
@@ -125,8 +122,5 @@ typedef struct tutti_tier_sum {
     int under_way_peak;                /* most concurrent chunks */
 } tutti_tier_sum;
 tutti_tier_sum tutti_tier_count(tutti_tier *t);
-#ifdef __cplusplus
-}
-#endif
 #pragma GCC visibility pop
 #endif

@@ -24,11 +24,8 @@
    payload to each other member, from member 0: size - 1 messages per job. */
 #ifndef TUTTI_LANE_H
 #define TUTTI_LANE_H
-#include "comm.h"
+#include "tutti/comm.h"
 #pragma GCC visibility push(default)
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct tutti_lane tutti_lane;
 typedef enum tutti_job_state {
@@ -113,8 +110,5 @@ bool tutti_job_over(tutti_lane *lane, const tutti_job *job);
 /* Blocks; returns run's status and sentence once. TUTTI_OK if the job was never started or
    already waited for. */
 tutti_status tutti_job_wait(tutti_lane *lane, tutti_job *job, tutti_error *err);
-#ifdef __cplusplus
-}
-#endif
 #pragma GCC visibility pop
 #endif

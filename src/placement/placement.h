@@ -15,11 +15,8 @@
    available units. */
 #ifndef TUTTI_PLACEMENT_H
 #define TUTTI_PLACEMENT_H
-#include "options.h"
+#include "tutti/options.h"
 #pragma GCC visibility push(default)
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* ---- the problem ---- */
 enum { TUTTI_PLACEMENT_LAYERS_MOST = 64, TUTTI_PLACEMENT_TYPES_MOST = 8,
@@ -117,8 +114,5 @@ typedef struct tutti_placement_schedule {
 } tutti_placement_schedule;
 tutti_status tutti_placement_read(const char *path, const char *text, size_t bytes,
                                   tutti_placement_schedule *schedule, tutti_error *err);
-#ifdef __cplusplus
-}
-#endif
 #pragma GCC visibility pop
 #endif
