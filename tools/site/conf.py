@@ -28,7 +28,7 @@ html_css_files = ["wide.css"]
 # The sidebar. A page that is in none of these lists is a warning, so an error.
 FIRST = ["TUTORIAL", "WHICH-METHOD", "PYTORCH", "PYTORCH-MODELS", "COMPARE", "PLAN", "RESULTS", "PERFORMANCE",
          "LEDGER"]
-USE = ["DATA", "PROBLEMS", "CODECS", "TOPOLOGY", "PRECISION", "CLUSTERS", "MPI", "OPTIONS"]
+USE = ["DATA", "PROBLEMS", "CODECS", "TOPOLOGY", "PRECISION", "CLUSTERS", "MPI", "LIMITS", "SECURITY", "OPTIONS"]
 DEEP = ["ARCHITECTURE", "GLOSSARY", "ADD-A-METHOD", "TESTING", "DEPENDENCIES"]
 
 
