@@ -66,7 +66,8 @@ typedef enum {
     TUTTI_FILE_CREATE, /* O_EXCL, 0644 */
     TUTTI_FILE_APPEND  /* made if absent */
 } tutti_file_mode;
-/* An entry of a queue of asynchronous reads and writes. tag is returned with the result, whose count may be short. */
+/* An entry of a queue of asynchronous reads and writes. tag is returned with the result, whose
+   count may be short. */
 typedef struct tutti_queue_entry {
     uint64_t tag, offset;
     int fd, fixed;               /* index of queue_fix, or -1 */

@@ -1,7 +1,7 @@
-/* facility.h: a facility is a part that several methods share, such as a mixer (gossip.h) or servers
-   (server.h), between the engine and the methods. The method declares it within its declare(),
-   where the facility registers itself. From then on the engine calls the functions below in
-   addition to the method's hooks, so the method need not call them.
+/* facility.h: a facility is a part that several methods share, such as a mixer (gossip.h) or
+   servers (server.h), between the engine and the methods. The method declares it within its
+   declare(), where the facility registers itself. From then on the engine calls the functions below
+   in addition to the method's hooks, so the method need not call them.
 
    Order: facilities in the order in which they were added, and then the method's hook of that
    name, which may use them. Close is the reverse: the method, then facilities in reverse order.

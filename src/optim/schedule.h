@@ -1,5 +1,5 @@
-/* schedule.h: schedules of the learning rate: a factor on the base rate, a pure function of the step
-   (from 0), the same bits on every machine. It is never above 1: the base rate is the maximum.
+/* schedule.h: schedules of the learning rate: a factor on the base rate, a pure function of the
+   step (from 0), the same bits on every machine. It is never above 1: the base rate is the maximum.
 
    Specs: constant(warmup=W), step(every=E,gamma=G,warmup=W), cosine(warmup=W,floor=F),
    linear(warmup=W,floor=F). Warm-up: factor (t+1)/W for step t < W, then the schedule counted

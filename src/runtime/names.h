@@ -15,8 +15,8 @@ const char *tutti_lookup(const char *host, const char *service, const struct add
                          struct addrinfo **list);
 #pragma GCC visibility pop
 
-/* tutti_lookup with any resolver, for tests. A resolver is called as getaddrinfo, on a thread of its
-   own. */
+/* tutti_lookup with any resolver, for tests. A resolver is called as getaddrinfo, on a thread of
+   its own. */
 typedef int tutti_resolver(const char *host, const char *service, const struct addrinfo *hints,
                            struct addrinfo **list);
 const char *tutti_lookup_by(tutti_resolver *resolver, const char *host, const char *service,

@@ -36,7 +36,7 @@ class Cluster(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return re.fullmatch(r"step (\d+): y = (-?[0-9.]+)\n", done.stdout).groups()
 
-    def test_two_processes_train_save_go_on_and_one_answers(self):
+    def test_two_processes_train_save_resume_and_predict(self):
         self.assertEqual(self.train(2, "a", 150), "2 processes, from step 0\n")
         early = self.ask("a", [0] * DIM)
         self.assertEqual(early[0], "150")
@@ -56,7 +56,7 @@ class Cluster(unittest.TestCase):
         self.assertRegex(run.stderr.readline(),
                          r"^waiting for ranks that have not come to the meeting place: 1 of 2; here are: 0 on ")
 
-    def test_what_is_not_there_is_said(self):
+    def test_missing_checkpoint_directory_is_reported(self):
         done = subprocess.run([CLUSTER, "ask", os.path.join(self.folder, "none"), *["0"] * DIM], capture_output=True,
                               text=True, timeout=60)
         self.assertEqual((done.returncode, done.stdout), (1, ""))

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <wchar.h>
 
-static void a_failure_fills_everything(void **state)
+static void fail_sets_every_error_field(void **state)
 {
     tutti_error err;
 
@@ -23,7 +23,7 @@ static void a_failure_fills_everything(void **state)
     assert_string_equal(err.text, "rank 7 left");
 }
 
-static void a_cause_is_added_in_words(void **state)
+static void errno_text_is_appended_to_the_message(void **state)
 {
     tutti_error err;
 
@@ -55,7 +55,7 @@ static void errno_survives_a_failure_and_a_free(void **state)
     assert_int_equal(errno, 77);
 }
 
-static void no_error_wanted_is_no_error_written(void **state)
+static void a_null_error_pointer_is_accepted(void **state)
 {
     (void)state;
     assert_int_equal(tutti_fail(NULL, TUTTI_ERR_IO, 2, "x"), TUTTI_ERR_IO);
@@ -63,7 +63,7 @@ static void no_error_wanted_is_no_error_written(void **state)
     assert_int_equal(tutti_fail_within(NULL, TUTTI_CLOSED, "x"), TUTTI_CLOSED);
 }
 
-static void a_sentence_on_its_way_up_gains_a_place(void **state)
+static void callers_prefix_error_messages_with_context(void **state)
 {
     tutti_error err;
 
@@ -159,7 +159,7 @@ static void every_status_has_a_name_of_its_own(void **state)
     assert_string_equal(tutti_status_name((tutti_status)99), "unknown");
 }
 
-static void the_version_is_the_header_s(void **state)
+static void library_version_matches_the_header(void **state)
 {
     char version[32];
 
@@ -171,15 +171,15 @@ static void the_version_is_the_header_s(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_failure_fills_everything),
-        cmocka_unit_test(a_cause_is_added_in_words),
+        cmocka_unit_test(fail_sets_every_error_field),
+        cmocka_unit_test(errno_text_is_appended_to_the_message),
         cmocka_unit_test(errno_survives_a_failure_and_a_free),
-        cmocka_unit_test(no_error_wanted_is_no_error_written),
-        cmocka_unit_test(a_sentence_on_its_way_up_gains_a_place),
+        cmocka_unit_test(a_null_error_pointer_is_accepted),
+        cmocka_unit_test(callers_prefix_error_messages_with_context),
         cmocka_unit_test(long_texts_are_cut_at_a_whole_character),
         cmocka_unit_test(text_that_is_no_utf8_is_cut_all_the_same),
         cmocka_unit_test(every_status_has_a_name_of_its_own),
-        cmocka_unit_test(the_version_is_the_header_s),
+        cmocka_unit_test(library_version_matches_the_header),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,7 +43,7 @@ static void opening_a_spec_without_memory_fails_cleanly(void **state)
     assert_int_equal(failures, 1);
 }
 
-static void settings_without_memory_keep_what_they_had(void **state)
+static void failed_allocations_keep_setting_values_and_origins_consistent(void **state)
 {
     static const char *const texts[] = {
         "batch: 8\ndata: new\ninner: adam\n", "{\"batch\": 8, \"data\": \"new\", \"inner\": \"adam\"}",
@@ -105,7 +105,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opening_a_spec_without_memory_fails_cleanly),
-        cmocka_unit_test(settings_without_memory_keep_what_they_had),
+        cmocka_unit_test(failed_allocations_keep_setting_values_and_origins_consistent),
         cmocka_unit_test(opening_settings_or_a_file_without_memory_fails_cleanly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

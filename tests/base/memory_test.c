@@ -83,7 +83,7 @@ static void hashes_are_xxh3(void **state)
     assert_true(tutti_hash("abc", 3) == UINT64_C(0x78AF5F94892F3950));
 }
 
-static void the_cpu_level_agrees_with_the_compiler_s(void **state)
+static void the_cpu_level_matches_compiler_detection(void **state)
 {
     const tutti_cpu best = tutti_cpu_best();
 
@@ -225,7 +225,7 @@ int main(void)
         cmocka_unit_test(sizes_that_do_not_fit_are_refused),
         cmocka_unit_test(a_copy_of_text_is_a_copy),
         cmocka_unit_test(hashes_are_xxh3),
-        cmocka_unit_test(the_cpu_level_agrees_with_the_compiler_s),
+        cmocka_unit_test(the_cpu_level_matches_compiler_detection),
         cmocka_unit_test(limits_of_control_groups_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,7 +81,7 @@ static void allowed_values_are_written(void **state)
 
 /* "auto|on|off" was on or off before it had a third position, and files state it in the words of
    a bool. */
-static void a_choice_with_on_and_off_takes_the_words_of_a_switch(void **state)
+static void a_choice_of_on_and_off_accepts_boolean_text(void **state)
 {
     static const struct {
         const char *word;
@@ -120,7 +120,7 @@ static void numbers_out_of_range_are_refused(void **state)
     assert_refused("wide", "1e999", "method 'ddp': option 'wide' is 1e999; it must be from -1e308 to 1e308");
 }
 
-static void what_is_no_number_is_refused(void **state)
+static void invalid_numbers_are_rejected(void **state)
 {
     static const char *const texts[] = {
         "", " 3", "3 ", "64k", "0x10", "--3", "+", "three", "3.", "1e2", "3\n", "\xEF\xBC\x93",
@@ -144,7 +144,7 @@ static void what_is_no_number_is_refused(void **state)
     }
 }
 
-static void other_types_say_what_is_allowed(void **state)
+static void errors_for_other_types_list_the_allowed_values(void **state)
 {
     (void)state;
     assert_refused("nesterov", "maybe",
@@ -272,7 +272,7 @@ static void every_type_is_printed_and_read_back(void **state)
     }
 }
 
-static void printing_counts_what_does_not_fit(void **state)
+static void printing_returns_the_untruncated_length(void **state)
 {
     const subject self = set("data", "0123456789");
     char out[12];
@@ -302,7 +302,7 @@ static void the_locale_of_the_process_does_not_matter(void **state)
     setlocale(LC_ALL, "C");
 }
 
-static void the_locale_of_the_thread_is_left_as_it_was(void **state)
+static void the_thread_locale_is_not_changed(void **state)
 {
     (void)state;
     set("rate", "0.5");
@@ -361,7 +361,7 @@ static void near_names_are_suggested(void **state)
     }
 }
 
-static void a_thing_without_options_says_so(void **state)
+static void options_of_an_empty_table_are_rejected(void **state)
 {
     static const tutti_option none[] = { { 0 } };
     tutti_spec *spec;
@@ -383,20 +383,20 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_come_from_the_table),
         cmocka_unit_test(allowed_values_are_written),
-        cmocka_unit_test(a_choice_with_on_and_off_takes_the_words_of_a_switch),
+        cmocka_unit_test(a_choice_of_on_and_off_accepts_boolean_text),
         cmocka_unit_test(numbers_out_of_range_are_refused),
-        cmocka_unit_test(what_is_no_number_is_refused),
-        cmocka_unit_test(other_types_say_what_is_allowed),
+        cmocka_unit_test(invalid_numbers_are_rejected),
+        cmocka_unit_test(errors_for_other_types_list_the_allowed_values),
         cmocka_unit_test(a_real_is_finite_even_without_bounds),
         cmocka_unit_test(integers_are_compared_exactly),
         cmocka_unit_test(reals_are_printed_in_their_shortest_form),
         cmocka_unit_test(every_type_is_printed_and_read_back),
-        cmocka_unit_test(printing_counts_what_does_not_fit),
+        cmocka_unit_test(printing_returns_the_untruncated_length),
         cmocka_unit_test(the_locale_of_the_process_does_not_matter),
-        cmocka_unit_test(the_locale_of_the_thread_is_left_as_it_was),
+        cmocka_unit_test(the_thread_locale_is_not_changed),
         cmocka_unit_test(names_are_found_with_dashes_or_underscores),
         cmocka_unit_test(near_names_are_suggested),
-        cmocka_unit_test(a_thing_without_options_says_so),
+        cmocka_unit_test(options_of_an_empty_table_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -208,7 +208,7 @@ static void huge_lengths_are_permuted_in_range(void **state)
 }
 
 /* Where each position lands over many steps, for lengths with parts of every small width. */
-static void positions_land_everywhere_alike(void **state)
+static void permuted_positions_are_uniform(void **state)
 {
     static const uint64_t lengths[] = { 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 31, 33 };
     enum { ORDERS = 20000 };
@@ -228,7 +228,7 @@ static void positions_land_everywhere_alike(void **state)
 }
 
 /* All pairs of (where 0 lands, where 1 lands). */
-static void pairs_of_positions_land_everywhere_alike(void **state)
+static void pairs_of_permuted_positions_are_uniform(void **state)
 {
     enum { N = 12, ORDERS = 60000 };
     uint32_t count[N * (N - 1)] = { 0 };
@@ -283,8 +283,8 @@ int main(void)
         cmocka_unit_test(normals_are_normal),
         cmocka_unit_test(every_length_is_permuted_without_loss),
         cmocka_unit_test(huge_lengths_are_permuted_in_range),
-        cmocka_unit_test(positions_land_everywhere_alike),
-        cmocka_unit_test(pairs_of_positions_land_everywhere_alike),
+        cmocka_unit_test(permuted_positions_are_uniform),
+        cmocka_unit_test(pairs_of_permuted_positions_are_uniform),
         cmocka_unit_test(orders_are_repeatable_and_differ_by_seed_stream_and_step),
         cmocka_unit_test(the_orders_are_pinned),
     };

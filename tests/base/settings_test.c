@@ -67,7 +67,7 @@ static void opening_writes_the_defaults(void **state)
     tutti_settings_close(NULL);
 }
 
-static void yaml_is_read_with_lines(void **state)
+static void yaml_values_are_parsed_with_line_numbers(void **state)
 {
     static const char text[] = "# a run\nbatch: 64\nrate: \"0.5\"\n\nnesterov: yes\nwire: 'bf16'\n"
                                "lr_schedule: cosine(warmup=3, floor=0.1)\ndata: |\n  two\n  lines\n";
@@ -90,7 +90,7 @@ static void yaml_is_read_with_lines(void **state)
     tutti_settings_close(s);
 }
 
-static void json_is_read_with_lines(void **state)
+static void json_values_are_parsed_with_line_numbers(void **state)
 {
     static const char text[] = " \n{ \"batch\": 64.0, \"rate\": 5e-1,\n\n  \"nesterov\": true, \"wire\": \"bf16\",\n"
                                "\"data\"\n : \"x\\\",\\\"y: [{,}]\\\\\", \"wide\": 3\n,\"inner\":\"adam(1)\"}\n";
@@ -132,7 +132,7 @@ static void empty_files_set_nothing(void **state)
     }
 }
 
-static void yaml_that_is_no_flat_mapping_is_refused_with_its_line(void **state)
+static void invalid_yaml_settings_are_rejected_with_their_position(void **state)
 {
     (void)state;
     assert_refused("run.yaml", TEXT("batch: 1\n\nbach: 2\n"), "run.yaml:3: unknown key 'bach'; did you mean 'batch'?");
@@ -185,7 +185,7 @@ static void yaml_that_is_no_flat_mapping_is_refused_with_its_line(void **state)
                    "run.yaml: no YAML: control characters are not allowed at byte 2; save the file as UTF-8 text");
 }
 
-static void json_that_is_no_flat_mapping_is_refused_with_its_line(void **state)
+static void invalid_json_settings_are_rejected_with_their_line(void **state)
 {
     (void)state;
     assert_refused("run.json", TEXT("{\"batch\": 1,\n\"bach\": 2}"),
@@ -216,7 +216,7 @@ static void json_that_is_no_flat_mapping_is_refused_with_its_line(void **state)
                    "run.json:2: no JSON: end of file expected near '{'; settings that begin with '{' are read as JSON");
 }
 
-static void hostile_depth_and_aliases_end_early(void **state)
+static void deep_nesting_and_alias_bombs_are_rejected(void **state)
 {
     static const char bomb[] =
         "a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b,*b,*b,*b,*b,*b]\n";
@@ -299,7 +299,7 @@ static void a_flag_beats_the_environment_beats_a_file(void **state)
     }
 }
 
-static void of_equal_origins_the_later_one_holds(void **state)
+static void the_later_of_equal_origins_wins(void **state)
 {
     subject self;
     tutti_settings *s = open_settings(&self);
@@ -314,7 +314,7 @@ static void of_equal_origins_the_later_one_holds(void **state)
     tutti_settings_close(s);
 }
 
-static void a_weaker_value_is_checked_all_the_same(void **state)
+static void overridden_values_are_still_validated(void **state)
 {
     subject self;
     tutti_settings *s = open_settings(&self);
@@ -328,7 +328,7 @@ static void a_weaker_value_is_checked_all_the_same(void **state)
     tutti_settings_close(s);
 }
 
-static void flags_and_variables_name_their_place(void **state)
+static void setting_errors_name_the_flag_or_variable(void **state)
 {
     char bad[] = "TUTTI_BATCH=many";
     char *environment[] = { bad, NULL };
@@ -354,7 +354,7 @@ static void flags_and_variables_name_their_place(void **state)
     tutti_settings_close(s);
 }
 
-static void another_default_holds_where_nobody_has_spoken(void **state)
+static void a_custom_default_applies_to_unset_options(void **state)
 {
     char variable[] = "TUTTI_RATE=2";
     char *environment[] = { variable, NULL };
@@ -394,7 +394,7 @@ static void another_default_holds_where_nobody_has_spoken(void **state)
     }
 }
 
-static void of_equal_variables_the_first_one_holds(void **state)
+static void the_first_of_duplicate_variables_wins(void **state)
 {
     char first[] = "TUTTI_BATCH=2", second[] = "TUTTI_BATCH=many";
     char *environment[] = { first, second, NULL };
@@ -477,7 +477,7 @@ static bool leaves_batch(void *user, const tutti_option *option, const char *val
     return strcmp(option->name, "batch") != 0;
 }
 
-static void a_filter_sees_what_would_be_set_and_may_leave_it_away(void **state)
+static void a_filter_sees_pending_settings_and_may_skip_them(void **state)
 {
     char path[] = "/tmp/tutti-filter-XXXXXX";
     const int fd = mkstemp(path);
@@ -504,7 +504,7 @@ static void a_filter_sees_what_would_be_set_and_may_leave_it_away(void **state)
     tutti_settings_close(s);
 }
 
-static void a_long_path_keeps_its_end_and_the_sentence(void **state)
+static void a_long_path_is_shortened_at_its_start(void **state)
 {
     char path[600];
     subject self;
@@ -524,23 +524,23 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opening_writes_the_defaults),
-        cmocka_unit_test(yaml_is_read_with_lines),
-        cmocka_unit_test(json_is_read_with_lines),
+        cmocka_unit_test(yaml_values_are_parsed_with_line_numbers),
+        cmocka_unit_test(json_values_are_parsed_with_line_numbers),
         cmocka_unit_test(empty_files_set_nothing),
-        cmocka_unit_test(yaml_that_is_no_flat_mapping_is_refused_with_its_line),
-        cmocka_unit_test(json_that_is_no_flat_mapping_is_refused_with_its_line),
-        cmocka_unit_test(hostile_depth_and_aliases_end_early),
+        cmocka_unit_test(invalid_yaml_settings_are_rejected_with_their_position),
+        cmocka_unit_test(invalid_json_settings_are_rejected_with_their_line),
+        cmocka_unit_test(deep_nesting_and_alias_bombs_are_rejected),
         cmocka_unit_test(a_text_over_a_mebibyte_is_refused),
         cmocka_unit_test(a_flag_beats_the_environment_beats_a_file),
-        cmocka_unit_test(of_equal_origins_the_later_one_holds),
-        cmocka_unit_test(a_weaker_value_is_checked_all_the_same),
-        cmocka_unit_test(flags_and_variables_name_their_place),
-        cmocka_unit_test(another_default_holds_where_nobody_has_spoken),
-        cmocka_unit_test(of_equal_variables_the_first_one_holds),
+        cmocka_unit_test(the_later_of_equal_origins_wins),
+        cmocka_unit_test(overridden_values_are_still_validated),
+        cmocka_unit_test(setting_errors_name_the_flag_or_variable),
+        cmocka_unit_test(a_custom_default_applies_to_unset_options),
+        cmocka_unit_test(the_first_of_duplicate_variables_wins),
         cmocka_unit_test(texts_are_copied),
         cmocka_unit_test(files_are_read_or_refused_with_their_path),
-        cmocka_unit_test(a_filter_sees_what_would_be_set_and_may_leave_it_away),
-        cmocka_unit_test(a_long_path_keeps_its_end_and_the_sentence),
+        cmocka_unit_test(a_filter_sees_pending_settings_and_may_skip_them),
+        cmocka_unit_test(a_long_path_is_shortened_at_its_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

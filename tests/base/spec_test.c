@@ -68,7 +68,7 @@ static void arguments_go_by_position_and_by_name(void **state)
     tutti_spec_close(spec);
 }
 
-static void an_argument_tells_its_option_and_its_value(void **state)
+static void arguments_report_their_option_and_value(void **state)
 {
     static const struct { const char *option, *value; } expected[] = {
         { "batch", "8" }, { "inner", "sgd(0.1)" }, { NULL, "x" }
@@ -125,7 +125,7 @@ static void the_spec_keeps_nothing_of_the_callers_text(void **state)
     tutti_spec_close(spec);
 }
 
-static void what_is_no_spec_is_refused_with_the_place(void **state)
+static void malformed_specs_are_rejected_with_the_position(void **state)
 {
     (void)state;
     assert_refused("", "spec '' is empty; write a name or name(key=value,...)");
@@ -154,7 +154,7 @@ static void what_is_no_spec_is_refused_with_the_place(void **state)
         "spec 'adam(batch=1,0.1)': argument 2 ('0.1') has no name but follows one that has; write key=value");
 }
 
-static void what_the_table_does_not_allow_is_refused(void **state)
+static void arguments_violating_the_option_table_are_rejected(void **state)
 {
     (void)state;
     assert_refused("ddp(bach=1)", "method 'ddp': unknown option 'bach'; did you mean 'batch'?");
@@ -224,7 +224,7 @@ static void a_spec_full_of_arguments_is_opened(void **state)
     tutti_spec_close(spec);
 }
 
-static void only_what_is_not_default_is_printed(void **state)
+static void only_non_default_values_are_printed(void **state)
 {
     static const struct { const char *text, *printed; } cases[] = {
         { "ddp", "ddp" },
@@ -328,7 +328,7 @@ static const tutti_option dependent_options[] = {
     { 0 }
 };
 
-static void what_has_no_effect_is_refused_wherever_it_stands(void **state)
+static void options_without_effect_are_rejected_in_any_order(void **state)
 {
     static const struct { const char *spec, *sentence;
     } cases[] = {
@@ -370,17 +370,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_name_alone_is_a_spec),
         cmocka_unit_test(arguments_go_by_position_and_by_name),
-        cmocka_unit_test(an_argument_tells_its_option_and_its_value),
+        cmocka_unit_test(arguments_report_their_option_and_value),
         cmocka_unit_test(quoted_values_may_hold_anything),
         cmocka_unit_test(the_spec_keeps_nothing_of_the_callers_text),
-        cmocka_unit_test(what_is_no_spec_is_refused_with_the_place),
-        cmocka_unit_test(what_the_table_does_not_allow_is_refused),
+        cmocka_unit_test(malformed_specs_are_rejected_with_the_position),
+        cmocka_unit_test(arguments_violating_the_option_table_are_rejected),
         cmocka_unit_test(the_limits_are_4096_bytes_and_16_levels),
         cmocka_unit_test(a_spec_full_of_arguments_is_opened),
-        cmocka_unit_test(only_what_is_not_default_is_printed),
+        cmocka_unit_test(only_non_default_values_are_printed),
         cmocka_unit_test(a_printed_spec_reads_back_equal),
         cmocka_unit_test(every_prefix_is_handled),
-        cmocka_unit_test(what_has_no_effect_is_refused_wherever_it_stands),
+        cmocka_unit_test(options_without_effect_are_rejected_in_any_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

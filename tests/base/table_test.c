@@ -15,7 +15,7 @@ typedef struct changed {
 #define AT(member) TUTTI_AT(subject, member)
 enum { NOTHING = 999 };
 
-static void what_a_writer_gets_wrong_is_said(void **state)
+static void mistakes_in_option_tables_are_reported(void **state)
 {
     static const changed cases[] = {
         { NULL, { 0 }, 0, NULL },
@@ -128,7 +128,7 @@ static void what_a_writer_gets_wrong_is_said(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(what_a_writer_gets_wrong_is_said) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(mistakes_in_option_tables_are_reported) };
 
     return cmocka_run_group_tests_name("base/table", tests, NULL, NULL);
 }

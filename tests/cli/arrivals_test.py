@@ -35,7 +35,7 @@ class Arrivals(Case):
             self.after[updates] = summary(out)["final_train_loss"]
         return self.after[updates]
 
-    def test_gradients_go_up_and_models_come_down_on_every_transport(self):
+    def test_traffic_and_loss_are_as_expected_on_every_transport(self):
         self.after = {}
         for transport in and_sim("shm", "tcp"):
             for method in ("ringmaster-asgd(max_delay=-1)", "dude-asgd(table=worker)", "ringleader-asgd"):
@@ -80,7 +80,7 @@ class Arrivals(Case):
                 self.assertEqual(of_gradients(summary(whole)), of_gradients(summary(resumed)), (method, name))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_delays_are_told_exactly_and_edges_of_bins_as_such(self):
+    def test_delay_histogram_is_exact_and_bin_edges_are_reported(self):
         """A worker 57.5 times as slow as the other sees 57 or 58 updates; one 1500 times as slow sees
         more than 1,024, where several delays share a bin."""
         common = ("--model", "quadratic(dim=8,samples=4096)", "-n", 2, "--batch", 1, "--transport", "sim",
@@ -137,7 +137,7 @@ class Arrivals(Case):
             self.assertAlmostEqual(summary(a)["wall_seconds"], summary(b)["wall_seconds"], delta=1e-6)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_the_entry_of_a_worker_that_is_lost_or_pauses_leaves_the_mean_of_dude(self):
+    def test_dude_evicts_entries_of_lost_or_paused_workers(self):
         """Ten times its usual updates after it came: three of four equal workers, and one a worker
         at least, so forty."""
         lost = self.lost_or_paused("dude-asgd", "--fail", "3@0.5")
@@ -159,7 +159,7 @@ class Arrivals(Case):
             self.assertEqual((model(a), summary(a)["method_figures"]), (model(b), summary(b)["method_figures"]), slow)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_tables_find_the_optimum_of_unlike_workers_where_plain_asynchronous_sgd_stalls(self):
+    def test_gradient_tables_converge_on_skewed_data_unlike_plain_asgd(self):
         """Two classes, a worker each, one 100 times slower: the defining test of dude-asgd. The
         server's and the workers' tables give the same run."""
         common = ("--model", "quadratic(dim=10,condition=1,classes=2,noise=0,skew=1,samples=64)",
@@ -196,7 +196,7 @@ class Arrivals(Case):
         self.assertIn("skewed", [e["kind"] for e in summary(plain)["events"]])
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_old_entries_leave_the_mean_and_either_table_gives_the_same_bits(self):
+    def test_old_entries_are_evicted_and_both_tables_agree_bitwise(self):
         common = ("--model", "quadratic(dim=10,condition=1,classes=2,noise=0,skew=1,samples=64)",
                   "--partition", "class(k=1)", "-n", 2, "--batch", 8, "--transport", "sim", "--step-time", 0.01,
                   "--slow", "1:30", "--optimizer", "sgd(lr=0.05)", "--steps", 300)
@@ -245,7 +245,7 @@ class Arrivals(Case):
                 self.assertEqual(sum(s["method_figures"]["applied"]) + sum(s["method_figures"]["dropped"]), 150 * n)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_without_a_limit_it_is_asynchronous_sgd_and_with_the_least_one_a_chain(self):
+    def test_unlimited_delay_equals_asgd_and_minimal_delay_equals_single(self):
         """ringmaster-asgd.md, 2 and 3. R = 1: each update is of the model just before it, so
         without noise what k of them leave is one worker's model after k steps, to the bit."""
         common = ("--model", "quadratic(dim=8,noise=0,samples=4096)", "--batch", 1, "--transport", "sim",
@@ -279,7 +279,7 @@ class Arrivals(Case):
                                 (2 * up + n - 1) * 4 * 8 + (sum(figures["stopped"]) * 4 * 8 if stops == "on" else 0))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_rounds_last_as_long_as_the_sheets_say_at_most(self):
+    def test_round_durations_stay_within_the_papers_bounds(self):
         """ringleader-asgd.md: a round takes at most twice the slowest worker's time and has n
         updates, its harmonic count is at least tau_n / (2 tau_mean); ringmaster-asgd.md: R updates
         in a row take at most t(R), and gradients of a worker that needs more time than R updates
@@ -316,7 +316,7 @@ class Arrivals(Case):
                     self.assertEqual((figures["applied"][-1], figures["dropped"][-1] > 0), (0, True))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_a_limit_that_adapts_leaves_what_drops_most_and_what_drops_nothing(self):
+    def test_adaptive_delay_limit_moves_away_from_both_extremes(self):
         common = ("--model", "quadratic(dim=8,samples=4096)", "-n", 8, "--batch", 1, "--transport", "sim",
                   "--step-time", 0.01, "--slow", ",".join("%d:%g" % (r, 1 + 0.3 * r) for r in range(8)), "--steps", 200,
                   "--optimizer", "sgd(lr=0.01)")
@@ -334,7 +334,7 @@ class Arrivals(Case):
                 self.assertEqual(sum(figures["on"]["applied"]) + sum(figures["on"]["dropped"]), 200 * 8)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_stops_spare_computing_what_would_be_dropped(self):
+    def test_stops_avoid_computing_gradients_that_would_be_dropped(self):
         """A gradient of the slow worker takes longer than R updates of the others. When it is stopped
         it begins again, at a newer model, and in the end its gradients count or are few."""
         common = ("--model", "mlp(hidden=8)", "--data", self.data, "-n", 4, "--batch", 4, "--transport", "sim",

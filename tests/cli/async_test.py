@@ -23,7 +23,7 @@ class Asynchronous(Case):
         self.assertAlmostEqual(s["compute_seconds"] + s["exposed_comm_seconds"] + s["other_seconds"], s["wall_seconds"],
                                delta=0.02 * s["wall_seconds"])
 
-    def test_it_learns_on_any_number_of_workers_and_sends_what_the_sheet_says(self):
+    def test_trains_on_1_to_7_workers_with_expected_traffic(self):
         for n, method, exchanges in ((1, "ad-psgd", 1), (2, "ad-psgd", 1), (3, "ad-psgd(graph=ring)", 1),
                                      (4, "ad-psgd(exchanges=2)", 2), (7, "ad-psgd(ring,peer=cyclic)", 1)):
             for transport in and_sim("shm"):
@@ -38,7 +38,7 @@ class Asynchronous(Case):
                                      model(self.train("single" + transport, *MODEL, "--data", self.data, "--batch", 20,
                                                       "--steps", 100, "--method", "single", "--seed", 1)))
 
-    def test_epochs_are_every_sample_once_by_whoever(self):
+    def test_epochs_have_the_expected_sample_and_step_counts(self):
         per_epoch = -(-600 // 32)
         s = summary(self.train("e", *MODEL, "--data", self.data, "-n", 4, "--batch", 32, "--epochs", 3,
                                "--method", "ad-psgd", "--target", "loss=1e-9"))
@@ -46,7 +46,7 @@ class Asynchronous(Case):
         self.check_counts(s, 4, 3 * per_epoch, 1)
         self.assertAlmostEqual(s["epochs"], 3)
 
-    def test_metrics_come_without_a_meeting(self):
+    def test_metrics_are_reported_in_step_order(self):
         out = self.train("m", *MODEL, "--data", self.data, "-n", 3, "--batch", 8, "--steps", 100, "--report-every", 20,
                          "--method", "ad-psgd")
         lines = [json.loads(line) for line in read(os.path.join(out, "metrics.jsonl")).splitlines()]
@@ -55,7 +55,7 @@ class Asynchronous(Case):
         self.assertEqual(reports[-1]["step"], 100)
         self.assertEqual([r["step"] for r in reports], sorted(r["step"] for r in reports))
 
-    def test_a_resumed_run_does_what_is_left(self):
+    def test_resumed_run_completes_the_remaining_steps(self):
         common = (*MODEL, "--data", self.data, "-n", 3, "--batch", 10, "--method", "ad-psgd", "--seed", 2,
                   "--checkpoint-every", 8, "--checkpoint-keep", 9)
         whole = self.train("w", *common, "--steps", 20)
@@ -122,7 +122,7 @@ class Asynchronous(Case):
             for w in s["by_worker"][:-1]:
                 self.assertGreater(w["steps"] / (s["wall_seconds"] - end), 90, (n, graph, w))
 
-    def test_machines_sum_inside_and_average_between(self):
+    def test_h_adpsgd_sums_within_machines_and_averages_between_them(self):
         """h-adpsgd: one machine is ddp and machines of one are ad-psgd, to the bit; every sample
         once, by any worker; traffic; a slow machine slows no other; resuming."""
         common = (*MODEL, "--data", self.data, "-n", 4, "--batch", 10, "--seed", 2)
@@ -192,7 +192,7 @@ class Asynchronous(Case):
             err, _ = self.killed(5, 3, "-n", 5, "--method", method, "--on-loss", "stop")
             self.assertIn("worker 3", err)
 
-    def test_what_cannot_work_is_refused_before_anything_starts(self):
+    def test_unsupported_combinations_are_rejected(self):
         for args, sentence in ((("--method", "ad-psgd(graph=rnig)"), "there is no graph 'rnig'; did you mean 'ring'?"),
                                (("--method", "ad-psgd", "--batch-share", "auto"), "no shares of a step"),
                                (("--method", "ad-psgd(peer=nearest)"), "peer"),

@@ -44,7 +44,7 @@ class Bench(Case):
         return subprocess.run([TUTTI, "bench", *map(str, arguments)], capture_output=True, text=True, cwd=folder,
                               env=clean_environment(), timeout=60)
 
-    def test_each_benchmark_explains_itself_with_its_options(self):
+    def test_each_benchmark_has_a_help_page(self):
         for name, option in (("allreduce", "with-peers"), ("step", "method"), ("io", "dir"), ("kernels", "bytes"),
                              ("codec", "rows")):
             done = self.bench(name, "--help")
@@ -52,7 +52,7 @@ class Bench(Case):
             self.assertRegex(done.stdout, r"(?m)^  --%s " % option)
             self.assertIn("tutti bench " + name, tutti("bench", "--help").stdout)
 
-    def test_misspelt_words_and_bad_values_are_refused_with_what_mends_them(self):
+    def test_misspelt_options_and_invalid_values_are_rejected_with_hints(self):
         self.refused("name one: allreduce, step, io, kernels or codec", "bench")
         self.refused("there is no benchmark 'alreduce'; did you mean 'allreduce'?", "bench", "alreduce")
         self.refused("there is no option '--size' of bench allreduce; did you mean 'sizes'", "bench", "allreduce",
@@ -111,7 +111,7 @@ class Bench(Case):
         self.assertRegex(self.bench("allreduce", "-n", 1, "--sizes", "4", "--repeat", 1, "--seconds", 0.001).stdout,
                          r"4B +registered +[0-9.]+")
 
-    def test_peers_take_turns_and_their_ratio_is_time_over_ours_on_the_same_kind_of_buffer(self):
+    def test_peers_alternate_and_ratios_compare_the_same_buffer_kind(self):
         folder = self.peers(allreduce='[ "$2 $3" = "2 4,1024" ] || exit 9\necho "$1" >>turns\n'
                             'p=; [ $1 = limit ] && p="limit-registered "; echo "${p}4 1000000 2000000 50"; '
                             '[ $1 = limit ] && p="limit-foreign "; echo "${p}1024 3000000 4000000 60"\n')
@@ -128,7 +128,7 @@ class Bench(Case):
             self.assertAlmostEqual(found[peer]["ratio"] * found[ours]["value"] / found[peer]["value"], 1, 4)
             self.assertEqual(found[peer]["against"], ours.split("/")[1])
 
-    def test_an_absent_peer_is_said_and_the_figures_of_the_others_stand(self):
+    def test_absent_peer_is_reported_and_other_results_are_kept(self):
         folder = self.peers(allreduce='[ $1 = away ] && { echo "tutti: peer is absent" >&2; exit 77; '
                             '}\necho "4 1 2 50"')
         done = self.at(folder, "allreduce", "--sizes", "4", "--repeat", 2, "--seconds", 0.001,
@@ -217,7 +217,7 @@ class Bench(Case):
         self.assertEqual(found["io/2MiB/fio write"]["value"], 3)
         self.assertEqual(os.listdir(folder), ["bench"])
 
-    def test_step_measures_the_run_against_the_one_without_exchange(self):
+    def test_step_benchmark_compares_with_a_run_without_exchange(self):
         script = ('echo \'{"samples_per_second": 10, "wall_seconds": 1, "exposed_comm_seconds": 0, '
                   '"peak_rss_bytes_per_worker": 104857600, "host_seconds": 2, "torch": "9.9"}\'')
         tune = """[ "$* $TUTTI_PEER_SETTINGS" = "mlp 2 2 16 1 sgd(lr=0.05,momentum=0.9) " ] || exit 9
@@ -256,7 +256,7 @@ class Bench(Case):
         self.assertEqual(tried, [7.5, 9])
         self.assertEqual(os.listdir(temporary), [])
 
-    def test_step_runs_every_python_that_is_named_and_compares_accuracies_with_the_spread_of_seeds(self):
+    def test_step_runs_each_python_and_compares_accuracies_over_seeds(self):
         figures = ('\'"samples_per_second": %d, "wall_seconds": 1, "exposed_comm_seconds": 0, '
                    '"peak_rss_bytes_per_worker": 1, "host_seconds": 2, "torch": "\'$TUTTI_PYTHON\'"\'')
         tune = """case "$TUTTI_PYTHON" in
@@ -300,7 +300,7 @@ class Bench(Case):
         self.assertEqual(many.returncode, 2)
         self.assertIn("TUTTI_PYTHON is 'a:b:c:d:e'; it may name 4 Pythons", many.stderr)
 
-    def test_the_settings_that_pytorch_is_fastest_with_are_looked_for(self):
+    def test_tune_finds_the_fastest_pytorch_settings(self):
         def tuned(script, model="cnn", n=2, threads=1):
             with open(folder + "/bench/peers/train", "w") as f:
                 f.write("#!/bin/sh\n" + script)
@@ -334,7 +334,7 @@ class Bench(Case):
         done = tuned('echo "no data" >&2; exit 3')
         self.assertEqual((done.returncode, done.stderr), (1, "tutti: PyTorch gave no figures (exit code 3): no data\n"))
 
-    def test_what_a_peer_is_set_up_with_reaches_its_process(self):
+    def test_peer_settings_become_environment_variables_of_its_process(self):
         def of(settings, threads):
             done = subprocess.run([ROOT + "/bench/peers/tuned", threads], capture_output=True, text=True,
                                   env=clean_environment(TUTTI_PEER_SETTINGS=settings))
@@ -376,7 +376,7 @@ class Bench(Case):
             time.sleep(0.01)
         self.assertFalse(alive(peer))
 
-    def test_the_peers_of_this_tree_say_when_they_are_absent(self):
+    def test_peer_scripts_report_when_their_program_is_absent(self):
         empty = {"PATH": self.out("empty"), "TUTTI_PEERS_BUILD": self.out("build")}
         os.makedirs(empty["PATH"])
         for name in ("bash", "dirname", "nproc", "env"):
@@ -390,7 +390,7 @@ class Bench(Case):
             self.assertRegex(done.stderr, r"^tutti: peer '[a-z]+' is absent")
 
     @needs_lab
-    def test_between_two_hosts_each_program_gives_a_line_a_size_and_a_round(self):
+    def test_network_benchmark_prints_a_line_per_size_and_round(self):
         network, lab = ROOT + "/bench/peers/network", [NETLAB, "-n", "2", "--direct", "--timeout", "50", "--"]
         done = subprocess.run([*lab, network, "--tutti", TUTTI, "--programs", "tcp(streams=2,chunk=4096) line",
                                "--sizes", "4,65536", "--seconds", "0.005", "--rounds", "2"], capture_output=True,
@@ -470,7 +470,7 @@ class Tree(Case):
 
 
 class Rows(Tree):
-    def test_a_bound_is_looked_up_and_noted_with_the_commit_that_had_it_before(self):
+    def test_bound_is_recorded_with_the_commit_that_introduced_it(self):
         first = self.git("rev-parse", "--short=7", "HEAD")
         self.write("src/a.c", "int b;")
         later = self.commit()
@@ -481,7 +481,7 @@ class Rows(Tree):
         other = self.keep("direct read, 512MiB")
         self.assertEqual((other["bound"], other["met"], "bound_since" in other), (None, None, False))
 
-    def test_a_bound_that_is_not_committed_is_no_promise(self):
+    def test_uncommitted_bound_is_recorded_without_a_commit(self):
         self.write("bench/bounds", "io ratio >= 0.8 checkpoint *, 512MiB\nio value <= 3 direct read, 512MiB\n")
         row = self.keep("direct read, 512MiB")
         self.assertEqual((row["bound"], row["met"], row["bound_since"], row["dirty"]), (3, True, None, True))
@@ -496,7 +496,7 @@ class Rows(Tree):
         self.write("bench/bounds", "io ratio >= 0.7 checkpoint *, 512MiB\n")
         self.assertIs(self.keep()["dirty"], True)
 
-    def test_a_part_does_not_begin_in_the_load_of_the_one_before(self):
+    def test_benchmark_part_waits_for_the_load_to_settle(self):
         r, loads, slept = self.recorder(), [(3.0, 0, 0), (2.0, 0, 0), (0.1, 0, 0)], []
         replace = unittest.mock.patch
         with replace("os.sched_getaffinity", lambda _: {0, 1}), replace("time.sleep", slept.append):
@@ -508,7 +508,7 @@ class Rows(Tree):
                 r.part("io")
         self.assertIs(r.load["noisy"], True)
 
-    def test_a_line_that_is_no_bound_or_says_a_second_time_what_another_says_is_named(self):
+    def test_malformed_and_duplicate_bound_lines_are_reported(self):
         self.bounds("io ratio > 0.8 checkpoint *, 512MiB")
         with self.assertRaises(ValueError) as refused:
             self.recorder()
@@ -518,7 +518,7 @@ class Rows(Tree):
         with self.assertRaisesRegex(ValueError, "lines 3 and 4 are both of 'checkpoint read, 512MiB'; leave one"):
             self.keep()
 
-    def test_no_benchmark_has_bounds_of_its_own(self):
+    def test_benchmarks_define_no_bounds_outside_the_bounds_file(self):
         for name in ("run", "sim", "curves.py", "precision.py", "margins.py", "net.py", "losses.py",
                      "codecs_between_hosts.py", "papers/gossip.py", "papers/arrivals.py", "papers/edge.py",
                      "papers/links.py", "papers/unlike.py", "papers/hop.py"):
@@ -557,7 +557,7 @@ class Page(Tree):
         self.assertEqual(len(found), 1, name)
         return found[0]
 
-    def test_a_row_says_how_often_it_was_taken_and_whether_others_were_at_work_or_the_tree_had_changes(self):
+    def test_rows_show_repetitions_noise_and_uncommitted_changes(self):
         at = self.git("rev-parse", "--short=7", "HEAD")
         self.keep("a", pairs=7)
         self.keep("b", seeds=1, quiet=False)
@@ -571,7 +571,7 @@ class Page(Tree):
                     ["1 run", when + " (dirty)"], ["1 run", when + " (noisy, dirty)"]]
         self.assertEqual([self.cells(name, ledger)[5:] for name in "abcdef"], expected)
 
-    def test_the_headline_counts_quiet_clean_rows_and_says_how_many_it_leaves_out(self):
+    def test_headline_counts_clean_rows_and_reports_excluded_ones(self):
         self.bounds("io ratio >= 0.8 *", "codec ratio <= 1 codec fp16: encode")
         for name, ratio in (("a", 1), ("b", 1), ("c", 0.5)):
             self.keep(name, ratio)
@@ -584,7 +584,7 @@ class Page(Tree):
                       "Without a row yet are 1 lines of `bench/bounds`.", " ".join(self.page().split()))
         self.assertIn("Not measured yet:\n\n- codec fp16: encode (at most 1 (ratio))\n", self.ledger())
 
-    def test_a_bound_that_came_after_its_row_is_not_said_to_be_older(self):
+    def test_bound_newer_than_its_row_does_not_count(self):
         self.keep("direct read, 512MiB", 0.9)
         since = self.bounds("io ratio >= 0.8 direct read, 512MiB")
         self.assertEqual(self.cells("direct read, 512MiB")[2:5], ["at least 0.8 (ratio)", "not shown", "met"])
@@ -616,12 +616,12 @@ class Page(Tree):
         self.assertFalse(missed())
         self.assertEqual(self.cells(name)[4], "met")
 
-    def test_a_stricter_bound_judges_the_rows_that_are_there(self):
+    def test_stricter_bound_applies_to_existing_rows(self):
         self.keep(ratio=0.85)
         self.bounds("io ratio >= 0.9 checkpoint *, 512MiB")
         self.assertEqual(self.cells("checkpoint read, 512MiB")[2:5:2], ["at least 0.9 (ratio)", "MISSED"])
 
-    def test_a_commit_that_a_rebase_took_away_is_replaced_by_the_one_that_brought_the_row(self):
+    def test_restamp_replaces_rebased_commits_by_those_adding_the_rows(self):
         at = self.git("rev-parse", "--short=7", "HEAD")
         self.keep(ratio=0.9)
         words = [sys.executable, "-B", ROOT + "/bench/restamp", self.tree]
@@ -655,7 +655,7 @@ class Page(Tree):
                 self.assertTrue(r["commit"][:7] in tuned, f"{r['name']}, {r['ratio']}, {r['commit']}")
                 self.assertTrue("settings" in r or r["commit"] == "a4b7203", r["name"])
 
-    def test_what_lost_has_a_bound_as_what_won_has(self):
+    def test_losing_comparisons_have_bounds_too(self):
         ledger = self.ledger(ROOT + "/bench")
         between = [f"all-reduce, 2 hosts, {rate}, 1MiB: against the best peer"
                    for rate in ("unshaped", "10gbit", "1gbit")]
@@ -665,17 +665,17 @@ class Page(Tree):
             self.assertRegex(cells[2], r"^at least 0\.[0-9]+ \(ratio\)$", name)
             self.assertIs(float(cells[1].split()[0]) < float(cells[2].split()[2]), cells[4] == "MISSED", name)
 
-    def test_what_is_beaten_is_called_no_lower_bound(self):
+    def test_peer_figures_are_not_called_lower_bounds(self):
         figures = [f"{r['name']}, of {r['against']}" for r in record.read() if not r["name"].startswith("allreduce/")]
         for text in (read(ROOT + "/docs/PERFORMANCE.md").decode(), self.ledger(ROOT + "/bench"),
                      tutti("bench", "--help").stdout, *figures):
             self.assertNotRegex(text, r"(?i)lower bound|the least that|\blimit-")
 
-    def test_the_page_of_figures_is_that_of_the_rows(self):
+    def test_performance_page_matches_the_recorded_rows(self):
         old = "docs/PERFORMANCE.md is old: tools/performance-doc > docs/PERFORMANCE.md"
         self.assertEqual(read(ROOT + "/docs/PERFORMANCE.md").decode(), self.page(ROOT + "/bench"), old)
 
-    def test_the_picture_of_figures_is_that_of_the_rows_and_shows_losses(self):
+    def test_performance_chart_matches_the_rows_and_shows_losses(self):
         picture = self.page(ROOT + "/bench", "--picture")
         old = "docs/performance.svg is old: tools/performance-doc --picture > docs/performance.svg"
         self.assertEqual(read(ROOT + "/docs/performance.svg").decode(), picture, old)
@@ -684,7 +684,7 @@ class Page(Tree):
         self.assertEqual((len(screen), picture.count("<rect x=")), (10, 10))
         self.assertTrue(any(float(cells[3]) < 1 for cells in screen))
 
-    def test_the_page_of_results_is_that_of_the_shelf_which_has_all_methods(self):
+    def test_results_page_matches_the_shelf_and_covers_all_methods(self):
         made = subprocess.run([ROOT + "/tools/results-doc"], capture_output=True, text=True)
         self.assertEqual((made.stderr, made.returncode), ("", 0))
         old = "docs/RESULTS.md is old: tools/results-doc > docs/RESULTS.md"
@@ -726,7 +726,7 @@ class Page(Tree):
                   if "<!-- figures of" not in read(p).decode()]
         self.assertEqual(marked, [], "pages whose figures were older than the rows")
 
-    def test_a_row_of_several_methods_has_the_command_of_its_own(self):
+    def test_each_row_records_the_command_of_its_method(self):
         """bench/papers/unlike.py: qg-dsgdm's distance is of the run of qg-dsgdm, not the last of its loop."""
         code = ("import sys; sys.argv = ['unlike']; sys.path[:0] = [%r, %r]\n"
                 "import unlike\n"
@@ -751,7 +751,7 @@ class Page(Tree):
                 method = {"saddle through int8": "saddle"}.get(name.split(", ")[0], name.split(", ")[0])
                 self.assertIn("--method %s " % method, command.replace("(order=atc)", ""), name)
 
-    def test_each_miss_has_one_sentence(self):
+    def test_each_cause_of_a_miss_is_one_sentence(self):
         with open(ROOT + "/bench/results/causes.json") as f:
             causes = json.load(f)
         for name, cause in causes.items():

@@ -20,7 +20,7 @@ class Biased(Case):
                           "--step-time", 0.01, "--seed", 3, "--quiet", *more)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_all_end_a_round_together_whatever_their_speed(self):
+    def test_workers_of_any_speed_end_a_round_together(self):
         """steps: as many as fit into the fastest one's. A round lasts as long as these, and workers
         of other speeds idle for less than one of their own steps."""
         for factors, ratio, rounds in (((1, 1, 4), 1, 8), ((1, 3, 8), 2, 8), ((2, 1, 1, 1.5), 4, 6)):
@@ -40,7 +40,7 @@ class Biased(Case):
             self.assertLess(s["final_test_loss"], 2.2)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_an_epoch_takes_the_fast_workers_time_and_who_holds_it_up_is_told(self):
+    def test_slow_worker_does_not_delay_epochs_or_is_reported(self):
         alone = summary(self.simulated("a", 3, "--epochs", 8, "--method", "local-sgd"))
         four = summary(self.simulated("f", 4, "--epochs", 8, "--slow", "3:10", "--method",
                                       "biased-local-sgd(round_steps=10)"))
@@ -52,7 +52,7 @@ class Biased(Case):
         self.assertIn("the others wait for it in each round; give a larger round_steps", held["events"][0]["text"])
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_evaluations_come_by_samples_as_steps_do(self):
+    def test_evaluations_are_scheduled_by_samples_like_steps(self):
         """Its own steps have more samples than a batch of each worker: --eval-every counts the
         latter, as --steps does, and an evaluation comes with the first round that reaches it."""
         for every in (1, 25, 40, 200):
@@ -67,7 +67,7 @@ class Biased(Case):
                 self.assertEqual([s // (every * 8) for s in samples], list(range(1, 200 // every + 1)))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_who_chooses_among_all_samples_is_told_once(self):
+    def test_too_large_bias_ratio_is_reported_once(self):
         """600 samples; the slow worker takes four of 36: 67. In the first data pass two steps of
         each worker have taken 16 before that is known: of the remaining samples it takes 65."""
         for ratio, slow_samples in ((8, None), (9, 67), (10, 65)):
@@ -80,7 +80,7 @@ class Biased(Case):
             self.assertEqual((s["samples"], s["epochs"]), (4 * 600, 4))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_simulated_runs_repeat_and_resume_to_the_bit_in_the_middle_of_a_data_pass(self):
+    def test_simulated_runs_repeat_and_resume_within_a_data_pass(self):
         for k, method in enumerate(("biased-local-sgd(round_steps=6)",
                                     "biased-local-sgd(round_steps=5,score_decay=0.9,momentum_policy=average,agg_mix=0.5)",
                                     "biased-local-sgd(steps=6:1:4,momentum_policy=reset)")):
@@ -100,7 +100,7 @@ class Biased(Case):
                 shutil.rmtree(resumed)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_a_run_that_is_resumed_within_a_data_pass_has_the_figures_of_the_last_one(self):
+    def test_run_resumed_within_a_data_pass_keeps_its_figures(self):
         for k, steps in enumerate(("steps=6:1:4", "round_steps=6")):
             common = ("--slow", "1:6.4,*:2.2:0.2", "--method", "biased-local-sgd(%s)" % steps, "--steps", 70,
                       "--checkpoint-every", 9)
@@ -112,7 +112,7 @@ class Biased(Case):
                                      os.path.join(whole, "checkpoints", "step-00000018"))
             self.assertEqual(summary(resumed)["method_figures"], figures)
 
-    def test_a_list_repeats_on_every_transport(self):
+    def test_fixed_step_list_is_reproducible_on_every_transport(self):
         models = {model(self.train("t", *MODEL, "--data", self.data, "-n", 3, "--batch", 4, "--epochs", 3, "--seed", 3,
                                    "--method", "biased-local-sgd(steps=12:1:12)", "--transport", transport, "--quiet"))
                   for transport in and_sim("shm", "tcp")}
@@ -131,7 +131,7 @@ class Biased(Case):
         self.assertGreater(slow, 1.1 * every)
         self.assertEqual(sum(n for _, n in figures["score_quarters"]), 600) # by then all have been seen
 
-    def test_words_and_clicks_are_chosen_too(self):
+    def test_sample_selection_works_for_text_clicks_and_images(self):
         for net, data in (("gpt(layers=1,dim=8,heads=2)",
                            "text(file=%s,context=16,val_windows=8)" % small_text(self.folder)),
                           ("ctr", "clicks(file=%s,rows=100)" % small_clicks(self.folder)), ("cnn", self.data)):
@@ -140,7 +140,7 @@ class Biased(Case):
             self.assertGreater(s["method_figures"]["mean_loss_slow"], 0, net)
             self.assertEqual(s["epochs"], 2, net)
 
-    def test_what_a_worker_s_own_samples_forbid_is_said(self):
+    def test_bias_with_partitioned_data_is_rejected(self):
         self.refused("bias_ratio=4: method 'biased-local-sgd' chooses among all samples, but each worker has samples "
                      "of its own that stay with it; leave partition at iid or take another method", "train", *MODEL,
                      "--data", self.data, "-n", 2, "--method", "biased-local-sgd", "--partition", "class(k=5)",

@@ -19,7 +19,7 @@ class BytePS(Case):
         return path
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_an_exchange_takes_as_long_as_the_split_says(self):
+    def test_exchange_time_matches_the_papers_split(self):
         """Four machines on links of 100 Mbit/s, a gradient of 1.1 MB in 53 chunks, in 106 where a server has six times
         a machine's part, in 213 where each goes whole: 1.5, 4/3, 1.2, 12/11 and 1 of its bytes over a link, within a
         tenth."""
@@ -37,7 +37,7 @@ class BytePS(Case):
                 self.assertTrue(carried <= seconds / 2 <= 1.1 * carried, (servers, seconds / 2, carried))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_simulated_runs_have_ddps_bits_and_resume_to_them(self):
+    def test_simulated_runs_match_ddp_bitwise_also_after_resume(self):
         """Worker 1 is slow, and what it is sent comes over a link a hundred times slower than all others': it has the
         sum of its own step when the others' next gradients are long there."""
         common = (*MODEL, "--data", self.data, "--seed", 2, "--steps", 12, "--transport", "sim", "--slow", "*:1:0.3",
@@ -63,7 +63,7 @@ class BytePS(Case):
                 self.assertEqual(model(eight), model(again))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_what_a_codec_owes_is_in_the_checkpoint(self):
+    def test_codec_residuals_are_in_the_checkpoint(self):
         """To the bit with the same workers and servers; other servers take the old residuals over by elements."""
         common = (*MODEL, "--data", self.data, "--seed", 2, "--steps", 12, "--transport", "sim",
                   "--optimizer", "sgd(lr=0.03)", "--codec", "topk(ratio=0.05)", "--method",
@@ -89,7 +89,7 @@ class BytePS(Case):
         self.assertEqual(len(set(models)), 1)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_others_go_on_through_a_codec_without_a_worker_that_is_lost(self):
+    def test_run_with_a_codec_continues_after_losing_a_worker(self):
         out = self.train("lost", *MODEL, "--data", self.data, "-n", 3, "--servers", 3, "--batch", 10, "--seed", 2,
                          "--steps", 40, "--transport", "sim", "--step-time", 0.01, "--fail", "1@0.2", "--method",
                          "byteps(partition_bytes=50000)", "--codec", "topk(ratio=0.1)", "--optimizer", "sgd(lr=0.03)")
@@ -110,7 +110,7 @@ class BytePS(Case):
         other = self.train("d", *common, "--servers", 5, "--resume", first)
         self.assertGreater(summary(other)["final_test_accuracy"], 0.6)
 
-    def test_the_split_is_told(self):
+    def test_gradient_split_is_reported(self):
         for servers, words in ((0, "0 servers sum 0 of the gradient each, 4 machines 0.25; each link carries 1.5"),
                                (2, "2 servers sum 0.3 of the gradient each, 4 machines 0.1; each link carries 1.2"),
                                (5, "with 4 servers: more do not help")):

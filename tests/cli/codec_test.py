@@ -13,7 +13,7 @@ def model(out):
 
 
 class Codec(Case):
-    def test_fp32_is_no_codec_and_half_of_it_is_half_the_bytes(self):
+    def test_fp32_changes_nothing_and_fp16_halves_the_bytes(self):
         common = (*COMMON, "--data", self.data, "-n", 2, "--steps", 12)
         plain, fp32, fp16 = (self.train("plain", *common), self.train("fp32", *common, "--codec", "fp32"),
                              self.train("fp16", *common, "--codec", "fp16"))
@@ -24,7 +24,7 @@ class Codec(Case):
         self.assertEqual(summary(fp32)["bytes_sent_total"], 12 * 2 * 4 * PARAMS)
         self.assertEqual(summary(fp16)["bytes_sent_total"], 12 * 2 * 2 * PARAMS)
 
-    def test_messages_go_by_the_way_that_is_asked_for(self):
+    def test_messages_take_the_requested_route(self):
         common = (*COMMON, "--data", self.data, "-n", 4, "--steps", 3)
         sent = {way: summary(self.train(way, *common, "--method", "qsgd(exclude=*2.weight)", "--collective",
                                         way))["bytes_sent_total"] for way in ("auto", "alltoall", "allgather")}
@@ -52,7 +52,7 @@ class Codec(Case):
         self.refused("codec-checksum is on, but what codec 'fp16' sends is summed on its way", "train", *common, "-n",
                      2, "--codec", "fp16", "--codec-checksum", "--out", self.out("r"))
 
-    def test_a_resumed_run_ends_with_the_same_bytes_since_residuals_are_in_the_checkpoint(self):
+    def test_resumed_run_is_bit_identical_with_checkpointed_residuals(self):
         """Of workers and of owners."""
         common = (*COMMON, "--data", self.data, "-n", 4, "--codec", "ef(sign,server=on)", "--checkpoint-every", 5)
         whole = self.train("whole", *common, "--steps", 12)
@@ -61,7 +61,7 @@ class Codec(Case):
         self.assertEqual(model(again), model(whole))
         self.assertEqual(summary(again)["resumed_at_step"], 10)
 
-    def test_a_hierarchy_is_the_same_over_every_transport_and_sends_less(self):
+    def test_codec_hierarchy_is_bit_identical_over_every_transport(self):
         common = (*COMMON, "--data", self.data, "-n", 4, "--steps", 12, "--method", "dgc(ratio=0.01)",
                   "--optimizer", "sgd(lr=0.05)", "--checkpoint-every", 5)
         flat, shm = self.train("flat", *common), self.train("shm", *common, "--codec-hierarchy", 2)
@@ -79,7 +79,7 @@ class Codec(Case):
                                 ("--codec-hierarchy", "host"))):
             self.refused(sentence, "train", *common, *more, "--out", self.out("e"))
 
-    def test_codecs_that_adapt_say_so(self):
+    def test_adaptive_codecs_report_their_changes(self):
         for n, codec, kind in ((3, "alq(bucket=512,first=3,second=7)", "levels"),
                                (2, "amq(bucket=256,bits=4,first=3,second=7,norm=max,coding=huffman)", "levels"),
                                (4, "ef(accordion(low=topk(ratio=0.1),high=sign,unit=step,interval=2),server=on)",
@@ -93,7 +93,7 @@ class Codec(Case):
                 before, after = said[0].split("psi ")[1].split(",")[0].split(" -> ")
                 self.assertLess(float(after), float(before))
 
-    def test_a_line_of_many_layers_is_whole_and_can_be_replayed(self):
+    def test_accordion_report_of_many_layers_can_be_replayed(self):
         # gpt has a tensor for each of its many parts: the word at the end of the line has a letter
         # for each
         text = os.path.join(self.folder, "text.txt")
@@ -114,7 +114,7 @@ class Codec(Case):
                            % ":".join(words))
         self.assertEqual(model(again), model(self.out("run")))
 
-    def test_what_a_codec_costs_is_what_it_takes(self):
+    def test_predicted_codec_cost_matches_the_simulated_time(self):
         # Simulated time is the model's to predict: nothing overlapped, no other load. Elias codes
         # of gradients are shorter than those of the normal numbers that were measured.
         common = ("--model", "mlp(hidden=256)", "--data", self.data, "--batch", 8, "--threads", 1, "--steps", 3,
@@ -141,7 +141,7 @@ class Codec(Case):
             if codec == "fp16":
                 self.assertTrue(all(t["bytes"] == 3 * 2 * t["params"] for t in layers), layers)
 
-    def test_a_codec_that_does_not_pay_is_left_away_and_it_is_said(self):
+    def test_unprofitable_codec_is_disabled_and_reported(self):
         common = (*COMMON, "--data", self.data, "--transport", "sim", "-n", 2, "--checkpoint-every", 4)
         off = ("--codec", "ef(sign)", "--codec-cost", "auto-off")
         plain, coded, kept = self.train("plain", *common, "--steps", 8), self.train(
@@ -165,7 +165,7 @@ class Codec(Case):
         self.refused("codec-cost is 'explain', but gradients travel as they are", "train", "--codec-cost", "explain",
                      "-n", 2, "--data", self.data, "--out", self.out("r"))
 
-    def test_what_a_codec_makes_of_gradients_is_told_and_costs_no_bit(self):
+    def test_codec_report_describes_tensors_and_changes_no_bit(self):
         def told(out):
             return [line for line in map(json.loads, read(os.path.join(out, "metrics.jsonl")).decode().splitlines())
                     if "codec" in line]
@@ -211,7 +211,7 @@ class Codec(Case):
         self.refused("codec-report is 3, but gradients travel as they are: there is no codec; leave codec-report at 0",
                      "train", "--codec-report", 3, "-n", 2, "--data", self.data, "--out", self.out("r"))
 
-    def test_a_network_learns_through_it(self):
+    def test_training_with_codecs_reaches_similar_accuracy(self):
         common = ("--model", "mlp(hidden=64)", "--data", self.data, "-n", 4, "--batch", 10, "--epochs", 8, "--seed", 1,
                   "--optimizer", "sgd(lr=0.1)")
         plain = summary(self.train("plain", *common))["final_test_accuracy"]
@@ -219,7 +219,7 @@ class Codec(Case):
             accuracy = summary(self.train(codec[:7], *common, "--codec", codec))["final_test_accuracy"]
             self.assertGreater(accuracy, plain - 0.05, codec)  # 200 pictures: one is 0.5 %
 
-    def test_what_makes_no_sense_is_refused_before_anything_starts(self):
+    def test_unusable_codec_options_are_rejected(self):
         self.refused("unknown codec 'topkk'; did you mean 'topk'?", "train", "--codec", "topkk", "--data", self.data,
                      "--out", self.out("a"))
         self.refused("codec is 'topk', but method 'sgp' sends models or nothing", "train", "--codec", "topk",

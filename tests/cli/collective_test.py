@@ -29,14 +29,14 @@ class Collective(unittest.TestCase):
         self.assertEqual(summary(out)["collective"], collective)
         return read(out + "/model.safetensors")
 
-    def test_the_tree_s_algorithms_give_the_same_bytes(self):
+    def test_tree_order_algorithms_give_the_same_bytes(self):
         for n, names in ((4, ("exchange", "doubling", "tree", "direct", "halving", "direct(order=tree)")),
                          (3, ("tree", "direct"))):
             expected = self.model("auto", n)
             for name in names:
                 self.assertEqual(self.model(name, n), expected, name)
 
-    def test_others_are_taken_with_order_any_and_are_reproducible(self):
+    def test_order_any_algorithms_are_accepted_and_reproducible(self):
         for name in ("ring(order=any)", "stragglar(straggler=1,order=any)"):
             once = self.model(name, 4)
             self.assertEqual(once, self.model(name, 4, "--slow", "2:2"), name)
@@ -66,7 +66,7 @@ class Collective(unittest.TestCase):
             path = self.table(algorithm, f"# all sizes\nall-reduce * * {algorithm}\n")
             self.assertEqual(self.model("auto", 4, "--collective-table", path), expected, algorithm)
 
-    def test_a_table_that_cannot_be_is_refused_before_any_work(self):
+    def test_invalid_algorithm_table_is_rejected_before_training(self):
         good = self.table("good", "all-reduce * * tree\n")
         for collective, path, sentence in (("auto", self.table("bad", "# a comment\nall-reduce 16 4096 trea\n"),
                                             "bad:2: no algorithm of all-reduce is named 'trea'; there are "),

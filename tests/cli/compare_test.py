@@ -118,14 +118,14 @@ class Report(Pages):
         self.assertEqual(self.model(again), self.model(out))
         self.seen(out + "/report.html")
 
-    def test_lines_of_evaluations_say_when_and_after_how_many_bytes(self):
+    def test_evaluation_lines_have_time_and_bytes_sent(self):
         out = self.run_of()
         lines = [json.loads(line) for line in read(out + "/metrics.jsonl").splitlines()]
         last, s = [line for line in lines if "test_loss" in line][-1], summary(out)
         self.assertEqual((last["bytes_sent_total"], last["samples"]), (s["bytes_sent_total"], s["samples"]))
         self.assertAlmostEqual(last["wall_seconds"], s["wall_seconds"], delta=0.05)
 
-    def test_a_run_that_has_not_ended_has_a_page_and_text_from_files_is_no_mark(self):
+    def test_unfinished_run_has_a_page_and_text_is_escaped(self):
         out = self.run_of()
         os.remove(out + "/summary.json")
         with open(out + "/metrics.jsonl", "a") as f:
@@ -141,7 +141,7 @@ class Report(Pages):
         self.assertNotIn("<b on", page.text)
         self.assertIn("&lt;b onclick=x&gt;&amp;", page.text)
 
-    def test_what_is_no_run_is_a_sentence(self):
+    def test_report_rejects_invalid_runs_and_options(self):
         out = self.run_of()
         self.refused("which run? give its directory", "report")
         self.refused("holds no run: it has no config.json", "report", self.folder)
@@ -220,7 +220,7 @@ class Compare(Pages):
         self.seen(out + "/compare.html")
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_optimizers_are_told_commands_are_whole_and_all_have_ten_evaluations(self):
+    def test_comparison_shows_optimizers_full_commands_and_ten_evaluations(self):
         """Of every method, with the defaults of its own. A command that is typed again is the same
         run, whatever the environment says an optimizer is."""
         methods = [m["name"] for m in json.loads(tutti("methods", "--json").stdout)]
@@ -258,7 +258,7 @@ class Compare(Pages):
                          ("0.05", "0.025", "0.001", "0.02"))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_what_is_near_is_said_to_be_and_pictures_have_names(self):
+    def test_ties_are_reported_and_plots_have_labels(self):
         """zero has ddp's time to some messages, so neither keeps the other from being first, and a few
         bytes make no front. Figures of a column have the same decimals. One evaluation is a dot."""
         out = self.out("near")
@@ -305,7 +305,7 @@ class Compare(Pages):
             self.assertGreater(float(scale[1]), 4)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_one_that_was_killed_goes_on_and_ends_with_the_same_files(self):
+    def test_killed_comparison_resumes_and_ends_with_the_same_files(self):
         words = ["compare", "--data", self.data, "--out", "it", *self.WORK, *self.pictures(), "--transport", "sim",
                  "--methods", "ddp,ad-psgd", "--seeds", "3"]
         homes = [self.out("whole"), self.out("killed")]
@@ -347,7 +347,7 @@ class Compare(Pages):
         self.assertEqual(again.returncode, 0, again.stderr)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_the_grid_is_the_same_for_each_and_the_best_of_each_is_shown(self):
+    def test_methods_share_one_grid_and_show_their_best(self):
         out = self.out("grid")
         self.compare(out, "--transport", "sim", "--methods", "ddp,local-sgd(4)", "--seeds", "7,", code=2)
         self.compare(out, "--transport", "sim", "--methods", "ddp,local-sgd(4)", "--seeds", "7,9", "--grid",
@@ -363,14 +363,14 @@ class Compare(Pages):
         self.assertEqual([r["row"] for r in plan["runs"][:4]], [0, 1, 0, 1], "they take turns")
         self.assertIn("sgd(lr=1e-9,momentum=0.5)", plan["runs"][0]["words"])
 
-    def test_runs_that_take_real_time_go_one_by_one(self):
+    def test_real_time_comparison_rejects_concurrent_jobs(self):
         out = self.out("shm")
         self.compare(out, "--methods", "ddp,local-sgd(4)", "--seeds", "1", "-n", "2", "--jobs", "2", code=2)
         shutil.rmtree(out)
         self.compare(out, "--methods", "ddp,local-sgd(4)", "--seeds", "1", "-n", "2")
         self.assertEqual([r["method"] for r in self.results(out)], ["ddp", "local-sgd(4)"])
 
-    def test_what_cannot_be_compared_is_a_sentence_before_anything_runs(self):
+    def test_invalid_comparisons_are_rejected_before_anything_runs(self):
         out = self.out("none")
         work = ["compare", "--data", self.data, "--out", out, *self.WORK, *self.pictures()]
         for sentence, more in (

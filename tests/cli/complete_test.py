@@ -10,7 +10,7 @@ class Complete(Case):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return done.stdout.splitlines()
 
-    def test_the_last_word_is_gone_on_with(self):
+    def test_last_word_is_completed(self):
         for line, wanted in (
                 ("tr", "train transports"), ("trai", "train"), ("help ver", "version"), ("train --metho", "--method"),
                 ("train --method bytes", "bytescheduler"), ("train --method=bytes", "--method=bytescheduler"),

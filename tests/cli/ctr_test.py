@@ -42,7 +42,7 @@ class Ctr(unittest.TestCase):
             self.assertEqual([line["test_auc"] for line in lines if "test_auc" in line][-1],
                              round(s["final_test_auc"], 9))
 
-    def test_workers_do_not_change_a_bit(self):
+    def test_worker_count_does_not_change_a_bit(self):
         for n in (1, 2, 4):
             self.train(f"n{n}", "-n", n, "--batch", 256 // n, "--steps", 8)
         runs = [(read(os.path.join(self.out(f"n{n}"), "model.safetensors")),
@@ -50,7 +50,7 @@ class Ctr(unittest.TestCase):
         self.assertEqual(runs[0], runs[1])
         self.assertEqual(runs[0], runs[2])
 
-    def test_a_run_goes_on_where_it_stopped(self):
+    def test_resumed_run_ends_with_the_same_model(self):
         how = ("-n", 2, "--batch", 32, "--steps", 20, "--accumulate", 2)
         self.train("whole", *how)
         self.train("first", *how, "--checkpoint-every", 10)
@@ -59,7 +59,7 @@ class Ctr(unittest.TestCase):
         self.assertEqual(read(os.path.join(self.out("whole"), "model.safetensors")),
                          read(os.path.join(self.out("rest"), "model.safetensors")))
 
-    def test_servers_get_rows_and_give_those_that_are_asked_for(self):
+    def test_servers_exchange_only_the_requested_table_rows(self):
         """The table has 52,000 rows, and a batch names a few hundred of them: whole shards would be
         about 850 KB a worker and step, each way."""
         how = ("-n", 3, "--batch", 16, "--steps", 20, "--seed", 4)
@@ -119,14 +119,14 @@ class Ctr(unittest.TestCase):
         self.assertEqual(sorted(name for name in names if name.startswith("layer ")),
                          ["layer linear mlp.0", "layer linear mlp.2", "layer relu", "layer tables tables"])
 
-    def test_a_target_of_the_area_stops_the_run(self):
+    def test_auc_target_stops_the_run(self):
         s = self.train("target", "--batch", 64, "--epochs", 5, "--optimizer", "adam(lr=0.005)", "--eval-every", 100,
                        "--target", "auc=0.7")
         self.assertLess(s["steps"], 2000)
         self.assertGreaterEqual(s["final_test_auc"], 0.7)
         self.assertIsNotNone(s["time_to_target_seconds"])
 
-    def test_what_does_not_fit_is_a_sentence(self):
+    def test_mismatches_give_an_error_message(self):
         for more, sentence in (
             (("--model", "ctr(tables=3)"), "ctr with tables=3 on data of 26 categories; leave tables out"),
             (("--model", "ctr(rows=9)"), "ctr with rows=9 on categories that are hashed to 2000 rows"),

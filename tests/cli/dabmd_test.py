@@ -101,7 +101,7 @@ class Dabmd(unittest.TestCase):
     # Evaluation goes over samples and takes the agreed model; the regret goes by the optimum and
     # takes each worker's own. With curvature 1 the mean of the own excesses is that of the agreed
     # model and half of the squared distance from it.
-    def test_the_regret_is_the_sum_of_what_evaluations_say(self):
+    def test_regret_is_the_sum_of_the_evaluated_losses(self):
         def losses(steps, drift, method, rate):
             out = self.at("evaluated")
             done = tutti("train", "--data", f"quadratic(dim=20,simplex=on,condition=1,drift={drift},noise=0.1)",

@@ -38,7 +38,7 @@ class Data(Case):
                         floats(os.path.join(runs[2], "model.safetensors"))):
             self.assertAlmostEqual(a, b, delta=1e-4)
 
-    def test_a_run_does_not_go_on_with_other_distortions(self):
+    def test_run_does_not_resume_with_different_distortions(self):
         out = self.train("a", "--model", "mlp(hidden=16)", "--data", "mnist(distort=0.5)", "--steps", 4,
                          "--checkpoint-every", 2, TUTTI_DATA=self.sets)
         self.refused("data_hash", "train", "--model", "mlp(hidden=16)", "--data", "mnist(distort=0.6)", "--steps", 8,
@@ -90,7 +90,7 @@ class Partition(Case):
     def model(self, out):
         return read(os.path.join(out, "model.safetensors"))
 
-    def test_the_table_is_that_of_the_run_and_counts_every_sample_once(self):
+    def test_partition_table_matches_the_run_and_the_label_counts(self):
         done = tutti("data", "partition", self.data, PARTITION, "-n", 3, "--seed", 5)
         self.assertEqual(done.returncode, 0, done.stderr)
         rows = [[float(v) for v in line.split()] for line in done.stdout.splitlines() if re.match(r" +\d+ +\d+ ", line)]
@@ -108,7 +108,7 @@ class Partition(Case):
         self.assertEqual([sum(w["part_classes"][c] for w in workers) for c in range(10)],
                          [labels.count(c) for c in range(10)])
 
-    def test_skewed_parts_train_under_every_method_and_differ_from_iid(self):
+    def test_skewed_partitions_train_and_differ_from_iid(self):
         plain = self.train("iid", "--data", self.data, "--model", "mlp(hidden=16)", "-n", 3, "--batch", 10,
                            "--threads", 1)
         self.assertNotIn("part_samples", summary(plain)["by_worker"][0])
@@ -122,7 +122,7 @@ class Partition(Case):
             self.assertNotEqual(self.model(plain), self.model(out))
             self.assertEqual([sum(n > 0 for n in w["part_classes"]) for w in summary(out)["by_worker"]], [4, 4, 4])
 
-    def test_one_worker_has_all(self):
+    def test_single_worker_partition_has_no_skew(self):
         out = self.train("a", "--data", self.data, "--model", "mlp(hidden=32)", "-n", 1, "--batch", 20, "--epochs", 5,
                          "--threads", 1, "--optimizer", "sgd(lr=0.02,momentum=0.9)", "--partition", "class(k=10)")
         self.assertGreater(summary(out)["final_test_accuracy"], 0.5)
@@ -136,7 +136,7 @@ class Partition(Case):
         for w in workers:
             self.assertLessEqual(abs(w["batch"] - max(1, 30 * w["part_samples"] / 600)), 1)
 
-    def test_a_run_goes_on_in_the_same_bits(self):
+    def test_resumed_partitioned_run_is_bit_identical(self):
         common = ["--data", self.data, "--model", "mlp(hidden=16)", "-n", 3, "--batch", 10, "--threads", 1,
                   "--partition", "shard(k=2)"]
         whole = self.train("whole", *common, "--steps", 50)
@@ -203,18 +203,18 @@ class Text(Case):
         self.assertIn("each 128 tokens of 300 kinds", self.made("inspect", tokens))
         self.assertIn("each 32 tokens of 300 kinds", self.made("inspect", f"tokens(file={tokens},context=32)"))
 
-    def test_any_file_in_utf8_is_a_text(self):
+    def test_utf8_file_is_read_as_text(self):
         self.assertIn("each 128 tokens of 256 kinds", self.made("inspect", self.book))
         self.assertIn("as text(file=", self.made("inspect", f"text(file={self.book},context=16)"))
         self.assertIn("training windows 8821, validation windows 16", self.made("inspect", "moby-dick"))
 
-    def test_models_that_take_no_tokens_say_so(self):
+    def test_models_without_token_input_reject_texts(self):
         for data in ("moby-dick", f"text(file={self.book})", self.book):
             self.refused("a text, whose samples are tokens, but model 'mlp' takes values (images, features)", "train",
                          "--data", data, "--out", self.out("a"))
         self.refused("is a text, which has no labels to cut it by", "data", "partition", self.book, "shard")
 
-    def test_damage_is_told_where_it_is(self):
+    def test_damage_in_a_token_file_is_located(self):
         tokens = self.out("x.tok")
         self.made("tokens", self.book, "--out", tokens)
         raw = bytearray(read(tokens))
@@ -246,7 +246,7 @@ class Text(Case):
         self.refused("clicks: option 'missing' is 1; it must be from 0 to 0.99", "data", "clicks", "--missing", 1,
                      "--out", self.out("d"))
 
-    def test_an_unfinished_file_never_has_its_name(self):
+    def test_unfinished_file_does_not_have_the_final_name(self):
         log = self.out("killed.tsv")
         run = subprocess.Popen([TUTTI, "data", "clicks", "--samples", "100000000", "--out", log],
                                stdout=subprocess.DEVNULL, env=clean_environment())

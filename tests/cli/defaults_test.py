@@ -41,21 +41,21 @@ class Defaults(Case):
             losses[name, n] = summary(out)["final_test_loss"]
         self.assertEqual({k: v for k, v in losses.items() if v is None or not v < BOUND}, {}, losses)
 
-    def test_every_name_trains_first_half(self):
+    def test_every_method_trains_by_name_first_half(self):
         """On 2, 4 or 8 workers, and in `make check-long` on each of them."""
         self.bare([(name, n) for k, name in enumerate(NAMES) if k % 2 == 0 for n in one_of(k, (2, 4, 8))])
 
-    def test_every_name_trains_second_half(self):
+    def test_every_method_trains_by_name_second_half(self):
         self.bare([(name, n) for k, name in enumerate(NAMES) if k % 2 == 1 for n in one_of(k, (2, 4, 8))])
 
-    def test_a_network_of_convolutions_is_trained_too(self):
+    def test_methods_with_own_defaults_train_a_cnn(self):
         """Steps of each worker, so an asynchronous method makes four times as many updates."""
         for name, steps in ON_IMAGES.items():
             out = self.train(name, "--model", "cnn", "--data", self.data, "-n", 4, "--batch", 16, "--method", name,
                              "--steps", steps, "--transport", "sim", "--quiet")
             self.assertLess(summary(out)["final_test_loss"], 2.2, name)
 
-    def test_a_persons_word_wins_and_explain_says_whose_each_value_is(self):
+    def test_user_options_win_and_explain_shows_each_origin(self):
         run = os.path.join(self.folder, "run.yaml")
         with open(run, "w") as f:
             f.write("method: asgd\noptimizer: sgd(lr=0.01)\n")
@@ -76,7 +76,7 @@ class Defaults(Case):
         self.assertEqual(explained("--method", "hermes", "--validation", 0)["validation"], ("0", "flag --validation"))
         self.assertEqual(json.loads(tutti("config", "--method", "asgd", "-n", 4).stdout)["optimizer"], "sgd(lr=0.025)")
 
-    def test_what_is_given_is_completed_and_kept(self):
+    def test_conditional_defaults_complete_the_given_options(self):
         """Defaults under a condition on the method, and on what is given."""
         for arguments, value in (
             (("--method", "bagua(algorithm=qadam)"), ("sgd(lr=0.001)", "default of bagua")),
@@ -102,7 +102,7 @@ class Defaults(Case):
         with open(os.path.join(run, "config.json")) as f:
             self.assertEqual(json.load(f)["optimizer"], "adam(eps=0.0001)")
 
-    def test_the_catalogue_tells_what_a_run_will_use(self):
+    def test_catalogue_shows_the_defaults_a_run_uses(self):
         """With /n for the workers, and as each table has it: what config makes of it for four of
         them."""
         for m in METHODS:
@@ -118,7 +118,7 @@ class Defaults(Case):
         self.assertEqual(next(m["defaults"] for m in METHODS if m["name"] == "ddp"), {})
         self.assertEqual(next(m["defaults"] for m in METHODS if m["name"] == "asgd"), {"optimizer": "sgd(lr=0.1/n)"})
 
-    def test_a_run_uses_them_and_goes_on_with_what_it_had(self):
+    def test_run_uses_defaults_and_keeps_them_on_resume(self):
         common = ("--model", "mlp(hidden=16)", "--data", self.data, "--transport", "sim", "--batch", 16, "--quiet")
         run = self.train("r", *common, "--method", "asgd", "-n", 4, "--steps", 4, "--checkpoint-every", 4)
         with open(os.path.join(run, "config.json")) as f:
@@ -134,7 +134,7 @@ class Defaults(Case):
         with open(os.path.join(run, "config.json")) as f:
             self.assertEqual(json.load(f)["optimizer"], "sgd(lr=0.025)")
 
-    def test_the_trainer_has_no_optimizer_of_a_client_s(self):
+    def test_client_optimizer_is_rejected_by_the_trainer(self):
         self.refused("optimizer is 'client', which is for programs with an optimiser of their own (engine.h), and the "
                      "trainer has none; give sgd, adam or adamw", "train", "--optimizer", "client", "-n", 2)
 

@@ -61,7 +61,7 @@ class Gathered(unittest.TestCase):
             self.assertEqual(code, 0, out + err)
             self.assertIn("rank %d of %d over %s: %d;" % (r, n, transport, n * (n + 1) // 2), out)
 
-    def test_nobody_says_anything(self):
+    def test_process_without_launcher_variables_runs_alone(self):
         told = self.ends([self.start({})])
         self.met(told, 1, "shm")
         self.assertEqual(self.left(), [])
@@ -73,26 +73,26 @@ class Gathered(unittest.TestCase):
             self.assertEqual((self.left(), shm_entries()), ([], before))
         self.assertEqual(stat.S_IMODE(os.stat(self.place).st_mode), 0o700)
 
-    def test_one_world_after_the_other(self):
+    def test_worlds_can_be_opened_one_after_another(self):
         for transport in "shm", "tcp":
             for out, err, code in self.ends(self.all(self.torch(3), transport, "twice")):
                 self.assertEqual((code, len(LINE.findall(out))), (0, 2), out + err)
 
-    def test_rank_0_may_come_last(self):
+    def test_rank_0_may_start_last(self):
         places = self.torch(2)
         runs = [self.start(places[0], "", "late"), self.start(places[1])]
         self.met(self.ends(runs), 2, "shm")
 
-    def test_variables_by_hand(self):
+    def test_manual_variables_connect_ranks_of_one_host(self):
         place = dict(TUTTI_SIZE="2", TUTTI_MEET="127.0.0.1:%d" % free_port())
         self.met(self.ends(self.all([dict(place, TUTTI_RANK=str(r)) for r in range(2)])), 2, "tcp")
 
-    def test_slurm_s_variables(self):
+    def test_slurm_variables_connect_ranks_of_one_host(self):
         step = dict(SLURM_NTASKS="3", SLURM_STEP_ID="0", SLURM_JOB_ID="4711", SLURM_STEP_NUM_NODES="1",
                     SLURM_NODELIST=socket.gethostname())
         self.met(self.ends(self.all([dict(step, SLURM_PROCID=str(r)) for r in range(3)])), 3, "shm")
 
-    def test_under_a_launcher_that_is_the_parent(self):
+    def test_concurrent_runs_are_distinguished_by_their_launchers(self):
         """Concurrent runs whose launchers set the same variables: the launchers' processes distinguish
         them."""
         for inner in ([MEMBER], ["sh", "-c", '"$0"; exit $?', MEMBER]):
@@ -110,7 +110,7 @@ class Gathered(unittest.TestCase):
         for pair in runs:
             self.met(self.ends(pair), 2, "shm")
 
-    def test_train_takes_shared_memory_and_needs_no_key(self):
+    def test_train_uses_shared_memory_and_needs_no_key(self):
         data = small_mnist(os.path.join(self.folder, "data"))
         common = ("train", "--model", "mlp(hidden=48)", "--data", data, "--batch", "16", "--seed", "7",
                   "--threads", "1", "--out")
@@ -134,7 +134,7 @@ class Gathered(unittest.TestCase):
         self.assertEqual(lonely.returncode, 3)
         self.assertIn("1 of 2 workers had not come within 1 s", lonely.stderr)
 
-    def test_train_goes_on_after_a_loss(self):
+    def test_train_continues_after_a_loss(self):
         data = small_mnist(os.path.join(self.folder, "data"))
         out = os.path.join(self.folder, "out")
         command = [TUTTI, "train", "--model", "mlp(hidden=48)", "--data", data, "--batch", "16", "--epochs", "100000",
@@ -158,7 +158,7 @@ class Gathered(unittest.TestCase):
         self.assertEqual([run.poll() for run in runs[:2]], [None, None])
 
     @unittest.skipIf(not LAUNCHERS, "skipped: built without MPI, or its launchers are not installed")
-    def test_under_mpirun(self):
+    def test_ranks_connect_under_mpirun(self):
         for kind in LAUNCHERS:
             for transport, taken in (("", "shm"), ("tcp", "tcp"), ("mpi", "mpi")):
                 launcher, variables = mpirun(kind, 2)
@@ -178,7 +178,7 @@ class Gathered(unittest.TestCase):
             self.assertEqual(code, 2, out)
             self.assertIn("nothing shows that all of them are on one host", out)
 
-    def test_who_is_killed_is_named_by_the_others_at_once(self):
+    def test_killed_rank_is_named_by_the_others_at_once(self):
         for transport in "shm", "tcp":
             for victim in 0, 1, 2:
                 before = shm_entries()
@@ -198,12 +198,12 @@ class Gathered(unittest.TestCase):
                         self.assertIn("process %d ended in the middle of the run" % pids[victim], out)
                 self.assertEqual((self.left(), shm_entries()), ([], before))
 
-    def test_who_leaves_without_a_word_is_lost(self):
+    def test_rank_that_exits_early_counts_as_lost(self):
         told = self.ends(self.all(self.torch(3), "", "exit:1:0"))
         self.assertEqual([code for _, _, code in told], [3, 0, 3], told)
         self.assertIn("worker 1 was lost: process", told[0][0])
 
-    def test_who_is_stopped_is_lost_and_does_not_come_back(self):
+    def test_stopped_rank_is_lost_and_does_not_rejoin(self):
         runs = self.all(self.torch(3), "", "on")
         self.sums(runs)
         runs[1].send_signal(signal.SIGSTOP)
@@ -225,7 +225,7 @@ class Gathered(unittest.TestCase):
             self.ends(runs)
             self.assertEqual((self.left(), shm_entries()), ([], before))
 
-    def test_what_a_killed_run_has_left_stops_nobody(self):
+    def test_leftovers_of_a_killed_run_do_not_block_another(self):
         places = self.torch(2, 20011)
         for _ in range(2):
             lonely = self.start(places[0])
@@ -244,7 +244,7 @@ class Gathered(unittest.TestCase):
         self.met(self.ends(self.all(self.torch(2, 20022))), 2, "shm")
         self.assertEqual(self.left(), [])
 
-    def test_a_rank_twice_is_refused(self):
+    def test_duplicate_rank_is_rejected(self):
         places = self.torch(3, 20031)
         first = self.start(places[0])
         self.sums([first])
@@ -259,7 +259,7 @@ class Gathered(unittest.TestCase):
         self.assertIn("the place of worker 1 of 3 is taken already, by process %d" % one.pid, out)
         self.met(self.ends([first, one, self.start(places[2])]), 3, "shm")
 
-    def test_who_dies_before_all_have_met_ends_the_others(self):
+    def test_rank_killed_during_startup_ends_the_others(self):
         places = self.torch(3)
         runs = self.all(places[:2])
         self.sums(runs[:1])
@@ -288,7 +288,7 @@ class Gathered(unittest.TestCase):
         self.assertIn("torchrun (process %d) has ended while worker" % launcher.pid, out)
         self.assertEqual(self.left(), [])
 
-    def test_how_long_is_waited_is_the_transport_s_option(self):
+    def test_open_timeout_of_the_transport_is_respected(self):
         for transport in "shm(open-timeout=1)", "tcp(open-timeout=1)":
             began = time.monotonic()
             (out, _, code), = self.ends([self.start(self.torch(3)[0], transport)])
@@ -315,7 +315,7 @@ class Gathered(unittest.TestCase):
         self.assertEqual(code, 2, out)
         self.assertIn("is not a directory of this user alone", out)
 
-    def test_without_a_private_runtime_directory_it_is_in_tmp(self):
+    def test_socket_is_in_tmp_without_private_runtime_directory(self):
         os.chmod(self.folder, 0o755)
         self.met(self.ends(self.all(self.torch(2))), 2, "shm")
         self.assertFalse(os.path.exists(self.place))
@@ -366,7 +366,7 @@ class Gathered(unittest.TestCase):
         os.chmod(self.folder, 0o700)
         self.met(self.ends([first, self.start(places[1])]), 2, "shm")
 
-    def test_nonsense_at_the_socket_is_turned_away(self):
+    def test_invalid_socket_connections_are_ignored(self):
         places = self.torch(2, 20051)
         first = self.start(places[0])
         self.sums([first])
@@ -410,4 +410,4 @@ class Gathered(unittest.TestCase):
 
 if __name__ == "__main__":
     # What others' shared memory would confuse comes first, alone.
-    together(4, ("test_ranks_of_one_host", "test_who_is_killed", "test_nothing_is_left", "test_children_of_a_rank"))
+    together(4, ("test_ranks_of_one_host", "test_killed_rank", "test_nothing_is_left", "test_children_of_a_rank"))

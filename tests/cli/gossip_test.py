@@ -19,7 +19,7 @@ def model(out):
 
 class Gossip(Case):
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_simulated_runs_at_ones_own_pace_repeat_and_resume_to_the_bit(self):
+    def test_asynchronous_simulated_runs_repeat_and_resume_bitwise(self):
         edge = self.out("edge.xml")
         with open(edge, "w") as f:
             f.write(tutti("platform", "edge(12)").stdout)
@@ -35,7 +35,7 @@ class Gossip(Case):
                 self.assertEqual(model(whole), model(resumed), (method, name))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_a_slow_worker_holds_up_nobody_on_rings_and_everybody_with_delay_by_one(self):
+    def test_slow_worker_delays_only_delay_by_one_mixing(self):
         """asr-adpsgd.md, invariant 6: within 10 %. A gradient takes 10 ms; at the end all wait for
         the slow worker's last one, of 50 ms."""
         common = ("--model", "quadratic(dim=50)", "-n", 8, "--steps", 200, "--batch", 16, "--transport", "sim",
@@ -52,7 +52,7 @@ class Gossip(Case):
         self.assertEqual({w["steps"] for w in slow["by_worker"]}, {200})
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_plans_and_the_filter_keep_groups_from_waiting_for_a_slow_worker(self):
+    def test_planned_groups_and_filter_avoid_waiting_for_slow_worker(self):
         """prague.md's ablation, in gradients a second of all but the slow worker (bench/papers/gossip.py has times to
         a loss). Random groups wait for each other and for the slow worker; planned groups wait for it alone;
         with the filter no worker waits, and no other worker is filtered out with it."""
@@ -73,7 +73,7 @@ class Gossip(Case):
         self.assertGreater(min(kept["filter"], kept["machines"]), 0.8, kept)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_the_filter_sees_who_is_a_little_slower_and_a_slow_link_costs_only_those_that_it_is_planned_with(self):
+    def test_filter_detects_slightly_slower_workers_and_contains_slow_links(self):
         """prague.md, invariant 8, in gradients a second of all but one worker. First the one
         worker is slower itself: up to twice slower, all others wait for it at each request, so counts of requests
         do not show it (0.67 at 1.5, n = 6). Then its link is 100 times slower: a P-Reduce with it holds up two
@@ -98,7 +98,7 @@ class Gossip(Case):
             self.assertGreater(paces[1], least * paces[0], (n, paces))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_groups_are_smaller_than_all_or_it_is_said_that_they_are_not(self):
+    def test_groups_of_all_workers_are_reported(self):
         common = ("--model", "quadratic(dim=50)", "--transport", "sim", "--steps", 20)
         for n, method, said in ((2, "prague", "both workers are in every group"), (3, "prague", None),
                                 (4, "prague", None), (5, "prague", None),
@@ -113,7 +113,7 @@ class Gossip(Case):
                 self.assertIn("note: " + told[0], done.stdout)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_what_only_one_worker_has_met_is_among_the_events(self):
+    def test_events_include_those_of_a_single_worker(self):
         """The groups of each worker, for which all members report the same, and the workers whose gradients were
         skipped."""
         common = ("--model", "quadratic(dim=50)", "--transport", "sim", "-n", 5, "--batch", 20, "--steps", 24)
@@ -179,7 +179,7 @@ class Gossip(Case):
         self.assertGreaterEqual(s["method_figures"]["rounds"], 25, s["method_figures"])
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_averages_by_a_clock_hold_up_no_step(self):
+    def test_clocked_averaging_does_not_delay_steps(self):
         """100 steps of 10 ms take a second and the last averages, whatever the link: 31 KB there and back at 10 Mbit/s
         are 50 ms and more. Only at the end all wait for a slow worker: all make equally many steps."""
         common = ("--model", "logistic", "--data", self.data, "-n", 4, "--batch", 10, "--steps", 100, "--seed", 1,
@@ -210,7 +210,7 @@ class Gossip(Case):
         self.assertGreater((fixed["consensus_distance"] / drawn["consensus_distance"]) ** 2, 20)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_momentum_and_updates_that_follow_all_beat_local_ones_on_unlike_data(self):
+    def test_global_momentum_and_tracking_win_on_skewed_data(self):
         """The order of the papers, at rates that are near each one's best (bench/papers/unlike.py has all, and ten
         times the samples)."""
         data, loss = self.out("unlike"), {}
@@ -227,7 +227,7 @@ class Gossip(Case):
         self.assertLess(loss["local"], loss["plain"], loss)
         self.assertLess(loss["tracked"], 0.95 * loss["plain"], loss)
 
-    def test_graphs_from_files_are_taken_and_what_is_wrong_with_them_is_told_before_anything_starts(self):
+    def test_graph_files_are_read_and_validated_before_the_run(self):
         path, out = self.out("graph.txt"), self.out("no")
 
         def write(text):

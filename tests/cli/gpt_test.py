@@ -33,7 +33,7 @@ class Gpt(unittest.TestCase):
         self.assertEqual(done.returncode, code, done.stderr)
         return done.stderr if code else summary(self.out(name))
 
-    def test_it_learns_what_there_is_to_learn(self):
+    def test_loss_approaches_the_entropy_of_the_text(self):
         s = self.train("learns", "--batch", 16, "--steps", 150)
         # The text has 1.22 nats a letter, on these 512 letters give or take 0.06; an even guess
         # among nine letters costs 2.2, among 256 bytes 5.5.
@@ -42,14 +42,14 @@ class Gpt(unittest.TestCase):
         self.assertGreater(s["final_test_accuracy"], 0.6)
         self.assertLessEqual(s["final_test_accuracy"], 1)
 
-    def test_workers_do_not_change_a_bit(self):
+    def test_worker_count_does_not_change_a_bit(self):
         for n in (1, 2, 4):
             self.train(f"n{n}", "-n", n, "--batch", 128 // n, "--steps", 6)
         models = [read(os.path.join(self.out(f"n{n}"), "model.safetensors")) for n in (1, 2, 4)]
         self.assertEqual(models[0], models[1])
         self.assertEqual(models[0], models[2])
 
-    def test_what_is_dropped_does_not_depend_on_the_number_of_workers(self):
+    def test_dropout_does_not_depend_on_the_worker_count(self):
         for n in (1, 2, 4):
             self.train(f"d{n}", "-n", n, "--batch", 128 // n, "--steps", 4, model=ALL)
         self.train("kept", "--batch", 128, "--steps", 4, model=ALL.replace("0.2", "0"))
@@ -58,7 +58,7 @@ class Gpt(unittest.TestCase):
         self.assertEqual(models[0], models[2])
         self.assertNotEqual(models[0], models[3])
 
-    def test_what_is_computed_again_changes_no_bit(self):
+    def test_recomputation_changes_no_bit(self):
         """Also where values are updated as soon as no unit needs them."""
         for method in ("ddp", "bytescheduler"):
             for on in ("off", "on"):
@@ -67,7 +67,7 @@ class Gpt(unittest.TestCase):
             models = [read(os.path.join(self.out(f"{method}-{on}"), "model.safetensors")) for on in ("off", "on")]
             self.assertEqual(models[0], models[1])
 
-    def test_it_is_tested_on_the_end_of_the_text_and_on_nothing_else(self):
+    def test_validation_uses_only_the_end_of_the_text(self):
         """The end is written in other letters: a model that has learnt the rest knows nothing of it."""
         two = os.path.join(self.folder, "two.txt")
         with open(two, "w") as f:
@@ -81,7 +81,7 @@ class Gpt(unittest.TestCase):
         self.assertGreater(s["final_test_loss"], 4)
         self.assertEqual(s["final_test_accuracy"], 0)
 
-    def test_masks_never_come_twice(self):
+    def test_dropout_masks_are_never_repeated(self):
         """All windows are equal and the model does not change, so that only the masks can
         change a step's loss: without them it is one number, with them another in every step of
         every epoch."""
@@ -105,7 +105,7 @@ class Gpt(unittest.TestCase):
             losses = [loss for k, loss in enumerate(losses) if (k + 1) % epoch != 0]
             self.assertEqual(len(set(losses)), len(losses) if dropout > 0 else 1, losses)
 
-    def test_a_run_goes_on_where_it_stopped(self):
+    def test_resumed_run_ends_with_the_same_model(self):
         self.train("whole", "-n", 2, "--batch", 4, "--steps", 20, model=ALL)
         self.train("first", "-n", 2, "--batch", 4, "--steps", 20, "--checkpoint-every", 10, model=ALL)
         checkpoints = os.path.join(self.out("first"), "checkpoints")
@@ -114,7 +114,7 @@ class Gpt(unittest.TestCase):
         self.assertEqual(read(os.path.join(self.out("whole"), "model.safetensors")),
                          read(os.path.join(self.out("rest"), "model.safetensors")))
 
-    def test_what_does_not_fit_is_a_sentence(self):
+    def test_mismatches_give_an_error_message(self):
         for model, data, sentence in ((MODEL, "mnist",
                                        "gpt needs windows of tokens; this task has samples of 1 x 28 x 28 values"),
                                       ("gpt(dim=10,heads=3)", self.text, "dim must be a multiple of heads"),

@@ -19,7 +19,7 @@ def slow(factors):
 
 
 class Hermes(Case):
-    def test_a_push_sends_a_model_of_half_the_bytes_each_way_on_every_transport(self):
+    def test_push_traffic_matches_the_wire_format_on_every_transport(self):
         for transport in and_sim("shm", "tcp"):
             for wire, size in (("fp16", 2), ("fp32", 4)):
                 out = self.train("t", *MODEL, "--data", self.data, "--validation", 100, "-n", 3, "--batch", 10,
@@ -37,7 +37,7 @@ class Hermes(Case):
                 self.assertEqual(told, 3 * 2 * 5 * 4)
                 self.assertLess(s["final_train_loss"], 2.2) # ln 10 at the beginning
 
-    def test_the_server_may_be_a_rank_of_its_own(self):
+    def test_server_may_be_a_dedicated_rank(self):
         common = (*MODEL, "--data", self.data, "--validation", 100, "--batch", 10, "--seed", 1, "--optimizer",
                   "sgd(lr=0.05)", "--servers", 1, "--method", "hermes(push=always,chunk=20,minibatch=5,local_passes=3)")
         for n in (1, 3):
@@ -48,7 +48,7 @@ class Hermes(Case):
                 self.assertEqual(s["bytes_sent_total"],
                                  sum(s["method_figures"]["pushes"]) * 4 * PARAMS + 12 * PARAMS + 120)
 
-    def test_of_a_run_that_pushes_when_it_helps_less_is_sent(self):
+    def test_selective_pushes_reduce_the_traffic(self):
         common = (*MODEL, "--data", self.data, "--validation", 100, "-n", 3, "--batch", 10, "--steps", 40, "--seed", 1,
                   "--optimizer", "sgd(lr=0.05)")
         s = summary(self.train("z", *common, "--method", "hermes(chunk=20,minibatch=5,local_passes=1)"))
@@ -58,7 +58,7 @@ class Hermes(Case):
         self.assertLess(s["final_train_loss"], 2.2)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_a_slow_link_is_in_nobodys_way(self):
+    def test_slow_link_does_not_delay_other_workers(self):
         """Every round is pushed, over links that take 0.0016 of a round for a model, each way. One is 1000 or 10000
         times slower. While its push is in progress the others push. With late_after=0 they wait for it."""
         common = ("--model", "quadratic(dim=100,samples=4096)", "--validation", 4, "--transport", "sim",
@@ -82,7 +82,7 @@ class Hermes(Case):
         self.assertLess(pace(1000, 0)[0], 0.75 * even)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_a_run_in_which_nobody_pushes_says_so_and_ends_with_what_the_workers_have_trained(self):
+    def test_run_without_pushes_is_reported_and_changes_the_model(self):
         """Every worker has one class, so its loss on samples of all of them rises from round to
         round, and no alpha and no window lets it push."""
         common = ("--model", "mlp(hidden=12)", "--data", self.data, "--validation", 100, "--partition", "class(k=1)",
@@ -104,7 +104,7 @@ class Hermes(Case):
             self.assertIn("note: " + told[0][1], done.stdout)
             self.assertNotEqual(model(out), first) # whose mean it is: method/hermes
 
-    def test_a_run_whose_loss_falls_no_more_ends_and_says_so(self):
+    def test_run_with_stalled_loss_ends_early_and_reports_it(self):
         common = ("--model", "mlp(hidden=8)", "--data", self.data, "--validation", 50, "-n", 3, "--batch", 10,
                   "--steps", 4000, "--seed", 1, "--optimizer", "sgd(lr=0.5)", "--checkpoint-every", 1,
                   "--checkpoint-keep", 99)
@@ -155,7 +155,7 @@ class Hermes(Case):
         return list(zip(s["method_figures"]["chunk"], s["method_figures"]["minibatch"])), s
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_who_is_far_from_the_others_gets_rounds_of_the_median_time_and_nobody_else_is_changed(self):
+    def test_only_outlier_workers_are_resized_to_the_median_time(self):
         method, even = "hermes(chunk=80,minibatch=2,local_passes=2%s)", (1, 1, 1.25, 1.5, 1.5)
         # the median is 1.375; 17.6 in whole batches
         self.assertEqual(self.sizes((*even, 6.25), method % "")[0], [(80, 2)] * 5 + [(16, 2)])
@@ -167,7 +167,7 @@ class Hermes(Case):
         self.assertEqual(self.sizes((*even, 1.5), method % "")[0], [(80, 2)] * 6)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_other_workers_begin_with_the_options_sizes_and_those_who_were_left_keep_theirs(self):
+    def test_chunk_sizes_survive_resume_with_the_same_workers(self):
         """Worker 1 is slow, and has less than a fifth of the chunk when the run is saved. With the same
         number of workers the run continues with that size. With another number, all equally fast, no
         worker is far from the others, so a worker without the option's chunk has one from before."""
@@ -209,7 +209,7 @@ class Hermes(Case):
             self.assertTrue(0.33 < more / (evaluations * 100 / 10 * 0.01 * (3 if r == 1 else 1)) < 0.5,
                             (r, more, evaluations))
 
-    def test_the_loss_that_decides_is_that_of_the_samples_held_out(self):
+    def test_reported_loss_is_that_of_the_held_out_samples(self):
         """The figure is the last reported loss of the model with which the run ends; it is computed
         once more without the program."""
         for n, validation in ((2, 100), (3, 50)):
@@ -251,7 +251,7 @@ class Hermes(Case):
                    for j, data in enumerate((self.data, among))]
         self.assertNotEqual(*without)  # so that they are looked at where nothing is held out
 
-    def test_samples_held_out_are_not_counted_and_must_leave_some(self):
+    def test_held_out_samples_are_excluded_and_validated(self):
         whole = summary(self.train("a", *MODEL, "--data", self.data, "-n", 2, "--batch", 10, "--epochs", 1))
         less = self.train("b", *MODEL, "--data", self.data, "-n", 2, "--batch", 10, "--epochs", 1, "--validation", 100)
         self.assertEqual((whole["samples"], summary(less)["samples"]), (600, 500))

@@ -33,7 +33,7 @@ class Herring(Case):
                 self.assertTrue(0.002 <= seconds < 0.0022, (n, seconds))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_slots_and_rails_count(self):
+    def test_more_slots_and_rails_shorten_the_exchange(self):
         """Four machines of two; a worker's own link is a fifth of what its machine has to the others."""
         links = self.platform("two-level(machines=4,per_machine=2,rate=10Gbps,inner_rate=2Gbps,latency=1ms)")
         words = (*MODEL, "--data", self.data)
@@ -51,7 +51,7 @@ class Herring(Case):
         self.assertLess(four, 0.5 * one)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_simulated_runs_have_ddps_bits_and_resume_to_them(self):
+    def test_simulated_runs_match_ddp_bitwise_also_after_resume(self):
         common = (*MODEL, "--data", self.data, "-n", 4, "--batch", 10, "--seed", 2, "--steps", 12, "--transport", "sim",
                   "--slow", "*:2:0.3", "--optimizer", "adamw(lr=0.002)", "--clip-norm", 2)
         ddp = model(self.train("ddp", *common, "--method", "ddp"))
@@ -65,7 +65,7 @@ class Herring(Case):
             self.assertEqual(model(out), ddp, method)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_what_is_hidden_is_told(self):
+    def test_overlapped_exchange_time_is_reported(self):
         """Most of a cnn's bytes are ready long before its backward is over; all of an mlp's about at its end."""
         links = self.platform("cluster(n=2,rate=10Gbps)")
         for name, least, most in (("cnn", 0.4, 1), ("mlp(hidden=64)", 0, 0.2)):
@@ -75,7 +75,7 @@ class Herring(Case):
             for hidden, busy in zip(f["hidden_seconds"], f["exchange_seconds"]):
                 self.assertTrue(least * busy <= hidden <= most * busy, (name, hidden, busy))
 
-    def test_machines_that_are_not_equal_are_told_and_sums_go_on(self):
+    def test_node_count_is_reported_and_invalid_nodes_are_rejected(self):
         out = self.train("auto", *MODEL, "--data", self.data, "-n", 3, "--batch", 10, "--steps", 5, "--seed", 1,
                          "--method", "herring")
         s = summary(out)

@@ -63,7 +63,7 @@ class Heterps(Case):
             self.assertEqual(self.model(cut), self.model(ddp), optimizer)
             self.assertGreater(summary(cut)["method_figures"]["rows_pulled"], 0)
 
-    def test_a_bare_name_trains(self):
+    def test_method_trains_with_default_options(self):
         """An mlp and a cnn: cli/defaults."""
         for n in (2, 4):
             losses = [summary(self.train("gpt-%d-%d" % (n, steps), "--model", "gpt(layers=2,dim=16,heads=2)",
@@ -97,7 +97,7 @@ class Heterps(Case):
         self.assertIn("its stages have %d units in all, and there are %d workers; give -n %d" % (n, n + 1, n),
                       done.stderr)
 
-    def test_what_is_sent_is_what_the_page_says(self):
+    def test_traffic_matches_the_documented_formula(self):
         """Four steps more, of three workers for the tables and two for the rest."""
         batch, n, told = 16, 5, []
         method = self.schedule("sent", CTR, [0, 1], 3, [3, 2])
@@ -114,7 +114,7 @@ class Heterps(Case):
         self.assertGreater(min(pulled, pushed), 0)
         self.assertEqual(sent, between + rows + 2 * 4 * DENSE * steps)
 
-    def test_looking_saving_and_resuming_change_nothing(self):
+    def test_evaluating_saving_and_resuming_change_nothing(self):
         for name, method, n, common in (
                 ("mlp", "heterps(stages=2)", 3, (*MLP, "--data", self.data)),
                 ("ctr", self.schedule("looks", CTR, [0, 1], 3, [2, 1]), 3, (*self.clicks(), *RULE))):
@@ -127,7 +127,7 @@ class Heterps(Case):
                               os.path.join(often, "checkpoints", "step-00000008"))
             self.assertEqual(self.model(whole), self.model(rest))
 
-    def test_it_goes_on_as_single_or_ddp_and_the_other_way_round(self):
+    def test_checkpoints_are_interchangeable_with_single_and_ddp(self):
         """To the bit: single, one worker a stage, two workers a stage as ddp on two."""
         common = (*self.clicks(), "--checkpoint-every", 4, "--optimizer", "sgd(lr=0.1,momentum=0.9)")
         equal = self.schedule("on", CTR, [0, 1], 3, [2, 2])

@@ -29,7 +29,7 @@ class Hetpipe(Case):
             a, b = summary(one), summary(cut)
             self.assertEqual((a["final_test_loss"], a["samples"]), (b["final_test_loss"], b["samples"]), name)
 
-    def test_a_bare_name_trains_a_gpt_too(self):
+    def test_method_trains_a_gpt_with_default_options(self):
         """An mlp and a cnn: cli/defaults."""
         for n in (2, 4):
             losses = [summary(self.train("gpt-%d-%d" % (n, steps), "--model", "gpt(layers=2,dim=16,heads=2)",
@@ -37,7 +37,7 @@ class Hetpipe(Case):
                                          "--quiet"))["final_test_loss"] for steps in (1, 60)]
             self.assertLess(losses[1], losses[0] - 0.5)
 
-    def test_looking_saving_and_reporting_change_nothing(self):
+    def test_evaluating_saving_and_reporting_change_nothing(self):
         common = (*MLP, "--data", self.data, "-n", 4, "--batch", 8, "--steps", 12,
                   "--method", "hetpipe(stages=2,in_flight=4)")
         whole = self.train("whole", *common)
@@ -51,7 +51,7 @@ class Hetpipe(Case):
                            os.path.join(two, "checkpoints", "step-00000008"))
         self.assertEqual(self.model(two), self.model(three))
 
-    def test_a_checkpoint_goes_on_in_another_number_of_stages(self):
+    def test_checkpoint_resumes_with_a_different_number_of_stages(self):
         """With the number given, and other options that determine the cuts; W and D must stay."""
         other = (*MLP, "--data", self.data, "--steps", 12, "--checkpoint-every", 4)
         two = self.train("two", *other, "-n", 2, "--batch", 12, "--method", "hetpipe(stages=2,in_flight=2)")
@@ -67,7 +67,7 @@ class Hetpipe(Case):
             self.assertEqual(done.returncode, 2, more)
             self.assertIn('its run has method "hetpipe(stages=2,in_flight=2)"', done.stderr)
 
-    def test_cuts_of_their_own_change_no_bit(self):
+    def test_unequal_cuts_change_no_bit(self):
         """Two virtual workers with unequal cuts, evaluated and resumed, compared with two that have equal cuts."""
         common = (*MLP, "--data", self.data, "-n", 4, "--batch", 8, "--steps", 12)
         alike, unlike = (("--method", "hetpipe(stages=2,in_flight=4%s)" % more) for more in ("", ",speeds=1:1:40:1"))
@@ -81,7 +81,7 @@ class Hetpipe(Case):
         rest = self.train("rest", *common, *unlike, "--resume", os.path.join(often, "checkpoints", "step-00000008"))
         self.assertEqual(self.model(whole), self.model(rest))
 
-    def test_a_pipeline_goes_on_as_single_or_ddp_and_the_other_way_round(self):
+    def test_pipeline_resumes_single_and_ddp_checkpoints(self):
         """One micro-batch at a time, one virtual worker: single's steps, to the bit in any number of stages."""
         common = (*MLP, "--data", self.data, "--checkpoint-every", 4)
         whole = self.train("whole", *common, "--steps", 12, "-n", 1, "--batch", 12, "--method", "single")
@@ -100,7 +100,7 @@ class Hetpipe(Case):
         self.assertEqual(done.returncode, 2)
         self.assertIn('its run has method "ddp"', done.stderr)
 
-    def test_each_worker_has_its_stage_and_tells_of_it(self):
+    def test_stages_are_reported_in_figures_and_trace(self):
         out = self.train("told", *MLP, "--data", self.data, "-n", 4, "--batch", 8, "--steps", 6, "--trace",
                          "--method", "hetpipe(stages=2,clock_distance=1)")
         s = summary(out)
@@ -129,7 +129,7 @@ class Hetpipe(Case):
                       for how in ("modelled", "measured")]
             self.assertEqual(*models, name)
 
-    def test_measured_stages_are_those_of_the_speeds(self):
+    def test_measured_stages_match_the_known_speeds(self):
         """In virtual time, where --slow and --step-time are all that a worker takes."""
         if not SIMULATOR:
             return narrowed("what a worker measures: the simulator is not built")

@@ -101,7 +101,7 @@ class Hosts(HostCase):
             for x, y in ((a, exchanged[1][key]), (exchanged[1][key], a)):
                 self.assertLessEqual(x["ts"], y["ts"] + y["dur"] + 2 * clocks[1]["within_us"] + 1)
 
-    def test_one_host_shares_memory(self):
+    def test_single_host_uses_shared_memory(self):
         out = self.train("one", "--model", "mlp(hidden=16)", "--data", self.data, "-H", "localhost:2", "--rsh", HERE,
                          "--steps", 3)
         self.assertEqual((summary(out)["transport"], summary(out)["workers"]), ("shm", 2))
@@ -132,7 +132,7 @@ class Hosts(HostCase):
         run.communicate()
         self.nothing_is_left(out)
 
-    def test_names_of_one_machine_have_the_cores_of_one_launcher_s_ranks(self):
+    def test_two_host_names_of_one_machine_share_its_cores(self):
         """127.0.0.1 runs a second agent, for its server."""
         cores = []
         for name, how in (("one", ("-n", "2")), ("two", ("-H", "127.0.0.1:1,127.0.0.2:1", "--rsh", HERE))):
@@ -145,7 +145,7 @@ class Hosts(HostCase):
         self.assertEqual(sorted(cores[0]), [0, 1, 2, 3])
         self.assertEqual(cores[0], cores[1])
 
-    def test_the_key_stands_on_no_command_line(self):
+    def test_key_appears_on_no_command_line(self):
         run, out, workers = self.start("s", "-H", TWO, "--rsh", HERE)
         key = workers[0][1][b"TUTTI_RUN_KEY"]
         self.assertRegex(key.decode(), r"^[0-9a-f]{64}$")
@@ -170,7 +170,7 @@ class Hosts(HostCase):
         self.assertIsNotNone(after, done.stderr)
         self.assertTrue(2.5 <= float(after[1]) < 25, done.stderr)
 
-    def test_workers_that_do_not_come_to_the_meeting_are_named_with_their_host(self):
+    def test_worker_missing_at_the_meeting_place_is_named(self):
         """A worker of the second host is stopped as soon as it is there."""
         run, out, _ = self.start("w", "-H", TWO, "--rsh", "sh -c 'if [ \"$0\" = 127.0.0.2 ]; then export LD_PRELOAD=; "
                                  "fi; eval \"$1\"'", "--start-timeout", "4", ready=False)
@@ -187,14 +187,14 @@ class Hosts(HostCase):
         self.assertRegex(err, r"worker 2|from host 127\.0\.0\.2 rank 2 has not come to the meeting place")
         self.nothing_is_left(out)
 
-    def test_a_failure_on_another_host_is_told_in_its_own_words(self):
+    def test_failing_workers_message_is_reported_with_its_host(self):
         done = tutti("train", "--model", "mlp(hidden=64)", "--data", self.data, "-H", TWO, "--rsh", HERE,
                      "--optimizer", "sgd(lr=1e6)", "--epochs", 20, "--quiet", "--out", self.out("d"))
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertRegex(done.stderr, r"tutti: worker [012] \(host 127\.0\.0\.[12]\): "
                          r"the gradient of \d\.(weight|bias) is -?(nan|inf) at element \d+ in step \d+")
 
-    def test_a_login_that_fails_is_told_in_its_own_words(self):
+    def test_failed_login_is_reported_with_its_own_message(self):
         done = tutti("train", "--data", self.data, "-H", TWO, "--rsh", "sh -c 'echo No route to host >&2; exit 255'",
                      "--out", self.out("a"))
         self.assertEqual(done.returncode, 1, done.stderr)
@@ -209,7 +209,7 @@ class Hosts(HostCase):
                          r"\(.*\); allow that connection in firewalls, or give --meet with an address that this host "
                          r"reaches")
 
-    def test_wrong_words_are_refused_with_both_values(self):
+    def test_invalid_host_options_are_rejected(self):
         self.refused("n is 5, but the hosts 'a:2,b:2' have 4 workers; omit -n, or write HOST:WORKERS", "train",
                      "-n", 5, "-H", "a:2,b:2")
         self.refused("hosts: host 'a' is named twice; write it once with all its workers, a:4", "train", "-H",
@@ -247,7 +247,7 @@ class Launchers(HostCase):
         self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
         return path
 
-    def test_torchrun_s_variables_make_a_run(self):
+    def test_torchrun_variables_start_a_run(self):
         one = self.train("one", "--model", "mlp(hidden=48)", "--batch", 16, "--epochs", 1, "--seed", 7,
                          "--data", self.data, "-n", 3)
         told = self.together("t", self.torchrun(3, TUTTI_RUN_KEY_FILE=self.key()))
@@ -258,7 +258,7 @@ class Launchers(HostCase):
         self.assertEqual(read(os.path.join(one, "model.safetensors")),
                          read(os.path.join(self.out("t"), "model.safetensors")))
 
-    def test_slurm_s_variables_make_a_run(self):
+    def test_slurm_variables_start_a_run(self):
         common = dict(SLURM_NTASKS="2", SLURM_STEP_ID="0", SLURM_JOB_ID=str(os.getpid()), SLURM_NODELIST="localhost",
                       SLURM_STEP_NUM_NODES="2", TUTTI_RUN_KEY_FILE=self.key())
         told = self.together("s", [dict(SLURM_PROCID=str(r), **common) for r in range(2)])
@@ -266,7 +266,7 @@ class Launchers(HostCase):
         self.assertEqual(told[0][0].splitlines()[0],
                          "tutti: 2 workers started by Slurm (SLURM_PROCID=0, SLURM_NTASKS=2), transport tcp")
 
-    def test_variables_by_hand_make_a_run(self):
+    def test_manual_variables_start_a_run(self):
         """Rank, size, place and key: what docs/CLUSTERS.md asks for, and nothing else."""
         one = self.train("one", "--model", "mlp(hidden=48)", "--batch", 16, "--epochs", 1, "--seed", 7,
                          "--data", self.data, "-n", 2)
@@ -285,7 +285,7 @@ class Launchers(HostCase):
                          TUTTI_RANK="0", **{k: v for k, v in dict(place, TUTTI_MEET="192.0.2.1:29500").items()
                                             if k != missing})
 
-    def test_who_does_not_come_is_named_and_not_waited_for_longer_than_asked(self):
+    def test_missing_rank_is_named_after_the_start_timeout(self):
         common = ("train", "--data", self.data, "--start-timeout", 3, "--out", self.out("a"))
         key, port = self.key(), free_port()
         for variables in (self.torchrun(3, TUTTI_RUN_KEY_FILE=key),
@@ -306,7 +306,7 @@ class Launchers(HostCase):
                 self.assertIn("1 of 3 workers had not come to the meeting place when its time was up: 1;", t)
         self.assertFalse(os.path.exists(self.out("a")))
 
-    def test_a_rank_that_finds_nobody_says_whom_it_waits_for(self):
+    def test_isolated_rank_reports_the_rank_it_waits_for(self):
         place = self.torchrun(2, TUTTI_RUN_KEY_FILE=self.key())[1]
         done = tutti("train", "--data", self.data, "--start-timeout", 2.5, "--out", self.out("a"), **place)
         self.assertEqual(done.returncode, 1, done.stderr)
@@ -334,7 +334,7 @@ class Launchers(HostCase):
                 run.kill()
             self.fail("they hang: %s" % [run.communicate()[1] for run in runs])
 
-    def test_options_that_must_be_the_same_and_are_not_are_named_with_both_values(self):
+    def test_differing_options_are_rejected_with_both_values(self):
         """Before anything is done together, and before anything is made; whichever rank it is that
         was started with another one."""
         key = self.key()
@@ -356,7 +356,7 @@ class Launchers(HostCase):
                                  r"start all workers with the same options, model and data\n$" % words.split()[0][2:])
             self.assertFalse(os.path.exists(self.out("a")), words)
 
-    def test_results_are_where_rank_0_was_told_to_put_them(self):
+    def test_results_are_written_where_rank_0_specifies(self):
         key = self.key()
         for k, given in enumerate(((True, False), (True, True), (False, True))):
             ranks, outs = self.torchrun(2, TUTTI_RUN_KEY_FILE=key), [self.out("%d-%d" % (k, rank)) for rank in (0, 1)]
@@ -406,13 +406,13 @@ class Launchers(HostCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("but nothing gives the address where they meet; set TUTTI_MEET=HOST:PORT for all", done.stderr)
 
-    def test_a_failure_is_told_by_who_has_it(self):
+    def test_failing_rank_reports_its_failure(self):
         told = self.together("f", self.torchrun(2, TUTTI_RUN_KEY_FILE=self.key()), "--optimizer", "sgd(lr=1e6)",
                              "--epochs", "20")
         self.assertTrue(all(t[2] in (1, 3) for t in told), told)
         self.assertTrue(any("the gradient of" in t[1] for t in told), told)
 
-    def test_the_loss_of_the_rank_that_serves_the_meeting_place_is_a_loss_like_any_other(self):
+    def test_loss_of_rank_0_is_handled_like_any_other(self):
         """Rank 0 is killed in the middle: the meeting place is lost with it, and no launcher could
         report the cause."""
         for method, code, steps in (("d-psgd(graph=complete)", 0, 1500), ("ddp", 3, 1000000)):
@@ -451,12 +451,12 @@ class Launchers(HostCase):
         self.refused("RANK is '2' and WORLD_SIZE is '2'", "train", RANK="2", WORLD_SIZE="2")
         self.refused("PMI_RANK is '(not set)' and PMI_SIZE is '2'", "train", PMI_SIZE="2")
 
-    def test_a_launcher_of_one_is_no_hindrance(self):
+    def test_single_process_launcher_is_ignored(self):
         out = self.train("one", "--model", "mlp(hidden=16)", "--data", self.data, "-n", 2, "--steps", 3,
                          SLURM_PROCID="0", SLURM_NTASKS="1", SLURM_STEP_ID="0")
         self.assertEqual(summary(out)["workers"], 2)
 
-    def test_keys_are_for_their_owner_alone(self):
+    def test_key_files_are_private_to_their_owner(self):
         path = self.key()
         self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
         self.assertRegex(read(path).decode(), r"^[0-9a-f]{64}\n$")
@@ -471,7 +471,7 @@ class Launchers(HostCase):
         told = self.together("o", self.torchrun(2, TUTTI_RUN_KEY_FILE=path))
         self.assertEqual([t[2] for t in told], [2, 2], told)
 
-    def test_agents_are_not_for_hands(self):
+    def test_manually_started_agent_explains_its_use(self):
         done = subprocess.run([TUTTI, "agent"], input="hello\n", capture_output=True, text=True)
         self.assertEqual(done.returncode, 1)
         self.assertIn("what came is no job; `tutti agent` is started by `tutti train -H`, not by hand", done.stdout)
@@ -555,7 +555,7 @@ class Namespaces(HostCase):
         return ("-H", "h1:1,h2:1,h3:1,h4:1", "--rsh", NETLAB + " rsh", "--method", "hop(backup=1)",
                 *arguments), [NETLAB, "-n", "4", "--rate", "1mbit", "--timeout", "110", "--"]
 
-    def test_a_healthy_worker_behind_a_full_line_is_not_lost(self):
+    def test_healthy_worker_behind_a_saturated_link_is_not_lost(self):
         """A heartbeat comes later than peer-timeout, for it waits behind models of 220 KB."""
         out = self.out("full")
         words, lab = self.over_a_full_line()
@@ -566,7 +566,7 @@ class Namespaces(HostCase):
         self.assertNotIn("lost", done.stderr)
         self.assertEqual(summary(out)["workers"], 4)
 
-    def test_a_host_that_falls_silent_behind_a_full_line_is_named(self):
+    def test_silent_host_behind_a_saturated_link_is_named(self):
         words, lab = self.over_a_full_line("--on-loss", "stop")
         run, out, workers = self.start("silent", *words, workers=4, command=lab)
         begin = time.monotonic()
@@ -587,14 +587,14 @@ class Namespaces(HostCase):
                                "--steps", "40", "--final-eval", "off", "--out", out, "-H", "h1:1,h2:1",
                                "--rsh", NETLAB + " rsh"], capture_output=True, text=True, env=clean_environment()), out
 
-    def test_what_a_bad_way_does_to_packets_changes_no_bit(self):
+    def test_packet_loss_and_reordering_change_no_bit(self):
         here = self.train("here", "--model", "mlp(hidden=64)", "--data", self.data, "--batch", 16, "--steps", 40,
                           "--final-eval", "off", "-n", 2)
         done, out = self.through("far", "--loss", "1%", "--duplicate", "1%", "--delay", "2ms", "--reorder", "1%")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(read(os.path.join(here, "model.safetensors")), read(os.path.join(out, "model.safetensors")))
 
-    def test_a_connection_that_is_cut_and_bytes_that_are_wrong_end_the_run_with_a_sentence(self):
+    def test_reset_connections_and_corrupted_bytes_end_the_run(self):
         for name, faults, sentence in (("cut", ("--reset-after", "3MB"), r"worker [01] was lost: "
                                         r"(its connection|it and worker [01] cannot reach each other "
                                         r"\(its connection)"),
@@ -604,7 +604,7 @@ class Namespaces(HostCase):
             self.assertRegex(done.stderr, sentence)
             self.nothing_is_left(out)
 
-    def test_torchrun_s_variables_on_two_hosts(self):
+    def test_torchrun_variables_start_a_run_on_two_hosts(self):
         key, out = os.path.join(self.folder, "key"), self.out("t")
         self.assertEqual(tutti("key", key).returncode, 0)
         done = subprocess.run([*self.lab("--each"), TUTTI, "train", "--model", "mlp(hidden=16)", "--data", self.data,
@@ -669,7 +669,7 @@ class Namespaces(HostCase):
                                     "--slow", "0:50,1:1000,2:1000,3:1000", workers=4)
         self.assertGreaterEqual(sum(went_on), 3, went_on)
 
-    def test_the_command_is_as_patient_as_its_workers(self):
+    def test_launcher_respects_the_peer_timeout_of_its_workers(self):
         """A worker that is stopped for 4 s is lost after 3 s, unless peer-timeout is larger."""
         run, out, pids = self.start("t", "-H", "h1:1,h2:1", "--rsh", NETLAB + " rsh", "--method", "asgd",
                                     "--transport", "tcp(peer-timeout=20)", workers=2, command=self.lab())

@@ -30,14 +30,14 @@ class Image(unittest.TestCase):
     def model(self, name):
         return tensors(os.path.join(self.out(name), "model.safetensors"))
 
-    def test_it_learns(self):
+    def test_resnet_learns(self):
         # at a constant 0.05 the end is chaos: a rounding decides it
         s = self.train("learns", "--batch", 32, "--steps", 96, "--optimizer", "sgd(lr=0.04,momentum=0.9)",
                        "--lr-schedule", "cosine")
         self.assertGreater(s["final_test_accuracy"], 0.6) # a guess is right once in ten
         self.assertLess(s["final_train_loss"], 1.0)
 
-    def test_workers_do_not_change_a_bit_and_agree_on_statistics(self):
+    def test_worker_count_changes_no_bit_except_running_statistics(self):
         for n in (1, 2, 4):
             self.train(f"n{n}", "-n", n, "--batch", 256 // n, "--steps", 2)
         models = [self.model(f"n{n}") for n in (1, 2, 4)]
@@ -52,7 +52,7 @@ class Image(unittest.TestCase):
                 else:
                     self.assertEqual(models[0][name], other[name])
 
-    def test_a_run_goes_on_where_it_stopped_and_looking_changes_nothing(self):
+    def test_resuming_and_evaluating_do_not_change_the_model(self):
         for method in ("ddp", "d-psgd"):
             whole, first, rest = method + "-whole", method + "-first", method + "-rest"
             self.train(whole, "-n", 2, "--batch", 8, "--steps", 8, "--method", method)
@@ -76,12 +76,12 @@ class Image(unittest.TestCase):
         self.assertEqual(read(os.path.join(self.out("processes"), "model.safetensors")),
                          read(os.path.join(self.out("sim"), "model.safetensors")))
 
-    def test_vgg_trains_at_the_workers_own_pace(self):
+    def test_vgg_runs_with_an_asynchronous_method(self):
         s = self.train("vgg", "-n", 2, "--batch", 8, "--steps", 2, "--method", "ad-psgd", model="vgg(small)")
         self.assertEqual(len([name for name in self.model("vgg") if "running" in name]), 12)
         self.assertGreaterEqual(s["final_test_accuracy"], 0)
 
-    def test_what_does_not_fit_is_a_sentence(self):
+    def test_mismatches_give_an_error_message(self):
         for model, sentence in (("resnet(depth=10)", "it must be 6n + 2"), ("vgg(large)", "size"),
                                 ("resnet(deep=8)", "there are depth")):
             done = tutti("train", "--model", model, "--data", self.data, "--steps", 1, "--out", self.out("refused"))

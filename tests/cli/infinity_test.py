@@ -8,7 +8,7 @@ LARGEST = 512 * 2048 + 2048 # parameters of a layer
 
 
 class Infinity(Case):
-    def test_a_model_of_four_times_the_memory_trains_to_the_bits_of_the_run_in_memory(self):
+    def test_model_four_times_the_memory_trains_bit_identically(self):
         """The kernel enforces the limit on private memory, and the peak of what is resident is held to it as well."""
         if os.environ.get("TUTTI_SIMULATED") == "off":
             narrowed("a limit on memory: a sanitizer has its own")
@@ -51,7 +51,7 @@ class Infinity(Case):
             self.assertLess((STEPS * 4 + 1) * 4 * params * 0.97, written) # and the first values
             self.assertLess(written, (STEPS * 4 + 1) * 4 * params * 1.1)
 
-    def test_a_worker_that_is_killed_is_told_and_the_last_checkpoint_goes_on_to_the_same_bytes(self):
+    def test_killed_worker_is_reported_and_resume_is_bit_identical(self):
         """In the middle of a step, as a rule: there is nothing else. Stage 3 of zero, and a disk."""
         disk = "zero-infinity(tier=nvme(path=%s,direct=off),tile_mb=0.1)" % self.folder
         for k, method in enumerate(("zero(stage=3)", disk)):
@@ -95,7 +95,7 @@ class Infinity(Case):
         self.assertIn("gpt with tiles=9 and dim=8: a tile has one output at least", done.stderr)
         self.assertEqual(done.returncode, 2)
 
-    def test_products_in_16_bits_read_the_unit_s_own_values(self):
+    def test_bf16_training_is_bit_identical_with_sharded_parameters(self):
         """Units share the device's memory one after the other, so the address of a weight does not
         identify it."""
         for options in ("", ",tiles=4,recompute=on"):

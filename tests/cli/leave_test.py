@@ -33,7 +33,7 @@ class Leave(Case):
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertRegex(done.stderr.splitlines()[-1], r"^tutti: (host \S+: )?(worker \d: .*)?(%s)" % LEFT)
 
-    def test_the_others_hear_who_has_left_and_wait_for_nobody(self):
+    def test_others_learn_which_worker_has_left(self):
         before = shm_entries()
         for k, (method, servers) in enumerate(ALL if LONG else SHORT):
             # where losses are gone on after, this is none
@@ -42,16 +42,16 @@ class Leave(Case):
                     self.leaves(method, servers, transport=transport, on_loss=("stop", "continue")[k % 2])
         self.assertEqual(shm_entries(), before)
 
-    def test_they_hear_it_where_gradients_are_handed_out(self):
+    def test_others_learn_which_worker_has_left_with_assigned_gradients(self):
         for method, servers in (("asgd", 1), ("ad-psgd", 0)) if LONG else (("asgd", 1),):
             self.leaves(method, servers, "asks")
 
-    def test_every_method_is_tried(self):
+    def test_case_list_covers_every_method(self):
         done = tutti("methods")
         known = set(re.findall(r"^  ([a-z0-9-]+) ", done.stdout, re.M))
         self.assertEqual(known, {m.split("(")[0] for m, _ in ALL} | WITHOUT)
 
-    def test_a_run_that_ends_in_order_for_all_says_nothing(self):
+    def test_orderly_end_of_all_workers_prints_nothing(self):
         slow = ("asgd", 1), ("dude-asgd", 0), ("ad-psgd", 0), ("prague", 0), ("ssp", 1), ("byteps", 1)
         for method, servers in slow if LONG else slow[:1]: # the others are there long before
             done = self.leaver(method, 1, -1, 30, "slow", servers=servers)

@@ -94,7 +94,7 @@ class Loss(Case):
         self.assertNotIn("was lost", err)  # a worker that only followed the signal is not reported as lost
         self.assert_gone(workers)
 
-    def test_workers_leave_when_the_launcher_is_killed(self):
+    def test_workers_exit_when_the_launcher_is_killed(self):
         before = shm_entries()
         for pause in (0.0, 0.3, 0.8):
             run, workers = self.start("l%g" % pause)
@@ -114,7 +114,7 @@ class Loss(Case):
                                   capture_output=True, text=True, timeout=60, env=clean_environment())
             self.assertEqual(done.returncode, 0, done.stderr)
 
-    def test_a_stopped_worker_is_lost_with_how_it_was_stopped(self):
+    def test_stopped_worker_is_lost_and_the_signal_reported(self):
         run, workers = self.training("t", n=3)
         begin = time.monotonic()
         os.kill(workers[1], signal.SIGSTOP)
@@ -134,7 +134,7 @@ class GoesOn(HostCase):
     def going(self, name, *arguments, steps=800, **more):
         return self.start(name, *self.METHOD, "--steps", str(steps), *arguments, **more)
 
-    def test_a_killed_worker_is_told_and_the_others_end_well(self):
+    def test_killed_worker_is_reported_and_the_others_finish(self):
         for transport in ("shm", "tcp"):
             for rank in (2, 0):
                 run, out, workers = self.going("%s%d" % (transport, rank), "-n", "3", "--transport", transport)
@@ -157,7 +157,7 @@ class GoesOn(HostCase):
             said += part
         return said.decode()
 
-    def test_too_few_workers_end_it(self):
+    def test_too_few_workers_end_the_run(self):
         run, out, workers = self.going("f", "-n", "3", "--min-workers", "2", steps=1000000)
         os.kill(workers[2][0], signal.SIGKILL)
         self.says(run, "the run continues with 2 workers\n")
@@ -167,14 +167,14 @@ class GoesOn(HostCase):
         self.assertIn("was killed by signal 9 (SIGKILL); 1 of 3 workers were left, fewer than the 2 of min-workers\n",
                       err)
 
-    def test_it_stops_when_it_is_told_to(self):
+    def test_on_loss_stop_ends_the_run(self):
         run, out, workers = self.going("s", "-n", "3", "--on-loss", "stop", steps=1000000)
         os.kill(workers[1][0], signal.SIGKILL)
         err = self.ended(run, 60)
         self.assertEqual(run.returncode, 3, err)
         self.assertEqual(err, "tutti: worker 1 was lost: process %d was killed by signal 9 (SIGKILL)\n" % workers[1][0])
 
-    def test_a_worker_on_another_host_and_a_whole_host_are_lost_likewise(self):
+    def test_loss_of_a_remote_worker_or_host_is_survived(self):
         run, out, workers = self.going("w", "-H", "127.0.0.1:2,127.0.0.2:2", "--rsh", HERE, steps=2500, workers=4)
         os.kill(workers[3][0], signal.SIGKILL)
         first = self.says(run, "the run continues with 3 workers\n")
@@ -205,7 +205,7 @@ class GoesOn(HostCase):
                          r"if the others can, the run continues with 2 workers\n")
         self.nothing_is_left(out)
 
-    def test_who_cannot_go_on_is_told_who_can(self):
+    def test_on_loss_continue_is_rejected_where_unsupported(self):
         self.refused("on-loss is 'continue', but 'ddp' needs every worker in every step; use on-loss=stop and resume "
                      "from a checkpoint, or a method that continues (", "train", "-n", 2, "--on-loss", "continue")
         self.refused("min-workers is 4, but the run has 3 from its beginning; give at most 3", "train", "-n", 3,

@@ -28,7 +28,7 @@ class Manual(Case):
             self.assertRegex(page, r"(?m)^\.B %s( |$)" % flag)
 
     @unittest.skipUnless(shutil.which("groff"), "no groff here: Debian has it as groff-base")
-    def test_groff_reads_them_without_a_word(self):
+    def test_groff_reads_pages_without_warnings(self):
         pages = [os.path.join(FOLDER, "-".join(name) + ".1") for name in self.names()]
         done = subprocess.run(["groff", "-man", "-ww", "-z", *pages], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))

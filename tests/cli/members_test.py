@@ -75,7 +75,7 @@ class Running(Case):
 
 
 class Members(Running):
-    def test_one_is_killed_and_the_others_end_the_run_on_every_graph(self):
+    def test_run_survives_one_killed_worker_on_several_graphs(self):
         before = shm_entries()
         for graph, rank, steps, model in (("ring", 2, 400, []), ("complete", 0, 40, LARGE),
                                           ("exponential", 3, 400, [])):
@@ -93,14 +93,14 @@ class Members(Running):
             self.assertEqual(last["step"], steps)
         self.assertEqual(shm_entries(), before)
 
-    def test_two_of_four_and_all_but_one(self):
+    def test_run_survives_losing_two_or_three_of_four_workers(self):
         for ranks in ((0, 1), (3, 1), (0, 2, 3)):
             run, out = self.start("-".join(map(str, ranks)), "--steps", 400, "--report-every", 5, "--seed", 3)
             self.kill(self.until(run, out, 10), ranks)
             self.ended(run)
             self.check(out, 4, list(ranks))
 
-    def test_killed_one_after_the_other(self):
+    def test_run_survives_workers_killed_one_after_another(self):
         run, out = self.start("then", "--steps", 600, "--report-every", 5, n=4, method="d-psgd(graph=complete)")
         pids = self.until(run, out, 10)
         self.kill(pids, [0])
@@ -112,7 +112,7 @@ class Members(Running):
         steps = [line["step"] for line in self.lines(out) if "train_loss" in line]
         self.assertEqual(steps, sorted(set(steps)), "a report is there twice")
 
-    def test_a_kill_at_any_moment_of_a_run_that_evaluates_and_saves_all_the_time(self):
+    def test_run_with_frequent_checkpoints_survives_kills_at_any_moment(self):
         rng = random.Random(7)
         for k in range(8 if LONG else 3):
             n = rng.choice([2, 3, 4])
@@ -134,7 +134,7 @@ class Members(Running):
             self.assertEqual(manifest["facts"]["members"], [r for r in range(n) if r not in lost])
             self.assertEqual(tutti("check", saved[-1]).returncode, 0)
 
-    def test_a_checkpoint_of_those_who_are_left_is_resumed_by_as_many(self):
+    def test_checkpoint_of_remaining_workers_is_resumed_by_as_many(self):
         run, out = self.start("first", "--steps", 400, "--report-every", 5, "--checkpoint-every", 200, n=3)
         self.kill(self.until(run, out, 5), [0])
         self.ended(run)
@@ -152,7 +152,7 @@ class Members(Running):
             self.kill(self.until(run, out, 5), [1])
             self.assertIn("worker 1 was lost", self.ended(run, code=3))
 
-    def test_a_full_disk_ends_the_run_and_the_writer_s_words_are_read(self):
+    def test_full_disk_ends_the_run_with_the_writers_message(self):
         if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
             self.skipTest("needs root and mount namespaces")
         for transport, what, size in (("shm", ["--report-every", "1"], 24), ("tcp", ["--report-every", "1"], 24),
@@ -170,7 +170,7 @@ class Members(Running):
                              else r"^tutti: worker \d: cannot save the checkpoint of step 3: .*free space there.*\n$")
             self.assertNotIn("continues", done.stderr)
 
-    def test_over_tcp(self):
+    def test_run_survives_killed_workers_over_tcp(self):
         # large messages in flight: over shared memory above; over tcp in `make check-long`
         runs = [("complete", [0], 400, []), ("exponential", [3, 0], 400, [])]
         for graph, ranks, steps, model in runs + ([("ring", [1], 40, LARGE)] if LONG else []):
@@ -180,7 +180,7 @@ class Members(Running):
             self.ended(run)
             self.check(out, 4, ranks)
 
-    def test_at_everybody_s_own_pace(self):
+    def test_asynchronous_run_survives_killed_workers(self):
         for k, (transport, method, ranks) in enumerate((("shm", "ad-psgd(graph=ring)", [2]),
                                                         ("shm", "ad-psgd(graph=complete,exchanges=0)", [3, 0]),
                                                         ("tcp", "ad-psgd", [0]),
@@ -196,7 +196,7 @@ class Members(Running):
             self.assertLessEqual(s["samples"], 100 * 4 * 16)
             self.assertGreater(s["samples"], 100 * 4 * 16 // 2)
 
-    def test_averages_beside_the_computation(self):
+    def test_background_averaging_survives_killed_workers(self):
         for k, (transport, method, ranks) in enumerate((("shm", "asr-adpsgd", [0]),
                                                         ("tcp", "rand-psgd(pace=own,rounds=2)", [1, 0]),
                                                         ("shm", "lasgd(local_steps=2)", [2]),
@@ -213,14 +213,14 @@ class Members(Running):
             self.assertLess(s["samples"], whole)
             self.assertGreaterEqual(s["samples"], whole // 2 if k < 2 else whole * (4 - len(ranks)) // 4)
 
-    def test_warm_up_of_lasgd_needs_all(self):
+    def test_lasgd_warm_up_needs_all_workers(self):
         run, out = self.start("w", "--steps", 100000, "--report-every", 5, method="lasgd(warmup=2)")
         self.kill(self.until(run, out, 5), [1])
         self.assertIn("worker 1 was lost", self.ended(run, code=3))
         self.refused("needs every worker in every step", "train", "--method", "lasgd(warmup=2)", "-n", 2,
                      "--on-loss", "continue")
 
-    def test_a_machine_that_has_lost_a_worker_leaves_and_the_others_go_on(self):
+    def test_machine_with_a_lost_worker_retires_and_others_continue(self):
         for ranks, gone in (([3], [2, 3]), ([0], [0, 1])):
             run, out = self.start("m%d" % ranks[0], "--steps", 100, "--report-every", 2,
                                   method="h-adpsgd(super_learner=2)")
@@ -228,7 +228,7 @@ class Members(Running):
             self.assertIn("leaves the run: the workers it sums with have lost worker %d" % ranks[0], self.ended(run))
             self.assertEqual(self.check(out, 4, gone)["steps"], 100)
 
-    def test_traces_of_those_who_are_left_are_merged(self):
+    def test_traces_of_remaining_workers_are_merged(self):
         run, out = self.start("trace", "--steps", 200, "--report-every", 5, "--trace")
         self.kill(self.until(run, out, 5), [0])
         self.ended(run)
@@ -303,7 +303,7 @@ class GoesOn(Running):
             self.assertEqual((done.returncode, done.stderr), (0, "" if any_number else told % (copy, left, of, left)))
             self.assertEqual((summary(copy)["steps"], summary(copy)["workers"]), (step + 40 * k, now))
 
-    def test_every_method_goes_on_as_it_is_said(self):
+    def test_every_fault_tolerant_method_resumes_by_the_printed_command(self):
         done = tutti("train", "--method", "ddp", "-n", "2", "--on-loss", "continue")
         known = done.stderr.split("a method that continues (")[1].split(")")[0].split(", ")
         self.assertEqual(set(known), {method.split("(")[0] for method, _ in GO_ON})
@@ -312,7 +312,7 @@ class GoesOn(Running):
             with self.subTest(method):
                 self.goes_on(method, servers)
 
-    def test_what_the_user_says_of_workers_counts(self):
+    def test_user_given_worker_count_is_not_overridden(self):
         out, _, step = self.stopped("a", "--method", "ad-psgd", "-n", "4")
         self.refused("resume it with -n 3 instead of 4", "train", "--resume", out, "--steps", step + 10, "-n", "4")
         mine = self.out("mine.yaml")
@@ -323,7 +323,7 @@ class GoesOn(Running):
         done = tutti("train", "--resume", out, "--steps", step + 20)
         self.assertEqual((done.returncode, summary(out)["workers"]), (0, 3), done.stderr)
 
-    def test_hosts_have_the_workers_that_are_left(self):
+    def test_resumed_hosts_have_the_remaining_workers(self):
         """Which host has lost one is known by its rank."""
         def rank_of(out):
             found = {}
@@ -349,7 +349,7 @@ class GoesOn(Running):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual((summary(out)["steps"], summary(out)["workers"]), (step + 40, 3))
 
-    def test_processes_of_another_launcher_that_are_too_many_leave(self):
+    def test_surplus_processes_of_another_launcher_exit(self):
         out, _, step = self.stopped("a", "--method", "ad-psgd", "-n", "4")
         port = str(free_port())
         runs = [subprocess.Popen([TUTTI, "train", "--method", "ad-psgd", *self.WORDS, "--resume", "auto", "--out", out,

@@ -35,7 +35,7 @@ class Methods(Case):
         out = self.train("c", *common, "--method", "local-sgd(period=5,warmup=5)")
         self.assertEqual(summary(out)["bytes_sent_total"], (5 + 2) * 2 * 2 * 4 * PARAMS)
 
-    def test_d_psgd_learns_on_any_number_of_workers_and_sends_what_the_graph_says(self):
+    def test_d_psgd_learns_and_traffic_matches_the_graph(self):
         for n, graph in ((1, "ring"), (2, "ring"), (3, "ring"), (7, "ring"), (4, "complete"), (5, "exponential"),
                          (6, "one-peer-exponential")):
             method = "d-psgd" if graph == "ring" else "d-psgd(graph=%s)" % graph
@@ -62,7 +62,7 @@ class Methods(Case):
             self.assertEqual((pipe["staleness_max"], pipe["staleness_mean"]), (1, 1))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_forward_goes_on_above_the_exchange_of_the_step_before(self):
+    def test_forward_hides_the_exchange_of_the_previous_step(self):
         """The linear layers of cnn have most of its parameters, and its convolutions most of its work."""
         links = ("--platform", unequal_links(self.out("cnn.xml"), [540] * 4))
         common = ("--model", "cnn", "--data", self.data, "-n", 4, "--batch", 2, "--steps", 10, "--transport", "sim",
@@ -78,7 +78,7 @@ class Methods(Case):
         self.assertGreater(seconds[2], 0.95 * seconds[0])
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_shards_travel_beside_backward_and_the_next_forward(self):
+    def test_shard_exchange_overlaps_backward_and_the_next_forward(self):
         """zero: what the values take is hidden by the forward, which ddp's sums cannot be. In stage 2 backward waits
         for the exchange where it is ahead of it by two buckets, the less the larger they are."""
         links = ("--platform", unequal_links(self.out("shards.xml"), [540] * 4))
@@ -96,7 +96,7 @@ class Methods(Case):
         self.assertLess(seconds[2], 0.95 * seconds[3])
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_with_overlap_buckets_travel_beside_backward_and_without_it_after(self):
+    def test_overlap_exchanges_buckets_during_backward_instead_of_after_it(self):
         links = ("--platform", unequal_links(self.out("cnn.xml"), [540] * 4))
         common = ("--model", "cnn", "--data", self.data, "-n", 4, "--batch", 2, "--steps", 3, "--transport", "sim",
                   "--step-time", 0.02, "--final-eval", "off", "--trace", *links)
@@ -113,11 +113,11 @@ class Methods(Case):
         self.assertEqual(models[0], models[1])
         self.assertEqual(early, [3, 0])
 
-    def test_what_a_schedule_allows_is_the_optimum(self):
+    def test_schedule_optimum_agrees_with_search_and_bounds(self):
         import schedule
         schedule.check(40, 1)
 
-    def test_one_worker_of_either_is_single(self):
+    def test_one_worker_of_either_method_equals_single(self):
         common = (*MODEL, "--data", self.data, "-n", 1, "--batch", 50, "--epochs", 2)
         single = model(self.train("single", *common, "--method", "single"))
         for i, method in enumerate(("local-sgd(period=3)", "d-psgd", "d-psgd(order=atc)")):
@@ -158,7 +158,7 @@ class Methods(Case):
             err, workers = self.killed(5, 3, "-n", 5, "--method", method, "--on-loss", "stop")
             self.assertIn("worker 3 was lost: process %d was killed by signal 9 (SIGKILL)" % workers[3], err)
 
-    def test_mixing_is_in_the_trace_beside_the_computation(self):
+    def test_trace_shows_mixing_overlapping_computation(self):
         out = self.train("t", "--model", "mlp", "--data", self.data, "-n", 2, "--batch", 64, "--steps", 10,
                          "--trace", "--final-eval", "off", "--method", "d-psgd", "--lane", "on")
         with open(os.path.join(out, "trace.json")) as f:

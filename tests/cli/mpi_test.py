@@ -69,7 +69,7 @@ class MPI(Case):
             if method == "parameter-server":
                 self.assertEqual(s["bytes_sent_total"], summary(shm)["bytes_sent_total"])
 
-    def test_the_last_processes_may_only_serve(self):
+    def test_last_processes_may_be_dedicated_servers(self):
         shm = self.train("dedicated", *COMMON, "--data", self.data, "-n", 2, "--method", "parameter-server",
                          "--servers", 1)
         for kind, method in in_turn("ringmaster-asgd", "parameter-server"):
@@ -124,7 +124,7 @@ class MPI(Case):
                   "--out", os.path.join(self.folder, "said"))
         self.assertIn("live in one process", r.stderr)
 
-    def test_nodes_change_the_way_of_the_sums_and_not_their_bits(self):
+    def test_numa_nodes_do_not_change_the_bits_of_sums(self):
         shm = self.train("nodes", *COMMON, "--data", self.data, "-n", 4)
         for kind, nodes in in_turn("1", "2"):
             out = os.path.join(self.folder, "nodes%s%s" % (nodes, kind))
@@ -153,7 +153,7 @@ class MPI(Case):
                   **{**fabric, "OMPI_MCA_mtl_ofi_provider_include": "none-of-these"})
         self.assertNotEqual(r.returncode, 0) # so the first run did not go another way
 
-    def test_one_thread_is_enough_below_serialized(self):
+    def test_mpi_thread_funneled_works_without_a_lane(self):
         shm = self.train("shm", *COMMON, "--data", self.data, "-n", 2)
         for kind in LAUNCHERS:
             out = os.path.join(self.folder, "funneled" + kind)
@@ -179,7 +179,7 @@ class MPI(Case):
             self.assertIn("a world of 1", r.stderr)
             self.assertFalse(os.path.exists(os.path.join(out, "model.safetensors")))
 
-    def test_without_a_launcher_of_mpis_it_says_how_to_start(self):
+    def test_missing_mpi_launcher_error_explains_how_to_start(self):
         r = tutti("train", *COMMON, "--data", self.data, "-n", 2, "--transport", "mpi",
                   "--out", os.path.join(self.folder, "alone"))
         self.assertNotEqual(r.returncode, 0)

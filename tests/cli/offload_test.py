@@ -11,7 +11,7 @@ class Offload(Case):
     def go(self, name, method, *more):
         return self.train(name, *MODEL, "--data", self.data, "-n", 2, "--method", method, *more)
 
-    def test_less_of_the_device_is_enough_for_the_same_model(self):
+    def test_offload_needs_less_device_memory_for_the_same_model(self):
         most, models = {}, {}
         for k, method in enumerate(("ddp", "zero", "zero-offload(bucket_mb=0.05)",
                                     "zero-offload(tier=nvme(path=%s,direct=off),bucket_mb=0.05)" %
@@ -39,7 +39,7 @@ class Offload(Case):
             self.assertEqual(memory(name), memory(named(4)), name)
             self.assertNotEqual(memory(name), memory(named(25)), name)
 
-    def test_a_tier_has_options_that_are_said(self):
+    def test_tier_options_are_listed_in_the_help(self):
         for method in ("zero-offload", "zero-infinity"):
             text = tutti("methods", method).stdout
             for option in ("path", "depth", "block", "direct", "engine"):
@@ -47,7 +47,7 @@ class Offload(Case):
         self.refused("or allow the page cache (direct=off)", "train", *MODEL, "--data", self.data, "--method",
                      "zero-offload(tier=nvme(path=/dev/shm))", "--out", self.out("no"), code=1)
 
-    def test_what_makes_no_sense_is_refused_in_a_sentence(self):
+    def test_invalid_device_memory_and_paths_are_rejected(self):
         for value in ("5xb", "0", "-1", "2000GiB"):
             self.refused("device-memory: ", "train", *MODEL, "--data", self.data, "--device-memory=" + value, "--out",
                          self.out("no"))

@@ -23,7 +23,7 @@ class Oscars(Case):
                          "--method", method, *more)
         return summary(out)
 
-    def test_displacements_go_up_and_models_come_down_on_every_transport(self):
+    def test_displacement_traffic_matches_the_formula_on_every_transport(self):
         for transport in and_sim("shm", "tcp"):
             out = self.train("t", *MODEL, "--data", self.data, "-n", 3, "--batch", 20, "--steps", 60,
                              "--method", "oscars(interval=4)", "--seed", 1, "--transport", transport,
@@ -56,7 +56,7 @@ class Oscars(Case):
                 self.assertEqual(summary(whole)["method_figures"], summary(resumed)["method_figures"], (method, name))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_workers_of_any_speed_come_together(self):
+    def test_workers_of_any_speed_finish_rounds_together(self):
         """Equal ones get H each; unequal ones what fits into the round that the median needs for H
         steps: all are through within a step of the slowest of each other, and wait little."""
         s = self.simulated("e", 4, "0:1", 70, "oscars(adapt=off)")
@@ -76,7 +76,7 @@ class Oscars(Case):
             self.assertLess(abs(figures["round_seconds"] / figures["round_seconds_planned"] - 1), 0.15)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_a_round_does_not_wait_longer_than_its_grace_and_no_less_than_for_its_quorum(self):
+    def test_rounds_respect_grace_period_and_quorum(self):
         """Worker 4 needs 30 for a step where a round is to take 8: with four of five there a round
         takes 8 x 1.2, without them it waits. How late its steps come, the grace decides; the bound
         on that is reached, and not exceeded."""
@@ -103,7 +103,7 @@ class Oscars(Case):
             self.assertGreater(s["staleness_max"], late) # those that were dropped
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_who_makes_more_steps_pulls_more_unless_weights_are_normalised(self):
+    def test_faster_workers_weigh_more_unless_weights_are_normalised(self):
         """Two classes, a worker each, one four times slower: f_i = |x - b_i|^2 / 2, so the optimum
         is the middle. Steps weigh 16 : 1, uniform ones 4 : 1."""
         common = ("--model", "quadratic(dim=10,condition=1,classes=2,noise=0,skew=1,samples=64)",
@@ -130,7 +130,7 @@ class Oscars(Case):
         err, ranks = self.killed(4, 0, "-n", 4, "--method", "oscars")
         self.assertIn("worker 0 was lost: process %d was killed by signal 9 (SIGKILL)" % ranks[0], err)
 
-    def test_it_says_that_it_is_reconstructed(self):
+    def test_catalogue_marks_oscars_as_reconstructed(self):
         self.assertIn("reconstructed from the paper's abstract", tutti("methods", "oscars").stdout)
 
 

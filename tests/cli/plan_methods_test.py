@@ -23,7 +23,7 @@ class PlanMethods(Case):
         return path
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_methods_in_order_with_reasons_commands_and_what_is_refused(self):
+    def test_plan_lists_methods_in_order_with_reasons_and_commands(self):
         out = self.out("plan")
         conditions = ("-n", 4, "--platform", self.platform("cluster(n=4,rate=100Mbps,latency=100us)"),
                       "--step-time", 0.003, "--slow", "3:2")
@@ -89,7 +89,7 @@ class PlanMethods(Case):
         self.assertEqual(again.stderr, f"tutti: {out} holds runs already; give another --out\n")
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_it_looks_beyond_the_steps_in_which_a_method_settles(self):
+    def test_plan_skips_the_warm_up_steps_of_methods(self):
         """Or reports that it has not: with hetero-ring before it first compares the times, with
         warm-ups by steps, by epochs and by a share of the run, with methods that decide while they
         train."""
@@ -121,7 +121,7 @@ class PlanMethods(Case):
         self.assertGreater(s[1]["wall_seconds"] / 34, 1.5 * step)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_it_begins_with_the_comparison_that_says_what_steps_are_worth(self):
+    def test_plan_begins_with_a_compare_command(self):
         done = self.plan("-n", 4, "--platform", self.platform("cluster(n=4,rate=100Mbps)"), "--step-time", 0.003,
                          "--methods", "ddp,powersgd,signum,local-sgd(period=4)", "--codecs", "none,fp16", "--batch", 16,
                          "--optimizer", "sgd(lr=0.04)", "--over", 8)
@@ -162,7 +162,7 @@ class PlanMethods(Case):
         self.assertIn("Workers are unequal: try ddp --batch-share auto first.", " ".join(done.stdout.split()))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_of_this_machine(self):
+    def test_plan_without_a_platform_measures_this_machine(self):
         p = json.loads(self.plan("-n", 2, "--methods", "ddp,local-sgd", "--over", 8, "--json").stdout)
         self.assertEqual({m["method"] for m in p["methods"]}, {"ddp", "local-sgd"})
         self.assertGreater(p["measured"]["pass_seconds"], 0)
@@ -175,13 +175,13 @@ class PlanMethods(Case):
         self.assertGreater(p["methods"][0]["exposed_share"], 0.5)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_that_is_cut_says_what_is_missing(self):
+    def test_timed_out_plan_reports_what_is_missing(self):
         why = self.plan("-n", 4, "--transport", "sim", "--step-time", 0.01, "--over", 5000, "--methods", "ddp,zero",
                         "--minutes", 0.01, code=2).stderr
         self.assertIn("no method was simulated; ddp: its simulation had not ended", why)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_that_is_stopped_leaves_nothing_behind(self):
+    def test_stopped_plan_leaves_nothing_behind(self):
         temporary = self.out("tmp")
         os.mkdir(temporary)
         plan = subprocess.Popen([TUTTI, "plan", *MLP, "--data", self.data, "-n", "4", "--transport", "sim",
@@ -197,7 +197,7 @@ class PlanMethods(Case):
                          (130, "tutti: stopped by signal 2 (SIGINT), before there was a plan\n"))
         self.assertEqual((os.listdir(temporary), [c for c in children if alive(c)]), ([], []))
 
-    def test_what_nobody_can_do_is_refused_at_once(self):
+    def test_invalid_plan_options_are_rejected(self):
         for words, said in ((("--method", "ddp"), "--method is a list here: --methods, --codecs"),
                             (("--seed", 3), "--seed is none of a plan"),
                             (("--methods", "ddq"), "there is no method 'ddq'"),

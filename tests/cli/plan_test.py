@@ -41,7 +41,7 @@ class Plan(Case):
                                    p["steps"] * sum(r["messages_sent_a_step"] for r in p["ranks"]), places=6)
         return p, s
 
-    def test_of_methods_that_all_reduce(self):
+    def test_plan_matches_runs_of_all_reduce_methods(self):
         for k, (n, method, *more) in enumerate((
                 (1, "single"), (2, "ddp", "--batch", 100, "--accumulate", 2), (3, "zero"),
                 (3, "zero(stage=2)", "--optimizer", "adamw"), (2, "pipe-sgd", "--batch", 8), (3, "bytescheduler"),
@@ -55,13 +55,13 @@ class Plan(Case):
                 self.assertLess(s["memory"]["states"], 100)
                 self.assertGreater(s["memory"]["buffers"], 2 * 3 * 0.1 * 2 ** 20)
 
-    def test_of_methods_that_average_models_and_of_gossip(self):
+    def test_plan_matches_runs_of_averaging_and_gossip_methods(self):
         for k, (n, method) in enumerate(((3, "local-sgd(period=3)"), (2, "slowmo"), (4, "d-psgd"), (4, "sgp"),
                                          (4, "gut"), (5, "hop"))):
             self.compared("g%d" % k, *MLP, "-n", n, "--method", method)
         self.compared("prague", *MLP, "-n", 4, "--method", "prague", sent=False)
 
-    def test_of_pipelines(self):
+    def test_plan_matches_runs_of_pipelines(self):
         """A rank has the values of its stage only."""
         for k, (n, method, copies) in enumerate(((3, "hetpipe", 1), (4, "hetpipe(stages=2,in_flight=4)", 2),
                                                  (3, "wavelet(sync_mode=average,sync_rounds=2)", 3),
@@ -71,7 +71,7 @@ class Plan(Case):
             p, s = self.compared("p%d" % k, *MLP, "-n", n, "--method", method)
             self.assertEqual(sum(r["memory"]["values"] for r in p["ranks"]), 4 * PARAMS * copies)
 
-    def test_of_tables_at_the_workers_of_a_stage(self):
+    def test_plan_matches_runs_with_tables_in_a_stage(self):
         """Rows that go are those of the data."""
         path, model = os.path.join(self.folder, "stages.json"), "ctr(dim=4,layers=1,hidden=16)"
         with open(path, "w") as f:
@@ -82,7 +82,7 @@ class Plan(Case):
         self.compared("tables", "--model", model, "--data", data, "-n", 3, "--batch", 16, "--method",
                       "heterps(schedule=%s)" % path)
 
-    def test_of_servers_beside_workers_and_by_themselves(self):
+    def test_plan_matches_runs_with_shared_and_dedicated_servers(self):
         for k, (n, servers, method, transport) in enumerate((
                 (3, 0, "parameter-server", "shm"), (2, 1, "ssp", "shm"), (3, 2, "asgd", "tcp"),
                 (3, 1, "byteps", "tcp"))):
@@ -97,7 +97,7 @@ class Plan(Case):
         p, s = self.compared("asgd", *MLP, "-n", 3, "--method", "asgd", sent=False)
         self.assertLess(abs(p["bytes_sent_total"] - s["bytes_sent_total"]), 0.05 * s["bytes_sent_total"])
 
-    def test_of_other_networks_data_and_precisions(self):
+    def test_plan_matches_other_networks_data_and_precisions(self):
         for k, (n, *more) in enumerate((
                 (2, "--model", "cnn", "--method", "local-sgd", "--batch", 20),
                 (2, "--model", "resnet(recompute=on)", "--method", "ddp", "--batch", 8),
@@ -110,12 +110,12 @@ class Plan(Case):
                 (3, *MLP, "--method", "ddp", "--final-eval", "off", "--eval-every", 9))):
             self.compared("n%d" % k, "-n", n, *more)
 
-    def test_rows_of_tables_are_those_that_the_data_name(self):
+    def test_plan_counts_the_table_rows_in_the_data(self):
         self.compared("rows", "--model", "wordlm(dim=32)", "--data", "moby-dick", "--method", "parallax", "-n", 2,
                       "--batch", 4)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_of_simulated_runs(self):
+    def test_plan_matches_simulated_runs(self):
         self.compared("ring", *MLP, "-n", 8, "--method", "d-psgd", "--transport", "sim")
         self.compared("asgd", *MLP, "-n", 4, "--servers", 1, "--method", "asgd", "--transport", "sim")
         p = self.plan(*MLP, "--data", self.data, "-n", 4, "--transport", "sim", "--stream", 1000, "--slow", "1:5",
@@ -123,7 +123,7 @@ class Plan(Case):
         self.assertEqual(p["steps"], 16) # what only takes time changes nothing
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_what_does_not_fit_into_this_machine_is_declared_only(self):
+    def test_plan_larger_than_this_machine_runs_no_steps(self):
         common = ("--model", "mlp(hidden=8192)", "--data", self.data, "-n", 300, "--transport", "sim")
         with open("/proc/meminfo") as f:
             if int(f.readline().split()[1]) > 300 << 20:
@@ -140,7 +140,7 @@ class Plan(Case):
         self.assertIn("wire: not counted; the ranks together take", said)
         self.assertNotIn("sent/step", said)
 
-    def test_the_json_has_its_members_and_the_table_the_same_figures(self):
+    def test_plan_json_has_all_members_and_matches_the_table(self):
         common = (*MLP, "--data", self.data, "-n", 4, "--servers", 2, "--method", "asgd", "--transport", "tcp",
                   "--steps", 20)
         p = self.plan(*common, "--over", 5)
@@ -169,7 +169,7 @@ class Plan(Case):
                              [round(g["memory"][k] / 1024, 2) for k in (*KINDS, "total")])
         self.assertLessEqual(max(map(len, done.stdout.splitlines())), 120)
 
-    def test_it_goes_by_a_run_that_was_and_writes_nothing(self):
+    def test_plan_of_an_existing_run_writes_nothing(self):
         out = self.train("was", *MLP, "--data", self.data, "-n", 3, "--method", "d-psgd", "--steps", 5)
         before, here, segments = self.files(out), set(os.listdir(".")), shm_entries()
         for p in (self.plan("--resume", out), self.plan(os.path.join(out, "config.json"))):
@@ -177,7 +177,7 @@ class Plan(Case):
             self.assertEqual(p["ranks"][0]["memory"], summary(out)["by_worker"][0]["memory"])
         self.assertEqual((self.files(out), set(os.listdir(".")), shm_entries()), (before, here, segments))
 
-    def test_what_a_run_refuses_a_plan_refuses_in_the_same_words(self):
+    def test_plan_and_run_reject_options_with_the_same_message(self):
         for arguments in (("--method", "dpp"), ("--method", "scadles", "--accumulate", 2, "-n", 2),
                           ("--method", "ddp", "--servers", 1), ("--data", "nowhere"), ("--model", "gpt"),
                           ("--method", "prague(group_size=5)", "-n", 3), ("--batch", 0), ("--optimizer", "adma"),
@@ -189,7 +189,7 @@ class Plan(Case):
             self.assertEqual((planned.returncode, planned.stderr.splitlines()[:1], planned.stdout),
                              (2, said.splitlines()[:1], ""), arguments)
 
-    def test_sentences_of_its_own(self):
+    def test_plan_has_its_own_error_messages(self):
         for arguments, sentence in (
                 (("memory", "--over", "0"), "tutti: over is '0'; it must be a number of steps, 1 to 100000\n"),
                 (("memory", "--over"), "tutti: over is ''; it must be a number of steps, 1 to 100000\n"),

@@ -110,7 +110,7 @@ class Platform(Case):
         self.assertEqual(len(drawn), 40)
         self.assertTrue(0.22 < slow / (40 * 64) < 0.28, slow)
 
-    def test_the_edge_is_mixed_within_its_bounds(self):
+    def test_edge_platform_varies_within_its_bounds(self):
         self.platform(
             "edge(n=40,slow_rate=1Mbps,rate=100Mbps,slow_latency=80ms,latency=4ms,slow_speed=1Gf,speed=100Gf)")
         costs = self.all_costs()
@@ -119,7 +119,7 @@ class Platform(Case):
         self.assertTrue(min(self.hosts.values()) < 3e9 and max(self.hosts.values()) > 30e9)
         self.assertTrue(all(1e6 <= rate <= 100e6 and 4e-3 <= latency <= 80e-3 for rate, latency in costs.values()))
 
-    def test_help_lists_what_is_refused_by_name(self):
+    def test_help_lists_platforms_and_unknown_ones_are_rejected(self):
         page = tutti("platform", "--help").stdout
         for name in ("cluster", "two-level", "straggler", "random-stragglers", "wan", "edge"):
             self.assertRegex(page, rf"(?m)^{name}: ")

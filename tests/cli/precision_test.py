@@ -29,7 +29,7 @@ class Precision(Case):
         self.assertIsNone(summary(runs["bf16"])["loss_scale"])
         self.assertGreaterEqual(summary(runs["fp16"])["loss_scale"], 1)
 
-    def test_workers_do_not_change_a_bit(self):
+    def test_worker_count_does_not_change_a_bit(self):
         for p in ("bf16", "fp16"):
             models = [self.model(self.train(f"{p}-{n}", "--model", "cnn", "--data", self.data, "-n",
                                             n, "--batch", 256 // n, "--steps", 2, "--precision", p, "--threads", 1))
@@ -37,7 +37,7 @@ class Precision(Case):
             self.assertEqual(models[0], models[1])
             self.assertEqual(models[0], models[2])
 
-    def test_overflows_are_left_out_and_counted(self):
+    def test_overflowing_steps_are_skipped_and_counted(self):
         """From 2^60 down to what fp16 holds: each overflow halves the scale, and no step of those
         moves the model."""
         out = self.train("over", *COMMON, "--data", self.data, "-n", 2, "--steps", 80, "--report-every", 10,
@@ -54,7 +54,7 @@ class Precision(Case):
         self.assertEqual([w["steps_skipped"] for w in s["by_worker"]], [s["steps_skipped"]] * 2)
         self.assertLess(lines[-1]["train_loss"], lines[0]["train_loss"])
 
-    def test_each_worker_of_a_local_method_has_a_scale_of_its_own(self):
+    def test_local_methods_report_a_loss_scale_per_worker(self):
         out = self.train("local", *COMMON, "--data", self.data, "-n", 3, "--method", "local-sgd(period=4)", "--steps",
                          60, "--precision", "fp16", "--loss-scale", "dynamic(init=1152921504606846976,interval=7)")
         s = summary(out)
@@ -62,7 +62,7 @@ class Precision(Case):
         self.assertEqual(s["loss_scale"], min(w["loss_scale"] for w in s["by_worker"]))
         self.assertGreater(s["steps_skipped"], 20)
 
-    def test_workers_at_their_own_pace_leave_out_what_overflows(self):
+    def test_asynchronous_workers_skip_overflowing_steps(self):
         """Simulated, so that it runs identically every time."""
         arguments = [*COMMON, "--data", self.data, "-n", 3, "--method", "ad-psgd", "--transport", "sim", "--steps", 60,
                      "--precision", "fp16", "--loss-scale", "dynamic(init=1152921504606846976,interval=7)"]
@@ -73,7 +73,7 @@ class Precision(Case):
         self.assertLess(s["final_train_loss"], 2.2)
         self.assertEqual(s["final_train_loss"], again["final_train_loss"])
 
-    def test_a_run_goes_on_where_it_stopped(self):
+    def test_resumed_run_ends_with_the_same_model(self):
         for method in ("ddp", "d-psgd"):
             arguments = [*COMMON, "--data", self.data, "-n", 2, "--method", method, "--precision", "fp16",
                          "--loss-scale", "dynamic(init=1099511627776,interval=6,hysteresis=2)", "--checkpoint-every", 9,
@@ -109,7 +109,7 @@ class Precision(Case):
             self.assertEqual(done.returncode, 2, method)
             self.assertIn("loss-scale may skip", done.stderr)
 
-    def test_what_does_not_fit_is_refused_before_anything_starts(self):
+    def test_invalid_precision_options_are_rejected_before_the_run_starts(self):
         for words, arguments in [
             ("precision", ["--precision", "fp8"]),
             ("must be a power of two", ["--loss-scale", "static(scale=1000)"]),
@@ -122,7 +122,7 @@ class Precision(Case):
             self.assertIn(words, done.stderr)
             self.assertFalse(os.path.exists(out))
 
-    def test_a_run_that_cannot_find_a_scale_says_why(self):
+    def test_run_without_a_usable_loss_scale_reports_the_reason(self):
         done = tutti("train", *COMMON, "--data", self.data, "--steps", 40, "--precision", "fp16",
                      "--loss-scale", "dynamic(init=4294967296,min=4294967296)", "--out", self.out("stuck"), "-n", 2)
         self.assertEqual(done.returncode, 1, done.stderr)

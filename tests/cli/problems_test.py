@@ -42,7 +42,7 @@ class Problems(Case):
             for split in ("train", "test"):
                 self.assertAlmostEqual(summary(out)[f"final_{split}_loss"] / wanted, 1, places=5)
 
-    def test_methods_train_it_and_workers_change_no_bit_of_ddp(self):
+    def test_methods_train_quadratics_and_ddp_is_worker_count_invariant(self):
         common = ("--model", "quadratic(dim=50,noise=0.5)", "--steps", 30, "--optimizer", "sgd(lr=0.5)")
         one = self.quick("one", *common, "-n", 1, "--batch", 256)
         for method in ("ddp", "local-sgd", "d-psgd"):
@@ -55,7 +55,7 @@ class Problems(Case):
                                  read(os.path.join(out, "model.safetensors")))
 
     @unittest.skipUnless(SIMULATOR, "the simulator was not built")
-    def test_64_simulated_workers_train_it(self):
+    def test_64_simulated_workers_train_a_quadratic(self):
         common = ("--model", "quadratic(dim=50)", "--batch", 16, "--steps", 12, "--eval-every", 100,
                   "--optimizer", "sgd(lr=0.5)", "-n", 64, "--transport", "sim")
         for method in ("ddp", "local-sgd", "d-psgd"):
@@ -99,7 +99,7 @@ class Problems(Case):
         self.assertAlmostEqual(sum(x), 1, places=6)
         self.assertGreaterEqual(min(x), 0)
 
-    def test_a_target_is_the_excess(self):
+    def test_loss_target_is_the_excess_over_the_optimum(self):
         out = self.quick("a", "--model", "quadratic(noise=1)", "--steps", 2000, "--eval-every", 10,
                          "--target", "loss=0.5", "--optimizer", "sgd(lr=0.5)")
         s = summary(out)
@@ -126,7 +126,7 @@ class Problems(Case):
         out = self.quick("a", "--model", "mlp(hidden=16)", "--data", "logistic(dim=6,noise=0)", "--steps", 200)
         self.assertGreater(summary(out)["final_test_accuracy"], 0.9)
 
-    def test_pairs_that_do_not_fit_are_refused(self):
+    def test_mismatched_model_and_data_are_rejected(self):
         def bad(sentence, *arguments):
             self.refused(sentence, "train", *arguments, "--out", self.out("x"))
             self.assertFalse(os.path.exists(self.out("x")))
@@ -146,7 +146,7 @@ class Problems(Case):
         self.refused("cnn needs images of at least 10x10; this task has 1x20", "train", "--model", "cnn",
                      "--data", "logistic", "--out", self.out("y"))
 
-    def test_data_commands_show_them(self):
+    def test_data_commands_show_the_problems(self):
         page = tutti("data", "list").stdout
         self.assertRegex(page, r"(?m)^quadratic: [^\n]*\n([^ \n].*\n)?  drawn from its options")
         self.assertRegex(page, r"(?m)^  simplex +bool +off")
@@ -160,7 +160,7 @@ class Problems(Case):
         self.refused("data 'logistic': option 'noise' is 2; it must be from 0 to 1", "data", "inspect",
                      "logistic(noise=2)")
 
-    def test_the_configuration_shows_the_pair(self):
+    def test_configuration_shows_model_and_data_of_a_problem(self):
         self.assertEqual(json.loads(tutti("config", "--model", "quadratic(dim=3)").stdout)["data"], "quadratic(dim=3)")
         path = os.path.join(self.folder, "run.yaml")
         with open(path, "w") as f:

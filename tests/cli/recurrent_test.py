@@ -64,12 +64,12 @@ class Recurrent(unittest.TestCase):
         self.assertLess(s["final_test_loss"], 0.33)
         self.assertGreater(s["final_test_loss"], 0.25)
 
-    def test_the_way_through_the_frames_is_learnt(self):
+    def test_blstm_learns_the_order_of_frames(self):
         s = self.train(1, "frames-learn", "--batch", 32, "--steps", 300)
         self.assertGreater(s["final_test_accuracy"], 0.95)
         self.assertLessEqual(s["final_test_accuracy"], 1)
 
-    def test_workers_do_not_change_a_bit(self):
+    def test_worker_count_does_not_change_a_bit(self):
         for which, batch in ((0, 128), (1, 256)):
             for n in (1, 2, 4):
                 self.train(which, f"{which}-n{n}", "-n", n, "--batch", batch // n, "--steps", 5)
@@ -77,7 +77,7 @@ class Recurrent(unittest.TestCase):
             self.assertEqual(models[0], models[1])
             self.assertEqual(models[0], models[2])
 
-    def test_a_run_goes_on_where_it_stopped(self):
+    def test_resumed_run_ends_with_the_same_model(self):
         for which in (0, 1):
             self.train(which, f"{which}-whole", "-n", 2, "--batch", 8, "--steps", 12)
             self.train(which, f"{which}-first", "-n", 2, "--batch", 8, "--steps", 12, "--checkpoint-every", 6)
@@ -87,7 +87,7 @@ class Recurrent(unittest.TestCase):
             self.assertEqual(read(os.path.join(self.out(f"{which}-whole"), "model.safetensors")),
                              read(os.path.join(self.out(f"{which}-rest"), "model.safetensors")))
 
-    def test_what_does_not_fit_is_a_sentence(self):
+    def test_mismatches_give_an_error_message(self):
         for model, data, sentence in (
             ("wordlm", "mnist", "wordlm needs windows of tokens; this task has samples of 1 x 28 x 28 values"),
             ("wordlm(vocab=1000)", self.text, "wordlm with vocab=1000 on data of 256 different tokens; "

@@ -73,7 +73,7 @@ class Resume(Case):
                 break
         self.assertGreaterEqual(resumed, 3, "too few kills fell between the first checkpoint and the end")
 
-    def test_resume_at_every_checkpoint_of_a_run_gives_the_same_bytes(self):
+    def test_resume_at_several_checkpoints_gives_the_same_bytes(self):
         arguments = [*COMMON, "--data", self.data, "-n", "2", "--epochs", "3", "--checkpoint-every", "4",
                      "--checkpoint-keep", "100"]
         whole = self.train("whole", *arguments)
@@ -100,7 +100,7 @@ class Resume(Case):
         self.assertEqual(steps, [5, 10, 15, 20, 25, 30, 35, 40])
         self.assertEqual(summary(out)["steps"], 40)
 
-    def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(self):
+    def test_damaged_checkpoint_is_skipped_for_the_previous_one(self):
         arguments = [*COMMON, "--data", self.data, "-n", "2", "--epochs", "2", "--checkpoint-every", "10"]
         out = self.train("a", *arguments)
         whole = self.model(out)
@@ -114,7 +114,7 @@ class Resume(Case):
         self.assertIn("passed over", again.stderr)
         self.assertEqual(self.model(out), whole)
 
-    def test_a_flipped_bit_is_named_and_nothing_is_trained_on_it(self):
+    def test_checkpoint_with_a_flipped_bit_is_rejected(self):
         arguments = [*COMMON, "--data", self.data, "-n", "2", "--epochs", "1", "--checkpoint-every", "10"]
         out = self.train("a", *arguments)
         newest = os.path.join(out, "checkpoints", sorted(os.listdir(os.path.join(out, "checkpoints")))[-1])
@@ -129,7 +129,7 @@ class Resume(Case):
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn(os.path.basename(shard), done.stderr)
 
-    def test_what_decides_the_numbers_may_not_change(self):
+    def test_options_that_determine_results_must_not_change(self):
         other = small_mnist(os.path.join(self.folder, "other"), test=199)
         out = self.train("a", *COMMON, "--data", self.data, "-n", "2", "--epochs", "1", "--checkpoint-every", "10")
         for change, key in ((["--seed", "12"], "seed"), (["--model", "mlp(hidden=49)"], "model"),
@@ -143,7 +143,7 @@ class Resume(Case):
             self.assertIn(f"its run has {key}", done.stderr)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_another_optimizer_is_said_or_refused_by_name(self):
+    def test_changed_optimizer_is_reported_or_rejected_on_resume(self):
         """Plain sgd needs none of adam's state and continues; adam cannot begin in the middle.
         Another learning rate of the same optimizer is not reported."""
         common = ("--model", "logistic", "-n", 2, "--threads", 1, "--steps", 20, "--checkpoint-every", 10)
@@ -161,7 +161,7 @@ class Resume(Case):
                          r"tutti: this run has optimizer adam, and that of the checkpoint had sgd\(lr=0.1\); "
                          r"continue with that, or start again: checkpoint '.*' has no 'optim.exp_avg/0.weight'")
 
-    def test_who_may_go_on_after_a_loss_is_said(self):
+    def test_allowed_worker_counts_after_a_loss_are_reported(self):
         """Shares are a number for each worker, so other workers need other shares; a model of a worker
         belongs to no other worker; a step has its samples, or those of the remaining workers."""
         common = ("--model", "quadratic(dim=20)", "-n", 4, "--batch", 12, "--optimizer", "sgd(lr=0.02)",
@@ -186,7 +186,7 @@ class Resume(Case):
             self.refused(sentence, "train", *words, *again, "--out", self.out("no"))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_a_run_that_would_go_on_after_losses_is_resumed_where_none_can(self):
+    def test_fault_tolerant_run_resumes_on_the_simulator(self):
         out = self.train("a", *COMMON, "--data", self.data, "-n", "2", "--method", "d-psgd", "--epochs", "1",
                          "--checkpoint-every", "10")
         with open(os.path.join(out, "config.json")) as f:
@@ -197,7 +197,7 @@ class Resume(Case):
                                            "model.safetensors")))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_simulated_runs_at_everybodys_own_pace_are_resumed_to_the_bit(self):
+    def test_asynchronous_simulated_runs_resume_bitwise(self):
         """Whatever is served in order of arrival. Equal links, where many things happen in one
         nanosecond, and unequal ones, which workers leave one after the other."""
         edge = self.out("edge.xml")
@@ -227,7 +227,7 @@ class Resume(Case):
                              (method, n, name, where))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_a_tuned_run_goes_on_with_what_its_tuner_knows(self):
+    def test_tuned_run_resumes_with_the_tuners_state(self):
         """In virtual time a setting takes as long whenever it is tried, so all later decisions are the same."""
         common = ("--model", "mlp(hidden=48)", "--data", self.data, "-n", 4, "--batch", 8, "--steps", 60, "--seed", 3,
                   "--checkpoint-every", 13, "--checkpoint-keep", 9, "--transport", "sim", "--step-time", 0.01,
@@ -249,7 +249,7 @@ class Resume(Case):
                 if method.startswith("bagua"):
                     self.assertEqual(again, decided[before:][:len(again)], (method, at))
 
-    def test_methods_with_the_same_steps_go_on_from_each_other(self):
+    def test_methods_with_the_same_steps_share_checkpoints(self):
         """ddp, zero and those on it, with any number of workers, and single with one: each from each; and zero in
         groups of half of the workers where they are even. What a codec has kept would be lost, and others' own
         states."""
@@ -350,7 +350,7 @@ class Resume(Case):
             self.assertEqual(integers(after["dude.at"])[0], n + (began - len(there) if any(lost) else 0))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_other_workers_go_on_from_a_checkpoint_that_was_saved_before_or_after_a_loss(self):
+    def test_other_workers_resume_checkpoints_saved_around_a_loss(self):
         for k, (method, servers) in enumerate(OF_WORKERS):
             fixed = method.startswith(("ssp", "param", "backup")) # there all have a part of one step
             whole = self.train("w%d" % k, "--model", "quadratic(dim=20)", "-n", 4, "--batch", 12,

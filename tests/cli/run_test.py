@@ -32,7 +32,7 @@ class Run(unittest.TestCase):
         self.assertEqual(code, 2, err)
         self.assertIn(sentence, err)
 
-    def test_a_worker_that_the_kernel_killed_for_memory_is_told_so(self):
+    def test_out_of_memory_kill_is_reported(self):
         """In a control group of memory, with a limit, in which a worker takes more."""
         if os.environ.get("TUTTI_SIMULATED") == "off":
             narrowed("a limit on memory: under a sanitizer the launcher takes as much as the worker")
@@ -60,7 +60,7 @@ class Run(unittest.TestCase):
                              r"here since the run began: take fewer workers or smaller batches, or give the run more "
                              r"memory" % where)
 
-    def test_each_finds_its_place(self):
+    def test_each_worker_gets_its_rank_and_transport(self):
         for transport, taken in (("auto", "shm"), ("shm", "shm"), ("tcp", "tcp")):
             out, err, code = self.run_it("-n", 3, "--transport", transport, "--threads", 1, "--", MEMBER)
             self.assertEqual((err, code), ("", 0))
@@ -83,7 +83,7 @@ class Run(unittest.TestCase):
         self.assertIn("eager", out + err)
         self.assertNotEqual(code, 0)
 
-    def test_a_program_may_ask_for_tcp_by_itself(self):
+    def test_program_may_request_tcp_explicitly(self):
         out, err, code = self.run_it("-n", 2, "--", MEMBER, "tcp", "twice", XDG_RUNTIME_DIR=self.folder)
         self.assertEqual((err, code), ("", 0), out)
         self.assertEqual(sorted(LINE.findall(out)), [(str(r), "2", "tcp", "3") for r in (0, 0, 1, 1)])
@@ -131,7 +131,7 @@ class Run(unittest.TestCase):
         out, _, _ = self.run_it("-n", 1, "--tag", "--", "sh", "-c", "sleep 300 & echo here")
         self.assertEqual(out, "[0] here\n")
 
-    def test_exit_codes_and_the_sentence(self):
+    def test_exit_codes_and_messages_match_the_lost_worker(self):
         for given, code in ((0, 0), (1, 1), (2, 2), (3, 3), (7, 1)):
             out, err, got = self.run_it("-n", 2, "--", MEMBER, "", "exit:1:%d" % given)
             if given == 0: # left in the middle
@@ -148,7 +148,7 @@ class Run(unittest.TestCase):
         self.assertRegex(err, r"worker \d was lost: process \d+ exited with code 5")
         self.assertEqual(self.run_it("-n", 3, "--", "true"), ("", "", 0))
 
-    def test_one_that_fails_ends_others_that_know_nothing_of_it(self):
+    def test_failing_worker_terminates_the_other_processes(self):
         began = time.monotonic()
         script = "test $RANK = 1 && exit 9; exec sleep 50"
         _, err, code = self.run_it("-n", 3, "--grace", 0.5, "--", "sh", "-c", script)
@@ -156,7 +156,7 @@ class Run(unittest.TestCase):
         self.assertIn("worker 1 was lost", err)
         self.assertLess(time.monotonic() - began, 30)
 
-    def test_going_on_after_a_loss(self):
+    def test_run_continues_after_a_loss(self):
         run = self.start("-n", 3, "--on-loss", "continue", "--", MEMBER, "", "alone")
         pids = {}
         for _ in range(3):
@@ -235,7 +235,7 @@ class Run(unittest.TestCase):
             time.sleep(0.005)
         self.assertEqual([alive(p) for p in pids], [False] * len(pids))
 
-    def test_nothing_that_a_worker_has_started_is_left(self):
+    def test_no_process_started_by_a_worker_remains(self):
         for end in (lambda run: os.kill(children_of(run.pid)[1], signal.SIGKILL),
                     lambda run: run.send_signal(signal.SIGTERM)):
             run = self.start("-n", 2, "--grace", 0.1, "--", "sh", "-c", self.WRAPPER)
@@ -258,14 +258,14 @@ class Run(unittest.TestCase):
         self.assertEqual((alive(before), alive(left), done.returncode), (True, False, 0))
         os.kill(before, signal.SIGKILL)
 
-    def test_a_program_within_a_wrapper_hears_the_signal_and_has_its_time(self):
+    def test_program_in_a_wrapper_gets_the_signal_and_finishes(self):
         saves = """sh -c 'trap "sleep 0.1; echo saved; exit" TERM; echo $$; while :; do sleep 0.01; done'; exit 7"""
         run = self.start("-n", 1, "--stop-timeout", 60, "--", "sh", "-c", saves)
         self.numbers(run, 1)
         run.send_signal(signal.SIGTERM)
         self.assertEqual((run.communicate(timeout=60)[0], run.returncode), ("saved\n", 143))
 
-    def test_a_loss_that_the_run_survives_takes_its_program_along(self):
+    def test_survived_loss_also_ends_the_wrapped_program(self):
         run = self.start("-n", 2, "--on-loss", "continue", "--", "sh", "-c", '"$0" "" alone; exit 7', MEMBER)
         pids = {}
         for _ in range(2):
@@ -280,7 +280,7 @@ class Run(unittest.TestCase):
         run.communicate(timeout=60)
         self.assertFalse(alive(pids[0]))
 
-    def test_on_another_host_neither(self):
+    def test_no_worker_process_remains_on_another_host(self):
         there = ("-H", "127.0.0.2:2", "--rsh", HERE, "--grace", 0.1, "--", "sh", "-c")
         for number in signal.SIGTERM, signal.SIGKILL: # of the second its agent knows by the end of its input
             run = self.start(*there, self.WRAPPER)
@@ -332,13 +332,13 @@ class Run(unittest.TestCase):
         self.refused("torchrun has started 2 processes (RANK=0, WORLD_SIZE=2) already; start the command itself by it",
                      "-n", 2, "--", "true", RANK="0", WORLD_SIZE="2", MASTER_ADDR="a", MASTER_PORT="1")
 
-    def test_within_a_worker_of_another_run(self):
+    def test_run_can_be_nested_in_a_worker(self):
         for transport in "shm", "tcp":
             out, err, code = self.run_it("-n", 2, "--transport", transport, "--", TUTTI, "run", "-n", 2, "--", MEMBER)
             self.assertEqual(code, 0, err)
             self.assertEqual(sorted(LINE.findall(out)), [(str(r), "2", "shm", "3") for r in (0, 0, 1, 1)])
 
-    def test_train_is_a_command_too(self):
+    def test_train_can_be_started_by_run(self):
         data = small_mnist(os.path.join(self.folder, "data"))
         common = ("train", "--model", "mlp(hidden=48)", "--data", data, "--batch", 16, "--seed", 7, "--threads", 1)
         out, err, code = self.run_it("-n", 2, "--", TUTTI, *common, "--out", "a")

@@ -22,7 +22,7 @@ class Runs(Case):
             f.write(bytes([byte ^ 8]))
         return path
 
-    def test_a_flipped_byte_in_the_newest_is_told_and_the_one_before_is_taken(self):
+    def test_damaged_newest_checkpoint_is_reported_and_skipped(self):
         """In any part of any rank's file: all ranks take the same checkpoint, report which one was damaged
         (despite --quiet), and end with the bytes of the run that was not interrupted."""
         arguments = [*COMMON, "--model", "mlp(hidden=16)", "--data", self.data, "-n", "3", "--steps", "40",
@@ -44,7 +44,7 @@ class Runs(Case):
             self.assertEqual(self.model(out), self.model(whole))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_nothing_of_a_damaged_checkpoint_stays_in_what_goes_on(self):
+    def test_damaged_checkpoint_leaves_no_state_in_the_resumed_run(self):
         """Some of it has been read by then. A run that continues from the checkpoint before ends like
         one that never saw the damaged checkpoint."""
         cases = (("asgd(compensate=adaptive)", "--servers", 2), ("ringleader-asgd",), ("oscars(interval=3)",),
@@ -60,7 +60,7 @@ class Runs(Case):
             self.assertEqual((again.returncode, summary(whole)["resumed_at_step"]), (0, 5), again.stderr)
             self.assertEqual(self.model(whole), want, method)
 
-    def test_several_damaged_checkpoints_are_passed_over_and_if_all_are_nothing_is_trained_on_them(self):
+    def test_damaged_checkpoints_are_skipped_and_resume_fails_without_others(self):
         arguments = [*COMMON, "--model", "mlp(hidden=16)", "--data", self.data, "-n", "2", "--steps", "40",
                      "--checkpoint-every", "10", "--checkpoint-keep", "9"]
         out = self.train("a", *arguments)
@@ -144,7 +144,7 @@ class Runs(Case):
         self.assertEqual(summary(out)["steps"], last + 3)
         self.assertFalse(os.path.exists(os.path.join(out, "lock")))
 
-    def test_what_is_no_directory_is_refused_before_any_work(self):
+    def test_output_path_that_is_no_directory_is_rejected(self):
         out = self.out("a")
         os.makedirs(out)
         with open(os.path.join(out, "checkpoints"), "w"):
@@ -157,7 +157,7 @@ class Runs(Case):
         self.refused("'%s' is a link to what is not there" % self.out("b"), "train", *small, "--out", self.out("b"),
                      code=1)
 
-    def test_one_of_two_starts_in_one_directory_has_it(self):
+    def test_one_of_four_concurrent_starts_gets_the_directory(self):
         for k in range(2):
             out = self.out("two%d" % k)
             runs = [subprocess.Popen([TUTTI, "train", *COMMON, "--data", self.data, "-n", "1", "--threads", "1",
@@ -170,7 +170,7 @@ class Runs(Case):
             with open(os.path.join(out, "config.json")) as f:
                 self.assertEqual((codes.index(0), summary(out)["seed"]), (json.load(f)["seed"],) * 2)
 
-    def test_starts_in_one_second_without_a_name_have_directories_of_their_own(self):
+    def test_concurrent_unnamed_runs_get_separate_directories(self):
         os.mkdir(self.out("here"))
         runs = [subprocess.Popen([TUTTI, "train", "--model", "logistic", "--threads", "1", "--seed", str(seed),
                                   "--steps", "30", "--final-eval", "off", "--quiet"], stderr=subprocess.PIPE, text=True,
@@ -204,7 +204,7 @@ class Runs(Case):
             self.assertEqual((json.load(f).get("overwrite", "not there"), summary(saved)["seed"]), ("not there", 12))
         self.assertEqual(tutti("train", "--resume", saved, "--steps", 9).returncode, 0)
 
-    def test_what_overwrite_has_begun_to_remove_is_no_checkpoint(self):
+    def test_partially_removed_checkpoints_are_not_resumed(self):
         """As after a kill: one file cannot be removed. A folder without a manifest was left, and a
         line with --resume auto was refused for ever."""
         words = ["--model", "quadratic(dim=8)", "-n", "2", "--checkpoint-every", "5", "--checkpoint-keep", "9"]
@@ -224,7 +224,7 @@ class Runs(Case):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(os.listdir(os.path.join(out, "checkpoints")), ["step-00000005"])
 
-    def test_the_last_words_say_from_where_to_go_on(self):
+    def test_final_message_gives_the_resume_command(self):
         for k, (how, code) in enumerate((("term", 143), ("int", 130), ("worker", 3))):
             run, out = self.running("it's %d" % k, "-n", 2, "--steps", 1000000, "--checkpoint-every", 5, lines=12)
             if how == "worker":
@@ -242,7 +242,7 @@ class Runs(Case):
                                    env=clean_environment())
             self.assertEqual(again.returncode, 0, again.stderr)
 
-    def test_a_signal_saves_a_checkpoint_first_where_that_was_asked_for(self):
+    def test_signal_saves_a_checkpoint_first_if_requested(self):
         """Sent to the whole job at once, as by Slurm and timeout: the launcher receives it twice.
         The run ends between two steps, and a resumed run ends with the bytes of the run that was
         not stopped."""
@@ -289,7 +289,7 @@ class Runs(Case):
         self.assertGreater(rung, 100)
         self.assertEqual(self.model(out), self.model(whole))
 
-    def test_a_signal_to_one_worker_alone_is_no_good_end(self):
+    def test_signal_to_one_worker_saves_but_fails_the_run(self):
         """The run is saved as well, but it was not stopped by the user: the exit code does
         not mean that it is done."""
         run, out = self.running("a", "-n", 2, "--steps", 1000000, "--checkpoint-on-signal", lines=5)
@@ -299,7 +299,7 @@ class Runs(Case):
         self.assertRegex(err, r"^tutti: worker 1: process \d+ exited with code 143 after it had left the run.*\ntutti: "
                          r"the newest checkpoint is ")
 
-    def test_workers_at_their_own_pace_and_simulated_ones_save_too(self):
+    def test_asynchronous_and_simulated_runs_save_on_signal(self):
         cases = [("--method", "asgd"), ("--method", "d-psgd"), ("--method", "asgd", "--servers", 1)] + (
             [("--transport", "sim"), ("--transport", "sim", "--method", "ad-psgd")] if SIMULATOR else [])
         for k, case in enumerate(cases):
@@ -330,7 +330,7 @@ class Runs(Case):
                          ("tutti: stopped by signal 15 (SIGTERM)\n", 143))
         self.assertEqual(list_of(os.path.join(out, "checkpoints")), [])
 
-    def test_resume_auto_goes_on_if_there_is_something(self):
+    def test_resume_auto_resumes_if_a_checkpoint_exists(self):
         out, words = self.out("a"), ("train", *COMMON, "--data", self.data, "-n", "2", "--checkpoint-every", "4",
                                      "--resume", "auto")
         for steps, first in ((6, 0), (10, 4), (14, 8)):

@@ -30,7 +30,7 @@ class Scadles(Case):
         ends = [row["wall_seconds"] for row in rows if "train_loss" in row]
         return [later - sooner for sooner, later in zip([0] + ends, ends)]
 
-    def test_the_slowest_stream_sets_no_time_and_nobody_waits_longer_than_the_window(self):
+    def test_no_worker_waits_longer_than_the_window(self):
         for slowest, policy in ((1, "truncation"), (60, "persistence")):
             out = self.go("w", 4, "scadles(rates=80:120:60:%d,batch_min=1,batch_max=999,policy=%s)" %
                           (slowest, policy), "--report-every", 1)
@@ -56,7 +56,7 @@ class Scadles(Case):
         self.balance(s, figures["arrived"])
         self.assertEqual(figures["waited_seconds"], [0.4, 0.4])      # of six rounds the first alone
 
-    def test_a_run_goes_on_from_a_checkpoint_to_the_bit(self):
+    def test_run_resumes_from_a_checkpoint_bitwise(self):
         for k, options in enumerate(("policy=persistence,batch_max=20,delta=1",
                                      "policy=cap,cap=40,batch_max=99,delta=0.3",
                                      "policy=persistence,batch_max=20,simulate_clock=on")):

@@ -27,7 +27,7 @@ class Servers(Case):
         cuts = [PARAMS // 16 * k // servers * 16 for k in range(servers)] + [PARAMS]
         return [b - a for a, b in zip(cuts, cuts[1:])]
 
-    def test_each_learns_over_sockets_and_sends_what_the_sheet_says(self):
+    def test_server_methods_learn_over_tcp_with_expected_traffic(self):
         for method, ahead in (("asgd", True), ("ssp(staleness=2)", False), ("backup-workers(backup=0)", False)):
             out = self.train(method[:3], *MODEL, "--data", self.data, "--batch", 20, "--steps", 60, "--seed", 1, "-n",
                              3, "--method", method, "--transport", "tcp", "--optimizer", "sgd(lr=0.05)")
@@ -87,7 +87,7 @@ class Servers(Case):
             self.assertGreater(above, 10 * first, (n, method))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_a_slow_worker_is_waited_for_as_far_as_the_method_says(self):
+    def test_waiting_for_a_slow_worker_depends_on_the_method(self):
         """A gradient takes 10 ms, worker 3 takes five times as long. 100 steps of 8: ddp goes at
         its pace, asgd at that of all together; ssp is ahead by its bound and then waits; a spare
         worker makes up for it."""
@@ -101,7 +101,7 @@ class Servers(Case):
         self.assertGreater(seconds["ssp(staleness=10)"], 100 * 0.05)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_a_bound_between_two_follows_from_recent_speeds(self):
+    def test_adaptive_staleness_bound_follows_recent_speeds(self):
         """A worker 4.3 times as slow leaves time for the first step of the other and 3 more until
         it pushes; one 20 times as slow leaves time for all that are allowed. No worker is granted less
         than staleness, and equal workers are granted nothing more."""
@@ -115,7 +115,7 @@ class Servers(Case):
             self.assertEqual((s["staleness_max"], s["steps"]), (most, 80), (slow, method))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_rates_by_time_make_unlike_workers_weigh_the_same(self):
+    def test_time_based_rates_weigh_unequal_workers_equally(self):
         """Two classes, a worker each, one 20 times slower: the model goes where both want it, and
         not where the fast one does; a gradient of the slow one counts like twenty of the other."""
         common = ("--model", "quadratic(dim=10,condition=1,classes=2,noise=0,skew=1,samples=64)",
@@ -136,7 +136,7 @@ class Servers(Case):
             self.assertIn("worker %d was lost: process %d was killed by signal 9 (SIGKILL)" % (victim, workers[victim]),
                           err)
 
-    def test_a_rank_that_only_serves_needs_what_is_under_way_and_its_slices(self):
+    def test_dedicated_server_memory_stays_within_its_bound(self):
         """Its peak of memory against that of a run with a small model, in MiB. Over shared memory it has mapped what
         it has read and written of the workers' windows: g, and x where values are kept."""
         if os.environ.get("TUTTI_SIMULATED") == "off":
@@ -162,7 +162,7 @@ class Servers(Case):
                 beyond = peak(method, transport, hidden) - least[transport]
                 self.assertLess(beyond, 1.05 * most + 4, (method, transport, beyond, most))
 
-    def test_ranks_that_only_serve_leave_the_workers_bits_as_they_are(self):
+    def test_dedicated_servers_do_not_change_the_bits(self):
         common = (*MODEL, "--data", self.data, "--batch", 20, "--epochs", 2, "--seed", 3, "-n", 3, "--clip-norm", 2,
                   "--optimizer", "adamw(lr=0.003)", "--eval-every", 40, "--partition", "dirichlet(alpha=0.5)")
         ddp = self.train("ddp", *common, "--method", "ddp")
@@ -181,7 +181,7 @@ class Servers(Case):
             self.assertEqual([k["bytes_sent"] for k in s["by_server"]],
                              [s["steps"] * 4 * 3 * part for part in self.parts(2)])
 
-    def test_each_method_learns_with_servers_of_its_own_and_stops_at_its_target(self):
+    def test_methods_with_dedicated_servers_learn_and_reach_targets(self):
         for k, (method, servers) in enumerate((("asgd(lr_delay=inverse)", 2), ("ssp(staleness=2)", 2),
                                                ("backup-workers(backup=1)", 2), ("ringmaster-asgd(stops=on)", 1),
                                                ("ringleader-asgd", 1), ("dude-asgd(table=worker)", 1),
@@ -197,7 +197,7 @@ class Servers(Case):
                               s["method_figures"])
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_links_to_servers_of_their_own_are_busy_both_ways(self):
+    def test_links_to_dedicated_servers_are_busy_both_ways(self):
         """A gradient of 5 MB in dozens of pieces, 4 workers, 4 servers: what is sent one after the other comes back
         while the next is sent."""
         links = self.out("platform.xml")
@@ -213,7 +213,7 @@ class Servers(Case):
             of[method] = s["wall_seconds"] / 2 / (4 * s["params"] / 1.25e8)
         self.assertTrue(all(1 <= ratio < 1.3 for ratio in of.values()), of)
 
-    def test_a_run_goes_on_with_other_servers(self):
+    def test_run_resumes_with_a_different_server_count(self):
         """With as many as before to the bit; with others where replicas are equal; else from the
         servers' model."""
         common = (*MODEL, "--data", self.data, "-n", 3, "--batch", 10, "--seed", 2, "--checkpoint-every", 10,
@@ -238,7 +238,7 @@ class Servers(Case):
             self.assertIn("worker 3 was lost: process %d was killed by signal 9 (SIGKILL); it was server 1 of 2, "
                           "and its slice of the model is gone with it" % ranks[3], err)
 
-    def test_who_is_lost_with_tables_at_servers_is_named_and_ends_the_run(self):
+    def test_lost_rank_with_tables_at_servers_ends_the_run(self):
         log = small_clicks(self.folder)
         for victim, servers, last in ((1, (), ""), (0, ("--servers", 1), ""),
                                       (2, ("--servers", 1), "; it was server 0 of 1, and its slice of the model is "
@@ -273,7 +273,7 @@ class Servers(Case):
         self.assertIn("worker %d was lost: process %d was killed by signal 9 (SIGKILL)" % (victim, pid), err)
         return run.returncode, err, out
 
-    def test_the_others_go_on_without_a_worker_that_has_no_slice(self):
+    def test_run_continues_without_a_worker_that_has_no_shard(self):
         for k, (method, transport, victim) in enumerate((("parameter-server", "shm", 0), ("asgd", "tcp", 2),
                                                          ("ssp(staleness=1)", "shm", 1), ("backup-workers", "tcp", 0),
                                                          ("dude-asgd", "shm", 0), ("ringleader-asgd", "shm", 2),
@@ -293,7 +293,7 @@ class Servers(Case):
                              (n, 340, 300, []))
             self.assertGreater(again["final_test_accuracy"], 0.4)
 
-    def test_a_worker_is_killed_whose_gradient_waits_in_its_window(self):
+    def test_run_survives_a_worker_killed_with_a_pending_gradient(self):
         """Over shared memory a server reads gradients where they are: the killed one's has been
         asked about, and is summed when the one that was stopped has sent its own."""
         code, err, out = self.kill_one("window", 2, "parameter-server", "shm", "--steps", 300, stopped=1)
@@ -302,7 +302,7 @@ class Servers(Case):
         self.assertEqual((s["members"], s["steps"]), ([0, 1], 300))
         self.assertGreater(s["final_test_accuracy"], 0.4)
 
-    def test_a_loss_ends_the_run_where_it_is_asked_to_or_has_to(self):
+    def test_loss_ends_the_run_if_requested_or_required(self):
         code, err, _ = self.kill_one("stop", 1, "asgd", "shm", "--steps", 1000000, "--on-loss", "stop")
         self.assertEqual(code, 3, err)
         code, err, _ = self.kill_one("votes", 1, "parameter-server", "shm", "--steps", 1000000, "--nonfinite", "skip")
@@ -311,7 +311,7 @@ class Servers(Case):
         self.assertEqual(code, 3, err)
         self.assertIn("2 of 3 workers were left, fewer than the 3 of min-workers", err)
 
-    def test_hogwild_needs_memory_in_common(self):
+    def test_hogwild_needs_shared_memory(self):
         for locks in "none", "row", "full":
             out = self.train("hogwild" + locks, *MODEL, "--data", self.data, "--batch", 20, "--steps", 60, "--seed", 1,
                              "-n", 3, "--method", "asgd(hogwild=on,locks=%s)" % locks)
@@ -320,7 +320,7 @@ class Servers(Case):
                      "or omit hogwild", "train", *MODEL, "--data", self.data, "-n", 3, "--out", self.out("no"),
                      "--method", "asgd(hogwild=on)", "--transport", "tcp")
 
-    def test_what_cannot_work_is_refused_before_anything_starts(self):
+    def test_unsupported_combinations_are_rejected(self):
         for args, sentence in (
             (("--method", "asgd(servers=4)"), "servers is 4, but there are 3 workers"),
             (("--method", "ssp(staleness=-1)"), "staleness"),

@@ -32,7 +32,7 @@ class Aside(Case):
                           "sim", "--step-time", 0.01, *more)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_a_run_with_evaluations_is_the_run_without(self):
+    def test_evaluations_do_not_change_an_asynchronous_run(self):
         for k, (method, n) in enumerate(METHODS + (("asgd", 3),)):
             more = ("--steps", 20, "--slow", "1:3", *(("--servers", 1) if k == len(METHODS) else ()))
             without = self.simulated("o%d" % k, method, n, *more)
@@ -49,7 +49,7 @@ class Aside(Case):
             self.assertGreater(lines[0]["wall_seconds"], 0)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_so_it_is_where_steps_are_common(self):
+    def test_evaluations_do_not_change_runs_with_unsynchronized_steps(self):
         for k, (method, n) in enumerate(APART + (("ssp", 3),)):
             # less than an epoch: at the end of one all synchronise for an evaluation by default
             more = ("--steps", 18, "--slow", "1:3", *(("--servers", 1) if k == len(APART) else ()))
@@ -62,7 +62,7 @@ class Aside(Case):
                              [(step, step * each) for step in (4, 8, 12, 16)], method)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_a_point_of_common_steps_is_the_model_of_a_run_that_ends_there(self):
+    def test_unsynchronized_snapshot_equals_a_run_ending_there(self):
         for k, (method, n) in enumerate(APART[2:]): # not of those that have gone on: ssp, a clock's
             line = self.evaluations(self.simulated("cl%d" % k, method, n, "--steps", 16, "--slow", "1:3",
                                                    "--eval-every", 5))[1]
@@ -73,7 +73,7 @@ class Aside(Case):
             self.assertAlmostEqual(line["consensus_distance"], short["consensus_distance"], places=7)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_a_point_at_a_rest_is_the_model_of_a_run_that_ends_there(self):
+    def test_snapshot_at_a_checkpoint_equals_a_run_ending_there(self):
         for k, method in enumerate(("ad-psgd", "asgd", "prague")):
             short = summary(self.simulated("s%d" % k, method, 4, "--steps", 10, "--slow", "1:3"))
             line = self.evaluations(self.simulated("l%d" % k, method, 4, "--steps", 20, "--slow", "1:3",
@@ -84,7 +84,7 @@ class Aside(Case):
             self.assertAlmostEqual(line["consensus_distance"], short["consensus_distance"], places=7)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_a_curve_is_what_meetings_would_have_shown(self):
+    def test_snapshot_curve_of_one_worker_equals_ended_runs(self):
         """With one worker nothing else runs, so both are of the same model: here the run ends at
         each point."""
         looked = self.evaluations(self.simulated("alone", "ad-psgd", 1, "--steps", 12, "--eval-every", 3))
@@ -98,7 +98,7 @@ class Aside(Case):
         self.assertAlmostEqual(looked[-1]["test_accuracy"], accuracy)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_resumed_it_draws_the_same_curve(self):
+    def test_resumed_run_has_the_same_evaluation_curve(self):
         for k, method in enumerate(("ad-psgd", "asgd", "ringmaster-asgd", "lasgd", "backup-workers")):
             more = ("--steps", 24, "--slow", "1:3", "--eval-every", 4, "--checkpoint-every", 10, "--checkpoint-keep", 9)
             whole = self.simulated("whole%d" % k, method, 4, *more)
@@ -113,7 +113,7 @@ class Aside(Case):
                               for line in self.evaluations(again)], [c for c in curve if c[0] > 10], method)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    def test_a_lost_worker_takes_along_what_it_has_put_aside(self):
+    def test_evaluations_continue_without_a_lost_workers_snapshots(self):
         for k, method in enumerate(("ad-psgd", "asgd(servers=1)")):
             more = ("--steps", 30, "--eval-every", 5, "--fail", "2@0.12")
             out = self.simulated("lost%d" % k, method, 4, *more)
@@ -125,7 +125,7 @@ class Aside(Case):
                 self.assertGreater(line["samples"], line["step"] * 3 * 8 * 0.5)
             self.assertLess(lines[-1]["test_loss"], lines[0]["test_loss"])
 
-    def test_real_workers_put_aside_too(self):
+    def test_real_workers_evaluate_from_snapshots_too(self):
         for transport in ("shm", "tcp"):
             out = self.train("real" + transport, *MODEL, "--data", self.data, "-n", 3, "--transport", transport,
                              "--method", "ad-psgd" if transport == "shm" else "lasgd", "--steps", 60,
@@ -135,7 +135,7 @@ class Aside(Case):
                              [(step, step * 3 * 8) for step in range(7, 60, 7)])
             self.assertLess(lines[-1]["test_loss"], lines[0]["test_loss"])
 
-    def test_with_a_target_workers_still_meet(self):
+    def test_target_stops_an_asynchronous_run_early(self):
         s = summary(self.train("t", *MODEL, "--data", self.data, "-n", 3, "--method", "ad-psgd", "--steps", 400,
                                "--eval-every", 10, "--target", "accuracy=0.3"))
         self.assertLess(s["steps"], 400)

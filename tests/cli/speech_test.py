@@ -71,7 +71,7 @@ class Speech(unittest.TestCase):
         self.assertIn("is there already", again.stdout)
         self.assertEqual(os.stat(os.path.join(self.out, NAMES[0])).st_mtime_ns, before)
 
-    def test_what_is_wrong_is_a_sentence(self):
+    def test_invalid_input_gives_an_error_message(self):
         for text, rate, words, sentence in (
             (None, 22050, (), "there is no espeak-ng; apt-get install espeak-ng"),
             (SYNTH, 22050, ("--takes", "0"), "--takes 0: it must be from 1 to 1000"),

@@ -36,7 +36,7 @@ class Stages(Case):
         self.assertIn(words, done.stderr)
         self.assertEqual(done.stderr.count("\n"), 1)
 
-    def test_layers_of_a_file(self):
+    def test_stages_are_planned_from_a_layers_file(self):
         path, out = self.file(layers=LAYERS), os.path.join(self.folder, "stages.json")
         o = json.loads(self.plan(path, "--json", "--compare", "--schedule", out))
         self.assertEqual([(s["type"], s["first_layer"], s["end_layer"], s["sparse"]) for s in o["stages"]],
@@ -59,7 +59,7 @@ class Stages(Case):
         self.assertRegex(table, r"\n1 +gpu +\d+ .*fc0 to fc1\n")
         self.assertRegex(table, r"\ngreedy +\d")
 
-    def test_layers_of_a_model(self):
+    def test_stages_are_planned_from_a_model(self):
         path = self.file(floor=1)
         o = json.loads(self.plan(path, "--json", "--search", "dp", "--model", "gpt(layers=2,dim=32,heads=2)", "--data",
                                  "moby-dick", "--batch", 8))
@@ -73,7 +73,7 @@ class Stages(Case):
         self.assertGreaterEqual(more["cost"], o["cost"])
         self.assertGreaterEqual(more["examples_a_second"], 20000)
 
-    def test_what_is_refused(self):
+    def test_invalid_stage_plans_are_rejected(self):
         path = self.file(layers=LAYERS)
         self.refused("it needs --resources FILE")
         self.refused("--resources needs a value", "--resources")

@@ -48,7 +48,7 @@ class Stream(unittest.TestCase):
         self.assertGreater(s["by_worker"][3]["stream_wait_seconds"], 3)
         self.assertLess(fast["stream_wait_seconds"], 0.1)
 
-    def test_a_full_buffer_drops_what_comes(self):
+    def test_full_buffer_drops_arriving_samples(self):
         s = self.train("truncated", "-n", 2, "--stream", "100:50", "--stream-buffer", 8)
         self.balances(s, 8)
         fast, slow = s["by_worker"]
@@ -56,26 +56,26 @@ class Stream(unittest.TestCase):
         self.assertEqual(slow["stream_dropped"], 0)
         self.assertLessEqual(fast["stream_waiting"], 8)
 
-    def test_batches_in_proportion_wait_alike(self):
+    def test_batches_proportional_to_stream_rates_shorten_the_run(self):
         even = self.train("even", "-n", 2, "--stream", "300:100")
         fair = self.train("fair", "-n", 2, "--stream", "300:100", "--batch-share", "300:100")
         self.assertAlmostEqual(even["wall_seconds"], 20 * 8 / 100, delta=0.05)
         self.assertAlmostEqual(fair["wall_seconds"], 20 * 4 / 100, delta=0.05)
 
-    def test_one_rate_is_everybodys_and_real_time_counts_too(self):
+    def test_single_rate_applies_to_all_workers_in_real_time(self):
         s = self.train("real", "-n", 2, "--stream", "400", sim=False)
         self.assertGreaterEqual(s["wall_seconds"], 20 * 8 / 400 - 0.02)
         self.assertEqual([row["stream_rate"] for row in s["by_worker"]], [400, 400])
         self.assertAlmostEqual(s["wall_seconds"], s["compute_seconds"] + s["exposed_comm_seconds"] + s["other_seconds"],
                                delta=0.01)
 
-    def test_a_method_at_its_own_pace_goes_at_the_pace_of_each_stream(self):
+    def test_asynchronous_workers_follow_their_own_streams(self):
         s = self.train("own", "-n", 2, "--method", "ad-psgd", "--stream", "600:100")
         fast, slow = s["by_worker"]
         self.assertGreater(fast["steps"], 3 * slow["steps"])
         self.assertEqual(fast["stream_arrived"] - fast["stream_dropped"] - fast["stream_waiting"], 8 * fast["steps"])
 
-    def test_without_a_stream_the_summary_says_so(self):
+    def test_summary_has_no_stream_figures_without_a_stream(self):
         s = self.train("none", "-n", 1)
         self.assertIsNone(s["stream"])
         self.assertNotIn("stream_rate", s["by_worker"][0])

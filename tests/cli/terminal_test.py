@@ -84,7 +84,7 @@ class Screen(Case):
         self.assertEqual(code, 0, text)
         return text
 
-    def test_progress_is_never_wider_than_the_terminal_and_loses_its_least_fields_first(self):
+    def test_progress_fits_the_terminal_and_drops_least_important_fields(self):
         least_last = ["step", "loss", "left", "accuracy", "rate", "epoch", "sent"]
         for columns in (200, 90, 70, 50, 40, 28):
             text = self.on(columns)
@@ -103,11 +103,11 @@ class Screen(Case):
         self.assertEqual(fields(lines[-1]), ["step", "loss"])
         self.assertIn("\r\033[K", text)
 
-    def test_a_terminal_narrower_than_the_least_cuts_the_line(self):
+    def test_too_narrow_terminal_truncates_the_line(self):
         for line, replaced in shown(self.on(12)):
             self.assertTrue(not replaced or len(line) < 12, line)
 
-    def test_the_width_is_asked_for_each_line(self):
+    def test_terminal_width_is_read_for_each_line(self):
         run = Terminal(150, *self.words(steps=400))
         run.read(until=b"step 2/400")
         run.resize(40)
@@ -119,12 +119,12 @@ class Screen(Case):
         for line in lines[-100:]:  # a pty holds a few kilobytes, far less than 300 lines
             self.assertLess(len(line), 40)
 
-    def test_a_terminal_that_does_not_know_its_size_is_asked_by_its_variable(self):
+    def test_columns_variable_is_used_without_a_terminal_size(self):
         widest = max(len(line) for line in progress(self.on(0, COLUMNS="50")))
         self.assertTrue(30 < widest < 50, widest)
         self.assertEqual(len(fields(progress(self.on(0))[-1])), 7)
 
-    def test_where_lines_cannot_be_taken_back_they_are_plain_and_whole(self):
+    def test_progress_is_plain_where_lines_cannot_be_replaced(self):
         code, dumb = Terminal(40, *self.words(name="dumb"), TERM="dumb").end()
         self.assertEqual(code, 0, dumb)
         piped = tutti(*self.words(name="pipe")).stdout
@@ -133,7 +133,7 @@ class Screen(Case):
             self.assertNotIn("\033", text)
             self.assertEqual(len(fields(progress(text)[-1])), 7)
 
-    def test_after_the_last_step_evaluating_is_said_with_progress(self):
+    def test_final_evaluation_shows_progress(self):
         text = self.on(100)
         after = text[text.rindex("step 40/40"):text.index("trained in")]
         self.assertIn("evaluating the model on 200 test and 200 training samples", after)
@@ -174,7 +174,7 @@ class LastWords(Case):
         rows = {m[1]: m[2].split("# ")[-1].strip() for m in re.finditer(r"(?m)^  +(\S.*?)  +(\S.*)$", closing)}
         return out, summary(out), closing, rows
 
-    def test_the_last_words_are_those_of_the_summary(self):
+    def test_closing_report_matches_the_summary(self):
         out, s, closing, rows = self.told("a", "--model", "mlp(hidden=32)", "--data", self.data, "-n", 2, "--batch", 20,
                                           "--epochs", 2)
         self.assertIn("trained in %.2f s; results in %s\n" % (s["wall_seconds"], out), closing)
@@ -194,7 +194,7 @@ class LastWords(Case):
         self.assertEqual(rows["model"], out + "/model.safetensors")
         self.assertTrue(os.path.exists(rows["model"]))
 
-    def test_of_a_text_they_are_perplexity_bits_a_byte_and_tokens(self):
+    def test_closing_report_of_a_text_shows_perplexity_and_tokens(self):
         out, s, closing, rows = self.told("a", "--model", "gpt(layers=1,dim=16,heads=1)", "--data",
                                           "moby-dick(context=32)", "-n", 1, "--batch", 4, "--steps", 3)
         loss = s["final_test_loss"]
@@ -203,7 +203,7 @@ class LastWords(Case):
         self.assertTrue(rows["time in training"].startswith("%.2f s for 384 tokens (" % s["wall_seconds"]), rows)
         self.assertNotIn("sent", rows)
 
-    def test_quiet_and_no_evaluation_leave_them_out(self):
+    def test_quiet_and_no_evaluation_shorten_the_closing_report(self):
         common = ("train", "--model", "mlp(hidden=16)", "--data", self.data, "--steps", 5)
         done = tutti(*common, "--quiet", "--out", self.out("q"))
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
@@ -239,7 +239,7 @@ class FinalEvaluation(Case):
     """`on` reads the test set and a draw of the training set, `all` the whole of both; both report
     the model's loss there."""
 
-    def test_all_is_the_whole_training_set_and_on_is_a_fixed_draw_of_it(self):
+    def test_final_evaluation_uses_all_samples_or_a_fixed_draw(self):
         common = ("--model", "logistic", "--data", self.data, "--batch", 20, "--steps", 30, "--threads", 1)
         whole, drawn = self.train("all", *common, "--final-eval", "all"), self.train("on", *common)
         two = self.train("two", *common[:4], "--batch", 10, *common[6:], "-n", 2, "--final-eval", "true")
@@ -259,7 +259,7 @@ class FinalEvaluation(Case):
         # The same samples, whichever worker evaluates them; the models are equal to rounding.
         self.assertAlmostEqual(b["final_train_loss"], c["final_train_loss"], delta=1e-4)
 
-    def test_of_a_problem_every_sample_counts(self):
+    def test_final_evaluation_of_a_problem_uses_every_sample(self):
         s = summary(self.train("q", "--model", "quadratic(dim=20,samples=4096,noise=3)", "--steps", 5, "-n", 3))
         self.assertEqual(s["final_train_samples"], 4096)
         # The excess is the model's, whatever the noise.

@@ -4,7 +4,7 @@ from command import *
 
 
 class Topology(Case):
-    def test_the_list_and_a_graph(self):
+    def test_topology_lists_graphs_and_shows_one(self):
         listed = tutti("topology")
         self.assertEqual(listed.returncode, 0)
         for name in ("ring", "complete", "exponential", "one-peer-exponential", "grid", "torus", "star", "random",
@@ -25,7 +25,7 @@ class Topology(Case):
         self.assertEqual(rows[0], ["0", "0.3333", "0.3333", ".", ".", ".", ".", ".", "0.3333"])
         self.assertEqual(len(tutti("topology", "ring", "-n", 17).stdout.splitlines()), 7)  # no matrix
 
-    def test_rounds_of_a_varying_graph_and_slow_ones_are_told(self):
+    def test_varying_and_slowly_mixing_graphs_are_described(self):
         exact = tutti("topology", "one-peer-exponential", "-n", 8).stdout
         self.assertIn("gap:         1: the exact mean after a period\nto 1 %:      3 rounds ", exact)
         self.assertEqual(exact.count("\nround "), 3)
@@ -56,7 +56,7 @@ class Topology(Case):
         self.assertRegex(done.stdout, r"(?m)^gap:         0\.[2-4]\d+: a round")
         self.assertIn("gap:         not computed above 2048 members", tutti("topology", "ring", "-n", 4096).stdout)
 
-    def test_a_graph_from_a_file_and_one_for_push_sum_only(self):
+    def test_graph_files_and_push_sum_graphs_are_shown(self):
         path = os.path.join(self.folder, "g.txt")
         with open(path, "w") as f:
             f.write("tutti-graph 4\n0 -- 1 0.5\n2 -- 3 0.5\nround\n0 -- 2 0.5\n1 -- 3 0.5\n")
@@ -72,7 +72,7 @@ class Topology(Case):
         self.assertIn("is not doubly stochastic: in round 0 the weights that member 0 gives to all (row 0) sum to "
                       "0.833333333 instead of 1", shown.stdout)
 
-    def test_bad_words_are_refused(self):
+    def test_invalid_graph_arguments_are_rejected(self):
         self.refused("graph 'hypercube' cannot have 12 members; their number must be a power of two: 8 or 16",
                      "topology", "hypercube", "-n", 12)
         self.refused("there is no graph 'rign'; did you mean 'ring'?", "topology", "rign")

@@ -5,7 +5,7 @@ from command import *
 
 
 class Train(Case):
-    def test_closed_standard_streams_are_no_place_for_what_is_said(self):
+    def test_closed_standard_streams_do_not_corrupt_files(self):
         """Otherwise the first file that is opened would get the number of a closed stream, and all
         output."""
         common = ("train", "--model", "logistic", "--steps", "60", "-n", "2", "--report-every", "5", "--seed", "3")
@@ -201,7 +201,7 @@ class Train(Case):
             self.assertIn(None, losses)
             self.assertEqual(summary(out)["steps"], 20)
 
-    def test_without_a_lane_pieces_are_exchanged_after_backward_and_all_of_it_is_exposed(self):
+    def test_without_a_lane_the_exchange_after_backward_is_exposed(self):
         common = ("--model", "mlp", "--data", self.data, "-n", 2, "--batch", 64, "--steps", 10, "--threads", 1,
                   "--final-eval", "off")
         off, on = self.train("off", *common, "--trace", "--lane", "off"), self.train("on", *common, "--lane", "on")
@@ -217,7 +217,7 @@ class Train(Case):
         self.assertLessEqual(figures["comm_seconds"], 1.05 * figures["exposed_comm_seconds"])
         self.assertEqual(read(os.path.join(off, "model.safetensors")), read(os.path.join(on, "model.safetensors")))
 
-    def test_a_slowed_worker_changes_no_bit_and_makes_fewer_steps_where_nobody_waits(self):
+    def test_slowed_worker_changes_no_bit_but_makes_fewer_steps(self):
         """Counts only: how much the others wait is in the next test, in virtual time. Twenty times
         slower, asserted at two. The second model is large enough that a step is computing, not
         waiting for a core to communicate: only computing is slowed."""
@@ -271,7 +271,7 @@ class Train(Case):
         self.assertEqual(first + second, 128)
         self.assertGreater(first, 2 * second)
 
-    def test_automatic_shares_survive_a_resume(self):
+    def test_run_with_automatic_shares_can_be_resumed(self):
         common = ("--model", "mlp(hidden=64)", "--data", self.data, "-n", 2, "--batch", 16, "--slow", "1:4",
                   "--batch-share", "auto", "--checkpoint-every", 15)
         out = self.train("a", *common, "--steps", 20)

@@ -174,7 +174,7 @@ class Transports(Case):
 
         self.go(N, kinds, words, judge)
 
-    def test_each_codec_gives_the_same_bytes_over_every_transport_and_after_a_checkpoint(self):
+    def test_codecs_are_bit_identical_across_transports_and_checkpoints(self):
         names = [c["name"] for c in json.loads(tutti("codecs", "--json").stdout)]
         self.assertLessEqual(set(CODECS), set(names))
         for k, name in enumerate(names):
@@ -182,12 +182,12 @@ class Transports(Case):
             for of, spec in forms(CODECS, name):
                 self.agree((2, 2, 4)[k % 3], launcher_of(k, of), "--codec", spec, "--final-eval", "off")
 
-    def test_models_that_travel_to_neighbours_do_so_alike(self):
+    def test_neighbour_exchanges_with_codecs_are_identical_across_transports(self):
         for k, spec in enumerate(("fp16", "topk(ratio=0.1)")):
             self.turn = k
             self.agree(3, launcher_of(k, 0), "--method", "d-psgd", "--codec", spec, "--final-eval", "off")
 
-    def test_each_method_gives_the_same_bytes_or_does_what_is_due_over_every_transport_and_after_a_checkpoint(self):
+    def test_methods_are_bit_identical_or_consistent_across_transports(self):
         names = [m["name"] for m in json.loads(tutti("methods", "--json").stdout)]
         self.assertLessEqual(set(METHODS) | set(WITH), set(names))
         self.assertLessEqual(set(AT_OWN_PACE), {spec for name in names for spec in METHODS.get(name, [name])})

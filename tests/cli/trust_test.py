@@ -29,7 +29,7 @@ class Trust(Case):
         with open(path, "w") as f:
             json.dump(config, f, indent=2)
 
-    def test_a_run_s_folder_starts_no_program(self):
+    def test_run_folder_starts_no_program(self):
         """The fault: its rsh was started, for the hosts that it names."""
         out, mark = self.begun("a"), self.out("mark")
         self.say(out, hosts="127.0.0.1:1,127.0.0.2:1", rsh="sh -c 'touch %s'" % mark, transport="tcp")
@@ -45,7 +45,7 @@ class Trust(Case):
         self.assertEqual(done.stderr.count("\n"), 2, done.stderr)
         self.assertEqual((summary(out)["steps"], summary(out)["workers"]), (20, 2))
 
-    def test_what_is_given_again_counts_and_is_not_told(self):
+    def test_options_given_again_apply_without_a_warning(self):
         out, mark = self.begun("a", "--transport", "tcp"), self.out("mark")
         self.say(out, hosts="127.0.0.1:1,127.0.0.2:1", rsh="sh -c 'touch %s.folder; exit 3'" % mark)
         rsh = "sh -c 'echo $0 >> %s; exec sh -c \"$1\"'" % mark
@@ -76,7 +76,7 @@ class Trust(Case):
                       "--overwrite\n", done.stderr)
         self.assertEqual(summary(out)["steps"], 20)
 
-    def test_every_option_is_one_of_those_or_stays_within_the_folder(self):
+    def test_every_option_is_reported_or_stays_within_the_folder(self):
         """Each text that the table has, set by a folder to a path outside: a setting that is not reported writes
         nothing there. A new option with a reach has to be put in its place here."""
         done = tutti("config")
@@ -100,7 +100,7 @@ class Trust(Case):
             with open(os.path.join(out, "config.json"), "wb") as f:
                 f.write(config)
 
-    def test_a_spec_that_names_files_is_given_again_whole(self):
+    def test_spec_naming_files_must_be_given_again(self):
         disk, record = self.out("disk"), self.out("record")
         for method, inner, does in (
                 ("zero-offload(tier=nvme(path=%s))" % disk, "path", "fills that disk"),
@@ -120,7 +120,7 @@ class Trust(Case):
         done = tutti("train", "--resume", out, "--steps", "20", "--method", method)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
-    def test_a_comparison_s_folder_starts_nothing_but_training(self):
+    def test_comparison_folder_starts_only_training(self):
         folder, mark = self.out("compare"), self.out("mark")
         done = tutti("compare", "--methods", "ddp", "--seeds", "1", *TRAIN[:4], "--steps", "10", "--pictures", "off",
                      "--out", folder)
@@ -157,7 +157,7 @@ class Trust(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertFalse(os.path.exists(mark))
 
-    def test_a_run_s_log_in_a_comparison_is_no_link_to_another_file(self):
+    def test_comparison_log_does_not_follow_symlinks(self):
         folder, other = self.out("compare"), self.out("other")
         done = tutti("compare", "--methods", "ddp", "--seeds", "1", *TRAIN[:4], "--steps", "10", "--pictures", "off",
                      "--out", folder)

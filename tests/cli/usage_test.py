@@ -121,7 +121,7 @@ class Usage(Case):
         self.refused("--help is 'al'; write --help, or --help all", "train", "--help=al")
         self.assertRegex(tutti("version").stdout, r"^tutti \d+\.\d+\.\d+\n")
 
-    def test_what_does_not_arrive_on_standard_output_is_an_error_that_is_said(self):
+    def test_failed_write_to_standard_output_is_an_error(self):
         for words in (("methods",), ("config",), ("help", "train"), ("codecs", "--json")):
             with open("/dev/full", "w") as full:
                 done = subprocess.run([TUTTI, *words], stdout=full, stderr=subprocess.PIPE, text=True,
@@ -229,7 +229,7 @@ class Usage(Case):
         self.refused("bach", "config", path)
         self.refused("did you mean 'batch'", "config", path)
 
-    def test_memory_of_our_own_launcher_is_not_for_others_processes(self):
+    def test_shm_under_incomplete_launcher_variables_is_rejected(self):
         for variables, name in (({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "1"}, "Open MPI has started "
                                  "4 processes"), ({"WORLD_SIZE": "2", "RANK": "1"}, "torchrun has started 2 processes"),
                                 ({"SLURM_NTASKS": "8", "SLURM_PROCID": "3", "SLURM_STEP_ID": "0"},

@@ -71,7 +71,7 @@ class Use(Case):
 
     # ---- eval
 
-    def test_threads_of_a_model_that_is_used_sleep_soon_as_those_of_workers_do(self):
+    def test_eval_and_generate_limit_the_openmp_spin_count(self):
         """libgomp's own count is 300000 spins, some ms at each end of a layer where other processes
         use the machine as well. A value set by the user is kept."""
         run = self.run_of("run", GPT, self.windows, "--steps", 1)
@@ -85,7 +85,7 @@ class Use(Case):
             self.assertEqual(told(GOMP_SPINCOUNT="77")[-1], b"77")
             self.assertEqual(told(OMP_WAIT_POLICY="passive")[-1], b"0")
 
-    def test_eval_gives_the_run_s_own_numbers(self):
+    def test_eval_reproduces_the_runs_final_figures(self):
         clicks = os.path.join(self.folder, "clicks.tsv")
         self.told("data", "clicks", "--samples", 400, "--out", clicks)
         for name, model, data in (("mlp", MLP, self.data), ("resnet", "resnet(depth=8)", self.data),
@@ -113,7 +113,7 @@ class Use(Case):
         self.assertEqual((both["samples"], one["samples"], other["samples"]), (800, 600, 200))
         self.assertAlmostEqual(both["loss"], (600 * one["loss"] + 200 * other["loss"]) / 800, places=9)
 
-    def test_other_data_are_normalised_as_the_run_s(self):
+    def test_other_data_are_normalised_like_the_run(self):
         """The same pictures in a set of other moments: the loss must not move."""
         out = self.run_of("r", MLP, self.data, "--steps", 10)
         other = self.out("set")
@@ -126,7 +126,7 @@ class Use(Case):
                 f.write(raw)
         self.assertEqual(self.eval(out, "--data", other)["loss"], summary(out)["final_test_loss"])
 
-    def test_eval_of_a_checkpoint_is_of_the_agreed_model(self):
+    def test_eval_of_a_checkpoint_uses_the_final_model(self):
         """At the last step a checkpoint has what the run ends with: replicas, workers' own models (the mean), servers'
         values, shards."""
         for method in ("ddp", "local-sgd(period=3)", "d-psgd", "parameter-server", "asgd", "zero"):
@@ -145,7 +145,7 @@ class Use(Case):
         self.assertAlmostEqual(self.eval(os.path.join(out, "checkpoints"))["loss"], summary(out)["final_test_loss"],
                                places=6)
 
-    def test_logits_have_the_loss_that_is_told(self):
+    def test_logits_file_has_shapes_and_labels(self):
         out = self.run_of("r", MLP, self.data, "--steps", 5)
         self.eval(out, "--samples", 3, "--logits", self.out("l"))
         t = tensors(self.out("l"))
@@ -153,7 +153,7 @@ class Use(Case):
         self.assertEqual(list(struct.unpack("<3q", t["labels"][2])),
                          list(idx_body(os.path.join(self.data, "t10k-labels-idx1-ubyte"))[:3]))
 
-    def test_eval_refuses_what_does_not_fit(self):
+    def test_eval_rejects_mismatched_runs_and_data(self):
         out = self.run_of("r", MLP, self.data, "--steps", 1)
         gpt = self.run_of("g", GPT, self.windows, "--steps", 1)
         self.refused("there is no run at 'nowhere'", "eval", "nowhere")
@@ -173,7 +173,7 @@ class Use(Case):
 
     # ---- pictures
 
-    def test_folders_of_pictures_are_trained_on_and_named(self):
+    def test_image_folders_are_trained_on_and_predicted(self):
         data = f"images(dir={self.pictures},size=12,test=0.25)"
         outs = [self.run_of(name, "cnn", data, "-n", 2, "--batch", 8, "--epochs", 6, *more)
                 for name, more in (("shm", ()), ("tcp", ("--transport", "tcp")))]
@@ -195,7 +195,7 @@ class Use(Case):
             self.assertAlmostEqual(sum(p), 1, places=6)
         self.assertRegex(self.told("predict", outs[0], files[0]), r"00.png: red [01]\.\d{4}\n$")
 
-    def test_predict_and_eval_see_the_same(self):
+    def test_predict_and_eval_give_the_same_logits(self):
         """Logits of pictures one by one are those of the set that they make."""
         data = f"images(dir={self.pictures},size=12,grey=on,test=0.25)"
         out = self.run_of("r", MLP, data, "--steps", 3)
@@ -239,7 +239,7 @@ class Use(Case):
                     f.write(read(os.path.join(self.pictures, "red", "%02d.png" % k)))
         return folder
 
-    def test_predict_refuses_other_models(self):
+    def test_predict_rejects_models_without_image_input(self):
         gpt = self.run_of("g", GPT, self.windows, "--steps", 1)
         out = self.run_of("r", MLP, self.data, "--steps", 1)
         self.refused("whose samples are no images", "predict", gpt, "x.png")
@@ -248,7 +248,7 @@ class Use(Case):
         done = self.told("predict", out, os.path.join(self.pictures, "red", "00.png")) # classes without names
         self.assertRegex(done, r"00.png: \d [01]\.\d{4}\n$")
 
-    def test_cifar_10_s_files(self):
+    def test_cifar_10_files_are_read_and_validated(self):
         folder = self.out("cifar")
         os.makedirs(folder)
         draw = random.Random(5)
@@ -289,7 +289,7 @@ class Use(Case):
         for k in range(3, 33):
             self.assertEqual(tokens[k], argmax(row(max(0, k - 16), min(k - 1, 15))), k)
 
-    def test_greedy_tokens_are_the_argmax_of_eval_s_logits(self):
+    def test_greedy_tokens_are_the_argmax_of_eval_logits(self):
         run = self.run_of("g", GPT, self.windows, "--steps", 60, "--optimizer", "adamw(lr=0.02)")
         self.check_greedy(run)
         self.assertEqual(self.story(run, "--prompt", "abc", "--length", 30, "--temperature", 0)["text"],
@@ -322,7 +322,7 @@ class Use(Case):
         self.told("data", "bpe", self.text, "--vocab", 290, "--out", other)
         self.refused("is not the encoding that made the run's tokens", "generate", run, "--prompt", "a", "--bpe", other)
 
-    def test_generate_refuses_what_it_cannot_go_on_from(self):
+    def test_generate_rejects_invalid_models_and_prompts(self):
         out = self.run_of("r", MLP, self.data, "--steps", 1)
         gpt = self.run_of("g", GPT, self.windows, "--steps", 1)
         self.refused("takes no tokens, so it cannot continue a text", "generate", out, "--prompt", "a")
@@ -332,7 +332,7 @@ class Use(Case):
 
     # ---- --init
 
-    def test_a_run_begins_with_a_file_s_weights(self):
+    def test_init_file_sets_the_initial_weights(self):
         first = self.run_of("first", MLP, self.data, "--steps", 12)
         file = os.path.join(first, "model.safetensors")
         for method in ("ddp", "ad-psgd", "asgd"):
@@ -342,7 +342,7 @@ class Use(Case):
         drawn = self.run_of("drawn", MLP, self.data, "--steps", 1, "--optimizer", "sgd(lr=0)")
         self.assertNotEqual(self.model(drawn), read(file))
 
-    def test_a_resumed_run_does_not_look_at_it(self):
+    def test_resumed_run_does_not_read_the_init_file(self):
         first = self.run_of("first", MLP, self.data, "--steps", 3)
         file = os.path.join(first, "model.safetensors")
         whole = self.run_of("whole", MLP, self.data, "--steps", 4, "--init", file, "--checkpoint-every", 2)
@@ -352,7 +352,7 @@ class Use(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(self.model(self.out("on")), self.model(whole))
 
-    def test_what_does_not_fit_is_said_in_a_sentence(self):
+    def test_mismatched_init_files_give_an_error_message(self):
         first = self.run_of("first", MLP, self.data, "--steps", 1)
         good = tensors(os.path.join(first, "model.safetensors"))
         path = self.out("f.safetensors")

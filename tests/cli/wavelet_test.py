@@ -29,7 +29,7 @@ class Wavelet(Case):
     def text(self):
         return ("--data", "text(file=%s,context=16,val_windows=16)" % small_text(self.folder))
 
-    def test_one_wave_leaves_the_bytes_of_ddp(self):
+    def test_one_wave_gives_the_same_bytes_as_ddp(self):
         """Over each transport, with a last step that is cut, accumulation and waves of one micro-batch of many."""
         gpt, mlp = (*self.text(), "--batch", 4, "--steps", 5), ("--data", self.data, "--batch", 24, "--epochs", 2)
         for name, words, transports in (("mlp(hidden=32)", mlp, and_sim("shm", "tcp")),
@@ -45,7 +45,7 @@ class Wavelet(Case):
                 self.assertEqual((a["final_test_loss"], a["samples"], a["steps"], a["staleness_max"]),
                                  (b["final_test_loss"], b["samples"], b["steps"], b["staleness_max"]))
 
-    def test_a_bare_name_trains_models_of_each_kind(self):
+    def test_method_trains_each_kind_of_model_by_default(self):
         """An mlp and a cnn: cli/defaults, too."""
         clicks = ("--data", "clicks(file=%s,rows=100)" % small_clicks(self.folder, 3000), "--batch", 32)
         for n, name, words, steps, drop in ((2, "mlp(hidden=32)", ("--data", self.data, "--batch", 16), 40, 1),
@@ -58,7 +58,7 @@ class Wavelet(Case):
                                          "--quiet"))["final_test_loss"] for k in (1, steps)]
             self.assertLess(losses[1], losses[0] - drop, (name, n, losses))
 
-    def test_looking_saving_resuming_and_reporting_change_nothing(self):
+    def test_evaluating_saving_resuming_and_reporting_change_nothing(self):
         """Each stops where a wave would be in progress: after odd steps, too, and between means of
         models."""
         for k, method in enumerate(MODES):
@@ -74,7 +74,7 @@ class Wavelet(Case):
                 self.assertEqual((summary(rest)["resumed_at_step"], summary(rest)["samples"]),
                                  (at, summary(whole)["samples"]))
 
-    def test_a_checkpoint_goes_on_in_another_number_of_stages(self):
+    def test_checkpoint_resumes_with_a_different_number_of_stages(self):
         """Sums are in another order then, so it is near and not the same."""
         for k, mode in enumerate(("shared", "average", "average,sync_rounds=3", "accumulate")):
             common = (*MLP, "--data", self.data, "-n", 2, "--batch", 8, "--steps", 10, "--checkpoint-every", 5)
@@ -85,7 +85,7 @@ class Wavelet(Case):
             self.refused("its run has method", "train", *common, "--method", "wavelet(waves=4,sync_mode=%s)" % mode,
                          *half, "--out", self.out("refused"))
 
-    def test_one_wave_goes_on_as_ddp_and_the_other_way_round(self):
+    def test_one_wave_checkpoints_are_interchangeable_with_ddp(self):
         common = (*MLP, *RULE, "--data", self.data, "--checkpoint-every", 4, "--checkpoint-keep", 9, "--batch", 6)
         whole = self.train("whole", *common, "--steps", 12, "-n", 2, "--method", "ddp")
         last = None
@@ -114,7 +114,7 @@ class Wavelet(Case):
             self.assertEqual(self.sent(n, "wavelet(sync_mode=average,sync_rounds=4)"),
                              ([2 * b for b in each], 2 * messages), n)
 
-    def test_stages_send_what_passes_between_them_and_sums_among_pipelines(self):
+    def test_stage_traffic_matches_the_formula(self):
         """A step has 8 samples of each worker: 32 floats of each cross the cut, and come back."""
         for n in (2, 4):
             self.assertEqual(sum(self.sent(n, "wavelet(stages=2)")[0]),
@@ -182,7 +182,7 @@ class Wavelet(Case):
             err, _ = self.killed(4, victim, "--method", method, "-n", 4, "--transport", transport)
             self.assertIn("worker %d was lost" % victim, err)
 
-    def test_one_that_is_late_or_stopped_for_a_while_only_delays(self):
+    def test_late_or_briefly_stopped_worker_only_delays_the_run(self):
         common = (*MLP, "--data", self.data, "-n", 3, "--batch", 8, "--method", "wavelet", "--steps", 1000,
                   "--report-every", 100)
         plain = self.train("plain", *common)

@@ -34,7 +34,7 @@ class WrongWay(Case):
                     f.write(png(k) if body is None else body)
         return top
 
-    def test_a_directory_is_told_by_what_is_in_it(self):
+    def test_wrong_data_directories_are_recognised_by_their_contents(self):
         pictures = lambda *folders: [f"{folder}/{k}.png" for folder in folders for k in range(3)]
         cases = (
             ("train-alone", pictures("train/a", "train/b"), "{D}' has a folder train, but neither test nor val; put "
@@ -80,7 +80,7 @@ class WrongWay(Case):
         self.refused("/cifar10' holds CIFAR-10 as pickles of Python; take the binary version", "data", "inspect",
                      "cifar10", TUTTI_DATA=sets)
 
-    def test_weights_in_another_form_are_told_by_it(self):
+    def test_unsupported_weight_formats_are_recognised(self):
         for name, body, sentence in (
                 ("m.pt", archive(), "m.pt' is a zip archive, as torch.save writes, but weights are read from a "
                  "safetensors file; load it in PyTorch and save its state_dict with safetensors.torch.save_file"),
@@ -96,7 +96,7 @@ class WrongWay(Case):
             path = os.path.join(self.put("w", name, body=body), name)
             self.refused(sentence, "train", "--model", MLP, "--data", self.data, "--init", path, "--out", self.out("o"))
 
-    def test_model_and_data_that_do_not_go_together_name_the_other_spelling(self):
+    def test_model_data_mismatch_suggests_the_correct_spelling(self):
         log, text = self.out("x.tsv"), self.out("t.txt")
         self.assertEqual(tutti("data", "clicks", "--samples", 50, "--out", log).returncode, 0)
         with open(text, "w") as f:
@@ -109,14 +109,14 @@ class WrongWay(Case):
         self.train("a", "--model", "gpt(layers=1,dim=8,heads=1,context=16)", "--data", f"text(file={text},context=16)",
                    "--steps", 1)
 
-    def test_a_verb_that_was_left_out_is_named(self):
+    def test_missing_data_subcommand_is_suggested(self):
         self.refused(f"'{self.data}' is a data set, and what is wanted of it comes first: tutti data inspect "
                      f"{self.data};", "data", self.data)
         self.refused("'moby-dick' is a data set, and what is wanted of it comes first", "data", "moby-dick")
         self.refused("inspect wants a name of `tutti data list` or a path", "data", "inspect")
         self.refused("'inspekt' with 0 arguments is not known", "data", "inspekt")
 
-    def test_a_misspelling_is_the_command_s_and_no_worker_s(self):
+    def test_misspelling_is_reported_by_the_command_not_workers(self):
         for words in (("--method", "ddpp"), ("--optimizer", "sdg"), ("--codec", "tokp"), ("--collective", "rign"),
                       ("--method", "ddp(bucket=1)"), ("--loss-scale", "dinamic"), ("--lr-schedule", "cosin"),
                       ("--model", "mpl"), ("--transport", "tpc"), ("--partition", "dirichlt")):
@@ -154,7 +154,7 @@ class WrongWay(Case):
                 done = tutti(*words)
                 self.assertEqual(done.returncode, 2, (words, done.stderr))
 
-    def test_a_mark_of_utf_8_is_no_token(self):
+    def test_utf_8_byte_order_mark_is_ignored(self):
         plain, marked = self.out("plain.txt"), self.out("marked.txt")
         for path, mark in ((plain, b""), (marked, b"\xef\xbb\xbf")):
             with open(path, "wb") as f:

@@ -5,7 +5,7 @@ from command import *
 
 
 class Zero(Case):
-    def test_every_network_hands_its_gradients_over_unit_by_unit(self):
+    def test_zero_stages_match_ddp_bitwise_for_every_network(self):
         """Batches of several blocks with a tail, of one, and a last step in which a worker has no samples; tied
         matrices, tables, tiles of convolutions, segments."""
         words = "text(file=%s,context=16,val_windows=8)" % small_text(self.folder)
@@ -26,7 +26,7 @@ class Zero(Case):
             self.assertEqual(self.model(ddp), self.model(two), net)
             self.assertEqual(self.model(ddp), self.model(three), net)
 
-    def test_a_process_holds_what_its_stage_says(self):
+    def test_process_memory_matches_the_zero_stage(self):
         """Bytes of a parameter on two workers with AdamW: as declared; and by the peaks of two processes that differ
         by some identical layers, so that what every process has once does not count. Over tcp, where no shared
         memory of another process is counted twice."""

@@ -140,7 +140,7 @@ static void decisions_are_a_function_of_norms_and_rates(void **state)
 
 /* Two equal levels are the codec itself, its draws included, whatever is decided; dense ones are no
    codec at all. */
-static void equal_levels_touch_no_bit(void **state)
+static void equal_levels_match_the_plain_codec_bitwise(void **state)
 {
     static const struct { const char *spec, *plain;
     } rows[] = {
@@ -241,7 +241,7 @@ static void run_with(const char *spec, bool dry, said *heard)
         subject_close(s[w]);
 }
 
-static void a_dry_run_says_what_the_other_does(void **state)
+static void a_dry_run_reports_the_same_decisions(void **state)
 {
     static const char *const forms[] = {
         "accordion(low=topk(ratio=0.5),high=topk(ratio=0.02),unit=step,interval=3%s)",
@@ -376,7 +376,7 @@ static void factors_and_residuals_survive_every_switch(void **state)
 
 /* A layer without gradients, and one whose norm is beyond float, are low at every check, and the
    report shows why; the other layers are not touched. */
-static void a_layer_of_zeros_or_beyond_float_stays_low(void **state)
+static void layers_with_zero_or_infinite_norm_stay_low(void **state)
 {
     static float g[WORKERS][N], y[WORKERS][N];
     subject *s = subject_open_on("accordion(low=topk(ratio=0.5),high=topk(ratio=0.02),unit=step,interval=2,eta=0.9)",
@@ -407,7 +407,7 @@ static void a_layer_of_zeros_or_beyond_float_stays_low(void **state)
 
 /* Neither a warm-up nor a cosine is a fall of the rate, except for the cosine's last three steps,
    whose rates are as 9 : 4 : 1; a step to a half is. */
-static void rates_that_rise_or_fall_slowly_trigger_nothing(void **state)
+static void slow_learning_rate_changes_do_not_count_as_drops(void **state)
 {
     enum { STEPS = 120 };
     static float g[WORKERS][N], y[WORKERS][N];
@@ -443,11 +443,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decisions_are_a_function_of_norms_and_rates),
-        cmocka_unit_test(equal_levels_touch_no_bit),
-        cmocka_unit_test(a_dry_run_says_what_the_other_does),
+        cmocka_unit_test(equal_levels_match_the_plain_codec_bitwise),
+        cmocka_unit_test(a_dry_run_reports_the_same_decisions),
         cmocka_unit_test(factors_and_residuals_survive_every_switch),
-        cmocka_unit_test(a_layer_of_zeros_or_beyond_float_stays_low),
-        cmocka_unit_test(rates_that_rise_or_fall_slowly_trigger_nothing),
+        cmocka_unit_test(layers_with_zero_or_infinite_norm_stay_low),
+        cmocka_unit_test(slow_learning_rate_changes_do_not_count_as_drops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

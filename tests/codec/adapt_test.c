@@ -9,7 +9,7 @@ enum { WORKERS = 3 };
 
 /* No update, no difference: until a codec fits its levels it sends the bytes of one that never
    does. */
-static void until_the_first_fit_nothing_differs_from_a_codec_that_never_fits(void **state)
+static void messages_before_the_first_fit_match_a_fixed_codec(void **state)
 {
     enum { LONG = 3000 };
     static const char *const pairs[][2] = {
@@ -55,7 +55,7 @@ static double loss_of(subject *s, uint64_t step, const float *x, float *y, int d
     return loss;
 }
 
-static void levels_are_fitted_at_the_steps_of_the_schedule_and_alike(void **state)
+static void workers_fit_equal_levels_at_the_scheduled_steps(void **state)
 {
     static const char *const specs[] = {
         "alq(bucket=512,first=3,initial=powers,second=7,every=10)",
@@ -137,7 +137,7 @@ static void levels_are_fitted_at_the_steps_of_the_schedule_and_alike(void **stat
 
 /* sum N^2 (l_(j+1) - r) (r - l_j), and the expectation of the objective on the fitted distribution.
    */
-static void the_variance_of_levels_is_that_of_the_sheet(void **state)
+static void rounding_variance_matches_the_papers_formula(void **state)
 {
     enum { DIM = 512, K = 4000 };
     float x[DIM], y[DIM];
@@ -172,7 +172,7 @@ static void the_variance_of_levels_is_that_of_the_sheet(void **state)
 
 /* Norm, mean and deviation of each whole bucket; with norm=max without the elements that are the
    norm. Incomplete buckets are skipped. */
-static void samples_are_what_the_sheet_says(void **state)
+static void sampled_bucket_statistics_match_the_papers_formulas(void **state)
 {
     enum { BUCKET = 64, LONG = 4 * BUCKET + 10 };
     float x[LONG];
@@ -209,7 +209,7 @@ static void samples_are_what_the_sheet_says(void **state)
     }
 }
 
-static void what_cannot_be_fitted_changes_nothing_and_is_said(void **state)
+static void unfittable_gradients_keep_the_levels_and_are_reported(void **state)
 {
     float x[900] = { 0 };
     uint64_t seed = 6;
@@ -241,7 +241,7 @@ static void what_cannot_be_fitted_changes_nothing_and_is_said(void **state)
    distribution whose mean square is that of a bucket's normalised elements, identical on all
    workers; a normal gradient then loses what Psi predicts, and initial=powers, which loses a
    hundred times that with the defaults, draws a warning with the number. */
-static void levels_begin_as_what_a_bucket_is_known_to_be(void **state)
+static void initial_levels_are_optimal_for_normal_buckets(void **state)
 {
     enum { LONG = 3 * 8192 };
     static const struct { const char *spec; double deviation;
@@ -304,7 +304,7 @@ static int level_of(subject *s)
 
 /* Decisions are a function of norms and rates, as the paper has them; all workers make the same
    ones; what is sent is the chosen codec's. */
-static void accordion_goes_by_the_norms(void **state)
+static void accordion_switches_levels_by_gradient_norms(void **state)
 {
     /* windows of 5 steps: size of their gradients; the level in them */
     static const struct { const char *spec; double size[8], lr[8]; int high[8]; } rows[] = {
@@ -356,7 +356,7 @@ static void accordion_goes_by_the_norms(void **state)
         }
 }
 
-static void accordion_in_epochs_adds_up_one_in_so_many(void **state)
+static void accordion_measures_norms_only_in_every_third_epoch(void **state)
 {
     static float g[N], y[N];
     uint64_t seed = 8;
@@ -391,7 +391,7 @@ static void accordion_in_epochs_adds_up_one_in_so_many(void **state)
    lost over switches. A codec that learns continues. */
 /* With an interval as long as the run, or half of it, nothing is ever compared: that is reported
    before the first step, once; the run continues as it is. */
-static void accordion_says_when_it_will_never_switch(void **state)
+static void accordion_warns_when_it_will_never_switch(void **state)
 {
     static const struct { const char *options; uint64_t steps, epochs; bool said; } rows[] = {
         { "interval=10", 800, 11, true }, { "interval=10", 800, 12, false }, { "interval=10", 0, 0, false },
@@ -420,7 +420,7 @@ static void accordion_says_when_it_will_never_switch(void **state)
     }
 }
 
-static void accordion_touches_nothing_else(void **state)
+static void accordion_preserves_codec_results_and_residuals(void **state)
 {
     static float g[2][N], y[2][N], q[4 * COLS];
     double given[N] = { 0 }, delivered[N] = { 0 };
@@ -489,7 +489,7 @@ static tutti_status no_sum(void *with, size_t n, float *numbers, tutti_error *er
 
 /* tutti_codec_begin reaches codecs inside of wrappers, asks for sums at their
    steps only, and says whose failed. */
-static void a_failed_sum_says_whose_it_was(void **state)
+static void a_failed_sum_names_its_codec(void **state)
 {
     int sums = 0;
     float x[1024] = { 1 };
@@ -517,7 +517,7 @@ static void a_failed_sum_says_whose_it_was(void **state)
 
 /* Levels that cannot be what a run saved are refused by name before anything is rounded to
    them. */
-static void levels_that_make_no_sense_are_refused(void **state)
+static void invalid_restored_levels_are_rejected(void **state)
 {
     int sums = 0;
     subject *s = subject_open("large(amq(bits=2),min=1)", 1024);
@@ -542,7 +542,7 @@ static void levels_that_make_no_sense_are_refused(void **state)
 
 /* Which matrices are too small is reported once, before step 0. Nothing is reported of vectors
    and of what is excluded by name: there it is expected. */
-static void matrices_that_large_leaves_as_they_are_are_told_once(void **state)
+static void uncompressed_small_matrices_are_reported_once(void **state)
 {
     static const subject_shape shapes[] = { { 32, 9 }, { 1, 33 }, { 3, 50 }, { 60, 50 } };
     static const struct { const char *spec, *said; } rows[] = {
@@ -571,19 +571,19 @@ static void matrices_that_large_leaves_as_they_are_are_told_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(until_the_first_fit_nothing_differs_from_a_codec_that_never_fits),
-        cmocka_unit_test(levels_are_fitted_at_the_steps_of_the_schedule_and_alike),
-        cmocka_unit_test(the_variance_of_levels_is_that_of_the_sheet),
-        cmocka_unit_test(samples_are_what_the_sheet_says),
-        cmocka_unit_test(what_cannot_be_fitted_changes_nothing_and_is_said),
-        cmocka_unit_test(levels_begin_as_what_a_bucket_is_known_to_be),
-        cmocka_unit_test(accordion_goes_by_the_norms),
-        cmocka_unit_test(accordion_in_epochs_adds_up_one_in_so_many),
-        cmocka_unit_test(accordion_says_when_it_will_never_switch),
-        cmocka_unit_test(accordion_touches_nothing_else),
-        cmocka_unit_test(a_failed_sum_says_whose_it_was),
-        cmocka_unit_test(levels_that_make_no_sense_are_refused),
-        cmocka_unit_test(matrices_that_large_leaves_as_they_are_are_told_once),
+        cmocka_unit_test(messages_before_the_first_fit_match_a_fixed_codec),
+        cmocka_unit_test(workers_fit_equal_levels_at_the_scheduled_steps),
+        cmocka_unit_test(rounding_variance_matches_the_papers_formula),
+        cmocka_unit_test(sampled_bucket_statistics_match_the_papers_formulas),
+        cmocka_unit_test(unfittable_gradients_keep_the_levels_and_are_reported),
+        cmocka_unit_test(initial_levels_are_optimal_for_normal_buckets),
+        cmocka_unit_test(accordion_switches_levels_by_gradient_norms),
+        cmocka_unit_test(accordion_measures_norms_only_in_every_third_epoch),
+        cmocka_unit_test(accordion_warns_when_it_will_never_switch),
+        cmocka_unit_test(accordion_preserves_codec_results_and_residuals),
+        cmocka_unit_test(a_failed_sum_names_its_codec),
+        cmocka_unit_test(invalid_restored_levels_are_rejected),
+        cmocka_unit_test(uncompressed_small_matrices_are_reported_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 
 /* Both codings of the same codes decode to the same numbers; lengths are the codes'; nothing
    but zeros costs a bit each at most. */
-static void elias_codes_say_what_fixed_codes_say(void **state)
+static void elias_messages_decode_like_fixed_width_ones(void **state)
 {
     static const struct {
         uint32_t k;
@@ -53,7 +53,7 @@ static void elias_codes_say_what_fixed_codes_say(void **state)
 
 /* Lengths of a prefix code, optimal: no shorter than the entropy, less than a bit longer; and
    longer where limited only where it must. */
-static void huffman_codes_are_as_short_as_can_be(void **state)
+static void huffman_codes_are_within_one_bit_of_the_entropy(void **state)
 {
     uint64_t seed = 22;
     (void)state;
@@ -86,7 +86,7 @@ static void huffman_codes_are_as_short_as_can_be(void **state)
 
 /* Huffman's encoding of the same codes decode to the same numbers, in no more bytes than fixed
    width and the table, and fewer where codes are uneven. */
-static void huffman_messages_say_what_fixed_ones_say(void **state)
+static void huffman_messages_decode_like_fixed_width_ones(void **state)
 {
     static const char *const all[] = {
         "qsgd(bits=%d,bucket=128", "nuqsgd(bits=%d,bucket=128", "alq(bits=%d,bucket=128",
@@ -118,7 +118,7 @@ static void huffman_messages_say_what_fixed_ones_say(void **state)
             }
 }
 
-static void topk_loses_what_it_leaves_out(void **state)
+static void topk_keeps_the_largest_elements(void **state)
 {
     static const double ratios[] = { 0.001, 0.01, 0.25, 1 };
     float x[SUBJECT_LONGEST], y[SUBJECT_LONGEST];
@@ -151,7 +151,7 @@ static void topk_loses_what_it_leaves_out(void **state)
 }
 
 /* |x|^2 - |x|_1^2 / n, resp. (2 - 2 rho) |x|^2 */
-static void sign_loses_exactly_what_the_sheet_says(void **state)
+static void sign_and_onebit_losses_match_the_papers_formulas(void **state)
 {
     float x[SUBJECT_LONGEST], y[SUBJECT_LONGEST];
     uint64_t seed = 16;
@@ -199,7 +199,7 @@ static void sign_loses_exactly_what_the_sheet_says(void **state)
    the numbers are the means of either sign in a column of the part, so what a group loses sums to
    0, other numbers would lose more, and what is lost is |x|^2 less what the means keep. Below
    min_rows, and of vectors, all is one column. */
-static void columns_come_back_as_the_means_of_either_sign(void **state)
+static void onebit_columns_decode_to_the_mean_of_each_sign(void **state)
 {
     enum { MOST = 3000 };
     static const struct {
@@ -252,7 +252,7 @@ static void columns_come_back_as_the_means_of_either_sign(void **state)
             }
 }
 
-static void votes_and_columns_refuse_what_no_encoder_writes(void **state)
+static void vote_and_column_decoders_reject_invalid_messages(void **state)
 {
     static float y[128 * 2];
     uint8_t m[48] = { 0 };
@@ -466,7 +466,7 @@ static void wangni_probabilities_are_the_optimum(void **state)
     }
 }
 
-static void wangni_keeps_everything_where_there_is_nothing_to_draw(void **state)
+static void wangni_keeps_everything_when_all_probabilities_are_one(void **state)
 {
     float x[50], y[50];
     uint64_t seed = 21;
@@ -488,7 +488,7 @@ static void wangni_keeps_everything_where_there_is_nothing_to_draw(void **state)
 /* Each element is 2^-1.2 of the one before, so that the set of those with p = 1 grows by one or two
    a round: more than a hundred rounds lead to the optimum,
    and to everything where everything is asked for. Zeros are never sent. */
-static void wangni_goes_on_until_nothing_changes(void **state)
+static void wangni_iterates_until_the_selection_is_stable(void **state)
 {
     enum { N = 200 };
     static const struct { const char *spec; double epsilon, sparsity; } rows[] = {
@@ -535,20 +535,20 @@ static void wangni_goes_on_until_nothing_changes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(elias_codes_say_what_fixed_codes_say),
-        cmocka_unit_test(huffman_codes_are_as_short_as_can_be),
-        cmocka_unit_test(huffman_messages_say_what_fixed_ones_say),
-        cmocka_unit_test(topk_loses_what_it_leaves_out),
-        cmocka_unit_test(sign_loses_exactly_what_the_sheet_says),
-        cmocka_unit_test(columns_come_back_as_the_means_of_either_sign),
-        cmocka_unit_test(votes_and_columns_refuse_what_no_encoder_writes),
+        cmocka_unit_test(elias_messages_decode_like_fixed_width_ones),
+        cmocka_unit_test(huffman_codes_are_within_one_bit_of_the_entropy),
+        cmocka_unit_test(huffman_messages_decode_like_fixed_width_ones),
+        cmocka_unit_test(topk_keeps_the_largest_elements),
+        cmocka_unit_test(sign_and_onebit_losses_match_the_papers_formulas),
+        cmocka_unit_test(onebit_columns_decode_to_the_mean_of_each_sign),
+        cmocka_unit_test(vote_and_column_decoders_reject_invalid_messages),
         cmocka_unit_test(the_majority_of_signs_decides),
         cmocka_unit_test(a_vote_is_the_sign_of_its_mean),
         cmocka_unit_test(eight_bits_err_by_half_a_step_at_most),
         cmocka_unit_test(threshold_sends_what_reaches_it),
         cmocka_unit_test(wangni_probabilities_are_the_optimum),
-        cmocka_unit_test(wangni_keeps_everything_where_there_is_nothing_to_draw),
-        cmocka_unit_test(wangni_goes_on_until_nothing_changes),
+        cmocka_unit_test(wangni_keeps_everything_when_all_probabilities_are_one),
+        cmocka_unit_test(wangni_iterates_until_the_selection_is_stable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

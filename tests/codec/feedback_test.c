@@ -130,7 +130,7 @@ static void ef21_follows_the_gradients(void **state)
    h_w of its own and corrects that one, the owner corrects h:
      c_w = v_w - h_w,  h_w += C(c_w);   d = mean C(c_w) + o,  h += C(d),  o = d - C(d);
      v_w = (1 - eta) v_w + eta g_w */
-static void ef21_is_its_recursion_at_both_ends(void **state)
+static void ef21_matches_its_recursion_on_worker_and_owner(void **state)
 {
     enum { D = 8, K = 2, STEPS = 6 };
     static const struct { const char *spec; double eta; bool again; } rows[] = {
@@ -231,7 +231,7 @@ static void ef21_rests_where_error_feedback_moves(void **state)
 /* DGC's recursion written out, also where values travel in 16 bits: their momentum is masked like
    that of others. With everything sent it is momentum SGD, and the mask, which is for what is
    held back, leaves it alone; nothing is lost without the mask. */
-static void dgc_is_its_recursion(void **state)
+static void dgc_matches_its_recursion(void **state)
 {
     static const struct { const char *spec; bool nesterov, masking; double ratio, clip; } rows[] = {
         { "dgc(topk(ratio=0.05))",                                                             false, true,  0.05, 0 },
@@ -290,7 +290,7 @@ static void dgc_is_its_recursion(void **state)
    by itself, and its momentum continues. A sum that came to 0 and fills a selection up was sent,
    and its momentum is forgotten. Also in 16 bits, by other lists of indexes, and within wrappers
    that choose. */
-static void dgc_knows_what_was_sent_by_its_place(void **state)
+static void dgc_masks_momentum_by_sent_positions(void **state)
 {
     static const char *const specs[] = {
         "dgc(topk(ratio=0.25),momentum=0.5)", "dgc(topk(ratio=0.25,value_dtype=bf16),momentum=0.5)",
@@ -332,7 +332,7 @@ static void dgc_knows_what_was_sent_by_its_place(void **state)
 
 /* Each element of a message, whatever its value, and no other, of every codec that can list them:
    k of them where zeros fill the selection up, else those that are decoded to other than 0. */
-static void places_are_those_of_the_message(void **state)
+static void reported_positions_are_those_in_the_message(void **state)
 {
     static const struct { const char *spec; size_t k; } rows[] = { /* k: of N, where fewer are not 0; 0: those */
         { "topk(ratio=0.05)", 30 }, { "topk(ratio=0.05,value_dtype=bf16)", 30 },
@@ -408,7 +408,7 @@ static void topk_warms_up(void **state)
 }
 
 /* A ratio of each epoch, then `ratio`: k of its epoch in every message, to the byte. */
-static void topk_takes_the_listed_ratios_one_an_epoch(void **state)
+static void topk_uses_one_listed_ratio_per_epoch(void **state)
 {
     static const struct { const char *spec; double ratio[6];
     } rows[] = {
@@ -441,13 +441,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(momentum_before_the_codec_is_conserved),
         cmocka_unit_test(ef21_follows_the_gradients),
-        cmocka_unit_test(ef21_is_its_recursion_at_both_ends),
+        cmocka_unit_test(ef21_matches_its_recursion_on_worker_and_owner),
         cmocka_unit_test(ef21_rests_where_error_feedback_moves),
-        cmocka_unit_test(dgc_is_its_recursion),
-        cmocka_unit_test(dgc_knows_what_was_sent_by_its_place),
-        cmocka_unit_test(places_are_those_of_the_message),
+        cmocka_unit_test(dgc_matches_its_recursion),
+        cmocka_unit_test(dgc_masks_momentum_by_sent_positions),
+        cmocka_unit_test(reported_positions_are_those_in_the_message),
         cmocka_unit_test(topk_warms_up),
-        cmocka_unit_test(topk_takes_the_listed_ratios_one_an_epoch),
+        cmocka_unit_test(topk_uses_one_listed_ratio_per_epoch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,7 +95,7 @@ static size_t sent_of(const char *spec, tutti_cpu cpu, uint8_t *out)
     return bytes;
 }
 
-static void messages_are_those_that_are_written_down(void **state)
+static void encoded_messages_match_the_golden_bytes(void **state)
 {
     int wrong = 0;
     (void)state;
@@ -118,7 +118,7 @@ static void messages_are_those_that_are_written_down(void **state)
 
 /* The recorded message is decoded to the same numbers as the message encoded now: a decoder reads
    what an encoder of another machine wrote. */
-static void what_is_written_down_is_decoded(void **state)
+static void golden_messages_are_decoded(void **state)
 {
     (void)state;
 
@@ -152,7 +152,7 @@ static void what_is_written_down_is_decoded(void **state)
 }
 
 /* No codec of its own message is left out. */
-static void every_codec_is_written_down(void **state)
+static void every_codec_has_a_golden_message(void **state)
 {
     (void)state;
 
@@ -170,9 +170,9 @@ static void every_codec_is_written_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_are_those_that_are_written_down),
-        cmocka_unit_test(what_is_written_down_is_decoded),
-        cmocka_unit_test(every_codec_is_written_down),
+        cmocka_unit_test(encoded_messages_match_the_golden_bytes),
+        cmocka_unit_test(golden_messages_are_decoded),
+        cmocka_unit_test(every_codec_has_a_golden_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,7 +72,7 @@ static void mean(subject *const *s, int workers, uint64_t step, float *const *x,
     }
 }
 
-static void casts_round_and_come_back(void **state)
+static void casts_round_within_their_precision(void **state)
 {
     float x[SUBJECT_LONGEST], y[SUBJECT_LONGEST], own[SUBJECT_LONGEST];
     uint64_t seed = 1;
@@ -106,7 +106,7 @@ static void casts_round_and_come_back(void **state)
 
 /* Loss (1 - k/n) |x|^2 in expectation where k divides n; with the factor n/k
    unbiased with variance (n/k - 1) |x|^2. */
-static void randomk_draws_each_element_as_often(void **state)
+static void randomk_selects_every_element_equally_often(void **state)
 {
     enum { N = 200, K = 20000 };
     float x[N], y[N];
@@ -143,7 +143,7 @@ static void randomk_draws_each_element_as_often(void **state)
     }
 }
 
-static void randomk_is_shared_and_sums(void **state)
+static void randomk_selection_is_shared_and_summable(void **state)
 {
     float x[WORKERS][SUBJECT_LONGEST], own[WORKERS][SUBJECT_LONGEST], y[SUBJECT_LONGEST];
     uint64_t seed = 3;
@@ -274,7 +274,7 @@ static void columns_become_orthonormal_whatever_they_are(void **state)
 }
 
 /* Columns keep their span: orth must not replace what has a direction of its own. */
-static void orthonormal_columns_span_what_they_spanned(void **state)
+static void orthonormalisation_preserves_the_column_span(void **state)
 {
     enum { N = 300, R = 5 };
     float a[N * R], p[N * R];
@@ -345,7 +345,7 @@ static void powersgd_is_exact_on_matrices_of_its_rank(void **state)
 }
 
 /* G projects the mean; W workers are one with the mean; a constant matrix is approached. */
-static void powersgd_projects_the_mean_whatever_the_workers(void **state)
+static void powersgd_of_workers_equals_powersgd_of_their_mean(void **state)
 {
     enum { ROWS = 48, COLS = 70, N = ROWS * COLS };
     static float x[WORKERS][N], m[N], y[N], z[N], own[WORKERS][N];
@@ -383,7 +383,7 @@ static void powersgd_projects_the_mean_whatever_the_workers(void **state)
 
 /* The published iterations, slowly and in double: each on what the previous ones have left of
    every worker's matrix, which is computed here from the sum of the products. */
-static void iterations_of_powersgd_go_on_with_what_is_left(void **state)
+static void powersgd_iterations_continue_on_the_remainder(void **state)
 {
     enum { ROWS = 30, COLS = 45, N = ROWS * COLS, R = 3, ITERS = 4 };
     static float x[WORKERS][N], y[N];
@@ -486,7 +486,7 @@ static void iterations_of_powersgd_go_on_with_what_is_left(void **state)
     }
 }
 
-static void powersgd_sends_what_would_not_shrink_as_it_is(void **state)
+static void powersgd_sends_incompressible_matrices_uncompressed(void **state)
 {
     static const struct { const char *spec; size_t rows, cols; uint64_t step; bool dense; } rows[] = {
         { "powersgd(rank=4)",                        1,  500, 0, true },
@@ -604,7 +604,7 @@ static void error_feedback_loses_nothing(void **state)
 }
 
 /* Disjoint supports: what is sent and what is kept are the elements themselves, bit for bit. */
-static void a_selection_and_its_residual_are_the_vector(void **state)
+static void selection_plus_residual_is_bitwise_the_input(void **state)
 {
     enum { N = 500 };
     float g[N], y[N], p[N];
@@ -651,7 +651,7 @@ static void error_feedback_mends_the_counterexample_of_sign(void **state)
     }
 }
 
-static void the_owner_of_a_sum_has_a_residual_of_its_own_if_asked(void **state)
+static void server_option_adds_a_residual_for_the_owner(void **state)
 {
     (void)state;
     for (int with = 0; with < 2; with++) {
@@ -669,7 +669,7 @@ static void the_owner_of_a_sum_has_a_residual_of_its_own_if_asked(void **state)
 
 /* ---- specs ---- */
 
-static void specs_that_make_no_sense_are_refused_with_a_sentence(void **state)
+static void invalid_codec_specs_are_rejected_with_a_message(void **state)
 {
     static const struct { const char *spec, *text;
     } rows[] = {
@@ -749,7 +749,7 @@ static void specs_that_make_no_sense_are_refused_with_a_sentence(void **state)
 }
 
 /* Every table in src/codec is registered once, and declares what it must. */
-static void the_registry_is_the_folder(void **state)
+static void registry_matches_the_source_folder(void **state)
 {
     size_t in_folder = 0, registered = 0;
     FILE *f = popen("cat " TUTTI_SOURCE_DIR "/src/codec/*.c", "r");
@@ -784,23 +784,23 @@ static void the_registry_is_the_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(casts_round_and_come_back),
-        cmocka_unit_test(randomk_draws_each_element_as_often),
-        cmocka_unit_test(randomk_is_shared_and_sums),
+        cmocka_unit_test(casts_round_within_their_precision),
+        cmocka_unit_test(randomk_selects_every_element_equally_often),
+        cmocka_unit_test(randomk_selection_is_shared_and_summable),
         cmocka_unit_test(the_seed_of_randomk_decides_what_it_draws),
         cmocka_unit_test(columns_become_orthonormal_whatever_they_are),
-        cmocka_unit_test(orthonormal_columns_span_what_they_spanned),
+        cmocka_unit_test(orthonormalisation_preserves_the_column_span),
         cmocka_unit_test(powersgd_is_exact_on_matrices_of_its_rank),
-        cmocka_unit_test(powersgd_projects_the_mean_whatever_the_workers),
-        cmocka_unit_test(iterations_of_powersgd_go_on_with_what_is_left),
-        cmocka_unit_test(powersgd_sends_what_would_not_shrink_as_it_is),
+        cmocka_unit_test(powersgd_of_workers_equals_powersgd_of_their_mean),
+        cmocka_unit_test(powersgd_iterations_continue_on_the_remainder),
+        cmocka_unit_test(powersgd_sends_incompressible_matrices_uncompressed),
         cmocka_unit_test(powersgd_recovers_from_zeros_and_from_nan),
         cmocka_unit_test(error_feedback_loses_nothing),
-        cmocka_unit_test(a_selection_and_its_residual_are_the_vector),
+        cmocka_unit_test(selection_plus_residual_is_bitwise_the_input),
         cmocka_unit_test(error_feedback_mends_the_counterexample_of_sign),
-        cmocka_unit_test(the_owner_of_a_sum_has_a_residual_of_its_own_if_asked),
-        cmocka_unit_test(specs_that_make_no_sense_are_refused_with_a_sentence),
-        cmocka_unit_test(the_registry_is_the_folder),
+        cmocka_unit_test(server_option_adds_a_residual_for_the_owner),
+        cmocka_unit_test(invalid_codec_specs_are_rejected_with_a_message),
+        cmocka_unit_test(registry_matches_the_source_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,7 +92,7 @@ static size_t quantised(size_t n, size_t bits, size_t bucket)
 }
 
 /* The published formulas, to the byte. */
-static void sizes_are_those_of_the_sheets(void **state)
+static void message_sizes_match_the_papers_formulas(void **state)
 {
     float x[SUBJECT_LONGEST];
     uint64_t seed = 1;
@@ -175,7 +175,7 @@ static void all_processors_write_and_read_the_same_bits(void **state)
 }
 
 /* y + a * decoded, each rounded by itself. */
-static void decoding_adds_a_multiple(void **state)
+static void decode_add_adds_a_scaled_result(void **state)
 {
     float x[SUBJECT_LONGEST], d[SUBJECT_LONGEST], y[SUBJECT_LONGEST];
     uint64_t seed = 3;
@@ -353,7 +353,7 @@ static void damaged_messages_from_one_worker_to_another_are_refused_or_harmless(
 /* Bytes of variable messages: the codes that the fixed width gives with the same draws, each as
    long as its prefix code. Elias: the shorter form of each bucket; Huffman: the table, and no
    more than fixed width. */
-static void variable_messages_are_as_long_as_their_codes(void **state)
+static void variable_message_sizes_match_their_code_lengths(void **state)
 {
     static const char *const names[] = { "elias", "omega", "huffman" };
     float x[SUBJECT_LONGEST];
@@ -426,7 +426,7 @@ static void variable_messages_are_as_long_as_their_codes(void **state)
             }
 }
 
-static void refusals_say_what_is_wrong_and_what_mends_it(void **state)
+static void decode_errors_name_the_fault_and_the_remedy(void **state)
 {
     float y[20] = { 0 };
     uint8_t m[8 * 16] = { 0 };
@@ -523,7 +523,7 @@ static void refusals_say_what_is_wrong_and_what_mends_it(void **state)
 }
 
 /* codec.h, third paragraph. */
-static void numbers_that_are_not_finite_are_heard_of(void **state)
+static void nonfinite_values_are_visible_after_decoding(void **state)
 {
     static const char *const whole[] = {
         "int8", "qsgd",          "qsgd(norm=l2)",       "qsgd(coding=elias)", "nuqsgd",
@@ -561,7 +561,7 @@ static void numbers_that_are_not_finite_are_heard_of(void **state)
 /* Goal: whatever is finite goes through, at both ends of float's range: no message of an
    encoder's own is refused, and wangni's values, which have no common scale, all come back
    finite. */
-static void huge_and_tiny_numbers_go_through(void **state)
+static void messages_of_huge_and_tiny_values_are_decoded(void **state)
 {
     static const size_t lengths[] = { 1, 2, 17, 600 };
     static const float sizes[] = { FLT_MAX, 1e37f, 1e-38f, 1e-45f };
@@ -732,16 +732,16 @@ static void draws_belong_to_worker_step_stage_and_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_are_those_of_the_sheets),
+        cmocka_unit_test(message_sizes_match_the_papers_formulas),
         cmocka_unit_test(all_processors_write_and_read_the_same_bits),
-        cmocka_unit_test(decoding_adds_a_multiple),
+        cmocka_unit_test(decode_add_adds_a_scaled_result),
         cmocka_unit_test(damaged_messages_are_refused_or_harmless),
         cmocka_unit_test(foreign_messages_are_refused_or_harmless),
         cmocka_unit_test(damaged_messages_from_one_worker_to_another_are_refused_or_harmless),
-        cmocka_unit_test(variable_messages_are_as_long_as_their_codes),
-        cmocka_unit_test(refusals_say_what_is_wrong_and_what_mends_it),
-        cmocka_unit_test(numbers_that_are_not_finite_are_heard_of),
-        cmocka_unit_test(huge_and_tiny_numbers_go_through),
+        cmocka_unit_test(variable_message_sizes_match_their_code_lengths),
+        cmocka_unit_test(decode_errors_name_the_fault_and_the_remedy),
+        cmocka_unit_test(nonfinite_values_are_visible_after_decoding),
+        cmocka_unit_test(messages_of_huge_and_tiny_values_are_decoded),
         cmocka_unit_test(unbiased_codecs_are_unbiased),
         cmocka_unit_test(quantisers_keep_their_variance_bounds),
         cmocka_unit_test(quantisers_commute_with_powers_of_two),

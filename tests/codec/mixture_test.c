@@ -81,7 +81,7 @@ static void closed_forms_are_the_integrals(void **state)
     }
 }
 
-static void descent_ends_where_no_level_gains(void **state)
+static void level_descent_ends_at_a_stationary_point(void **state)
 {
     uint64_t seed = 2;
     (void)state;
@@ -131,7 +131,7 @@ static void descent_ends_where_no_level_gains(void **state)
    for one normal distribution it is what theory gives for many levels: (integral of f^(1/3))^3 /
    (6 n^2) = sqrt(3) pi deviation^2 / n^2, n levels without the two at the ends. With one level
    kept at 0, too; the slopes' variant, which is slower, never rises. */
-static void many_levels_arrive_in_few_sweeps(void **state)
+static void many_levels_converge_in_thirty_sweeps(void **state)
 {
     enum { PARTS = 64 };
     uint64_t seed = 12;
@@ -181,7 +181,7 @@ static void many_levels_arrive_in_few_sweeps(void **state)
 /* Each sweep leaves Psi no greater, and sweeps end where no slope is left: |dPsi/dl_j| < 1e-9, or
    a slope so small that Psi in double no longer changes: slope^2 against the sixteenth digit of
    Psi. */
-static void sweeps_never_go_up_and_end_where_nothing_slopes(void **state)
+static void sweeps_never_increase_psi_and_end_at_zero_slope(void **state)
 {
     uint64_t seed = 21;
     (void)state;
@@ -287,7 +287,7 @@ static double multiplier_slope(const tutti_codec_mixture *m, int s, double p)
 /* Psi'(p) is the central difference of Psi, to 1e-6; at the multiplier that is found it is 0 or p
    at its end. And all levels free are no worse than the even grid and the powers of a half,
    whatever is fitted. */
-static void the_slope_of_the_multiplier_is_the_sheets(void **state)
+static void multiplier_slope_formula_matches_central_differences(void **state)
 {
     uint64_t seed = 11;
     (void)state;
@@ -327,11 +327,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(closed_forms_are_the_integrals),
-        cmocka_unit_test(descent_ends_where_no_level_gains),
-        cmocka_unit_test(sweeps_never_go_up_and_end_where_nothing_slopes),
-        cmocka_unit_test(many_levels_arrive_in_few_sweeps),
+        cmocka_unit_test(level_descent_ends_at_a_stationary_point),
+        cmocka_unit_test(sweeps_never_increase_psi_and_end_at_zero_slope),
+        cmocka_unit_test(many_levels_converge_in_thirty_sweeps),
         cmocka_unit_test(levels_are_at_the_optimum),
-        cmocka_unit_test(the_slope_of_the_multiplier_is_the_sheets),
+        cmocka_unit_test(multiplier_slope_formula_matches_central_differences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

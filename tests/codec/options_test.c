@@ -313,7 +313,7 @@ static void elias_heads_that_no_encoder_writes_are_refused(void **state)
     }
 }
 
-static void what_levels_cannot_be_is_refused(void **state)
+static void invalid_codec_options_are_rejected(void **state)
 {
     static const struct { const char *spec, *words;
     } rows[] = {
@@ -369,7 +369,7 @@ static void what_levels_cannot_be_is_refused(void **state)
 /* ---- alq ---- */
 /* Of four steps before the fit: root mean square of norms, mean and deviation of all normalised
    elements. Steps before them are no part of it. */
-static void a_fit_sees_so_many_steps(void **state)
+static void a_fit_uses_exactly_the_sampled_steps(void **state)
 {
     enum { BUCKET = 256, BUCKETS = 5, N = BUCKET * BUCKETS, FIT = 6, SAMPLES = 4 };
     subject *s = subject_open("alq(bucket=256,first=6,second=0,every=0,samples=4,initial=powers)", N);
@@ -417,7 +417,7 @@ static void a_fit_sees_so_many_steps(void **state)
 
 /* The rate falls before step 3: fitted after two steps at the new one, though the
    schedule asks for one in between. */
-static void after_a_fall_of_the_rate_a_fit_sees_what_came_after_it(void **state)
+static void a_learning_rate_drop_delays_the_next_fit(void **state)
 {
     subject *s = subject_open("alq(bucket=64,first=4,second=9,every=0,samples=2,initial=powers)", 512);
     subject_said h = { .n = 0 };
@@ -441,7 +441,7 @@ static void after_a_fall_of_the_rate_a_fit_sees_what_came_after_it(void **state)
     subject_close(s);
 }
 
-static void levels_come_in_pairs_where_asked(void **state)
+static void symmetric_option_gives_paired_levels(void **state)
 {
     static float x[4096];
     uint64_t seed = 5;
@@ -493,7 +493,7 @@ static void levels_come_in_pairs_where_asked(void **state)
         }
 }
 
-static void fewer_sweeps_go_less_far(void **state)
+static void more_sweeps_reach_a_smaller_psi(void **state)
 {
     tutti_codec_normal part[2] = { { 1, 0.02, 0.05, 0 }, { 0.5, -0.1, 0.02, 0 } };
     tutti_codec_mixture m = { .n = 2, .of = part };
@@ -515,7 +515,7 @@ static void fewer_sweeps_go_less_far(void **state)
 /* ---- ef ---- */
 /* The paper's recursion with the rate inside; rates are powers of two, so that
    both are the same to the last bit. */
-static void a_residual_with_the_rate_inside_is_the_papers(void **state)
+static void residual_with_rate_inside_follows_the_paper(void **state)
 {
     enum { N = 400, K = 20 };
     subject *s = subject_open("ef(topk(ratio=0.05),lr=inside)", N), *outside = subject_open("ef(topk(ratio=0.05))", N);
@@ -555,7 +555,7 @@ static void a_residual_with_the_rate_inside_is_the_papers(void **state)
     subject_close(s), subject_close(outside);
 }
 
-static void what_is_forgotten_is_gone(void **state)
+static void decay_scales_and_reset_clears_the_residual(void **state)
 {
     enum { N = 400 };
     subject *s = subject_open("ef(topk(ratio=0.05),decay=0.5)", N),
@@ -591,7 +591,7 @@ static void what_is_forgotten_is_gone(void **state)
 /* server=on: the residual of the owner of a sum is rescaled with the rate, as the workers' own
    residuals are. inside: both keep their weight, and rate times (delivered + residual) is rate
    times input; rates are powers of two. reset_on_lr_drop: all residuals are 0 after the fall. */
-static void what_an_owner_owes_goes_with_the_rate_too(void **state)
+static void owner_residuals_are_rescaled_with_the_learning_rate(void **state)
 {
     enum { N = 400, STEPS = 24 };
     static const char *const specs[] = {
@@ -649,7 +649,7 @@ static void what_an_owner_owes_goes_with_the_rate_too(void **state)
 /* ---- accordion ---- */
 /* Worker 0's gradients fall to a fifth between the windows; those of all others, and so the mean,
    hardly fall. */
-static void norms_are_of_whom_the_option_says(void **state)
+static void norm_source_selects_local_rank0_or_average_norms(void **state)
 {
     enum { N = 64, WORKERS = 4 };
     static const struct { const char *source, *norms; bool high; size_t summed; } rows[] = {
@@ -727,7 +727,7 @@ static void a_window_is_an_epoch_or_the_interval(void **state)
 
 /* Levels that change with the layers' gradients, over 40 steps with a fall of the rate; then the
    same from the reported replay, to the last bit, and nothing is summed for it. */
-static void a_replayed_run_is_the_run(void **state)
+static void a_replayed_run_matches_the_original_bitwise(void **state)
 {
     enum { N = 300, PARTS = 3, STEPS = 40 };
     static const char form[] =
@@ -806,7 +806,7 @@ static void a_replayed_run_is_the_run(void **state)
     }
 }
 
-static void what_cannot_be_replayed_is_refused(void **state)
+static void invalid_replay_texts_are_rejected(void **state)
 {
     static const struct { const char *replay, *words;
     } rows[] = {
@@ -847,18 +847,18 @@ int main(void)
         cmocka_unit_test(a_dense_tail_is_exact_and_touches_nothing_else),
         cmocka_unit_test(elias_codes_count_from_the_most_frequent_level),
         cmocka_unit_test(elias_heads_that_no_encoder_writes_are_refused),
-        cmocka_unit_test(what_levels_cannot_be_is_refused),
-        cmocka_unit_test(a_fit_sees_so_many_steps),
-        cmocka_unit_test(after_a_fall_of_the_rate_a_fit_sees_what_came_after_it),
-        cmocka_unit_test(levels_come_in_pairs_where_asked),
-        cmocka_unit_test(fewer_sweeps_go_less_far),
-        cmocka_unit_test(a_residual_with_the_rate_inside_is_the_papers),
-        cmocka_unit_test(what_is_forgotten_is_gone),
-        cmocka_unit_test(what_an_owner_owes_goes_with_the_rate_too),
-        cmocka_unit_test(norms_are_of_whom_the_option_says),
+        cmocka_unit_test(invalid_codec_options_are_rejected),
+        cmocka_unit_test(a_fit_uses_exactly_the_sampled_steps),
+        cmocka_unit_test(a_learning_rate_drop_delays_the_next_fit),
+        cmocka_unit_test(symmetric_option_gives_paired_levels),
+        cmocka_unit_test(more_sweeps_reach_a_smaller_psi),
+        cmocka_unit_test(residual_with_rate_inside_follows_the_paper),
+        cmocka_unit_test(decay_scales_and_reset_clears_the_residual),
+        cmocka_unit_test(owner_residuals_are_rescaled_with_the_learning_rate),
+        cmocka_unit_test(norm_source_selects_local_rank0_or_average_norms),
         cmocka_unit_test(a_window_is_an_epoch_or_the_interval),
-        cmocka_unit_test(a_replayed_run_is_the_run),
-        cmocka_unit_test(what_cannot_be_replayed_is_refused),
+        cmocka_unit_test(a_replayed_run_matches_the_original_bitwise),
+        cmocka_unit_test(invalid_replay_texts_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static void alike(subject *const *a, subject *const *b)
 }
 
 /* Gradients: a common one, which turns slowly, and noise of each worker's own. */
-static void both_rules_of_error_feedback_move_the_model_alike(void **state)
+static void both_error_feedback_rules_update_the_model_equally(void **state)
 {
     enum { ROWS = 24, COLS = 30, N = ROWS * COLS, STEPS = 400, LOCAL = 0, AGGREGATED = 1 };
     static const char *const specs[] = {
@@ -238,7 +238,7 @@ static void memory_is_the_residual_and_the_factors(void **state)
    the wire keep in range; what comes out is what float32 gives except for the rounding of
    factors, and the parts that error feedback takes for sent are what the mean is made of. A size
    that falls by 2^30 from one step to the next is found again. */
-static void factors_of_sixteen_bits_keep_their_range_and_their_sum(void **state)
+static void sixteen_bit_factors_match_float32_over_a_wide_range(void **state)
 {
     enum { ROWS = 40, COLS = 56, N = ROWS * COLS, STEPS = 8 };
     static const struct { const char *spec, *wide; double close; } rows[] = {
@@ -322,7 +322,7 @@ static void factors_of_sixteen_bits_keep_their_range_and_their_sum(void **state)
 
 /* G is the mean where the mean has no more than r directions, whatever each worker has: here 4
    workers with matrices of full rank, far longer than the mean. */
-static void a_mean_of_the_rank_is_exact_whatever_the_workers_have(void **state)
+static void a_mean_of_low_rank_is_decoded_exactly(void **state)
 {
     enum { ROWS = 36, COLS = 44, N = ROWS * COLS, MOST = 4 };
     static double u[MOST * ROWS], v[MOST * COLS];
@@ -367,7 +367,7 @@ static void a_mean_of_the_rank_is_exact_whatever_the_workers_have(void **state)
 /* Gradients times a power of two are decoded to the same times that power, to the bit: for 1e-30
    as well as for 1e30, whose products with a factor of their own size no float holds. With
    factors of 16 bits: as long as no residual is below the least float. */
-static void the_size_of_gradients_changes_no_bit(void **state)
+static void scaling_gradients_by_powers_of_two_is_exact(void **state)
 {
     enum { ROWS = 30, COLS = 40, N = ROWS * COLS, STEPS = 8 };
     static const char *const specs[] = {
@@ -408,7 +408,7 @@ static void the_size_of_gradients_changes_no_bit(void **state)
 /* Reported before step 0 and at no other: which matrices travel as products, and why the others
    do not; bytes are those of the widths. That some are too small for it is also shown to the
    user, in one line. */
-static void what_becomes_of_each_matrix_is_told_once(void **state)
+static void compression_of_each_matrix_is_reported_once(void **state)
 {
     static const subject_shape shapes[] = { { 60, 50 }, { 1, 33 }, { 3, 667 }, { 20, 20 }, { 10, 500 } };
     static const struct { const char *spec, *said, *warning;
@@ -455,13 +455,13 @@ static void what_becomes_of_each_matrix_is_told_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_rules_of_error_feedback_move_the_model_alike),
+        cmocka_unit_test(both_error_feedback_rules_update_the_model_equally),
         cmocka_unit_test(a_constant_matrix_is_approached_at_the_rate_of_its_singular_values),
-        cmocka_unit_test(a_mean_of_the_rank_is_exact_whatever_the_workers_have),
-        cmocka_unit_test(the_size_of_gradients_changes_no_bit),
-        cmocka_unit_test(what_becomes_of_each_matrix_is_told_once),
+        cmocka_unit_test(a_mean_of_low_rank_is_decoded_exactly),
+        cmocka_unit_test(scaling_gradients_by_powers_of_two_is_exact),
+        cmocka_unit_test(compression_of_each_matrix_is_reported_once),
         cmocka_unit_test(memory_is_the_residual_and_the_factors),
-        cmocka_unit_test(factors_of_sixteen_bits_keep_their_range_and_their_sum),
+        cmocka_unit_test(sixteen_bit_factors_match_float32_over_a_wide_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,7 +91,7 @@ static int below(int n, const double *level, double r, double *up)
 
 /* Nothing but the two neighbours, as often as required: then the mean is x and the variance of an
    element (N^2 times) (u - r)(r - l), for QSGD (N / s)^2 f (1 - f). */
-static void an_element_goes_to_its_two_levels_as_often_as_the_sheets_say(void **state)
+static void rounding_probabilities_match_the_papers_formulas(void **state)
 {
     enum { N = 60, K = 4000 };
     static float x[N], y[N];
@@ -144,7 +144,7 @@ static void an_element_goes_to_its_two_levels_as_often_as_the_sheets_say(void **
 
 /* QSGD: s |v_i| / N whole for all i: nothing is drawn, whatever the level. NUQSGD, ALQ and AMQ:
    the same at their levels. And the sign is kept, and zeros stay zeros. */
-static void what_is_at_a_level_stays_there(void **state)
+static void values_at_a_level_are_not_changed(void **state)
 {
     static float x[600], y[600];
     (void)state;
@@ -222,7 +222,7 @@ static void rounding_is_a_function_of_the_element_its_scale_and_its_draw(void **
 
 /* qsgd.md: E[elements that are not 0] = sum of min(s r, 1) <= s^2 + s sqrt(d), and |l|^2 <= 2
    (s^2 + d) always. Uniform vectors come near the first. */
-static void no_more_elements_are_left_than_the_sheet_expects(void **state)
+static void nonzero_elements_stay_within_the_papers_expectation(void **state)
 {
     enum { LONGEST = 512, K = 300 };
     static float x[LONGEST], y[LONGEST];
@@ -263,7 +263,7 @@ static void no_more_elements_are_left_than_the_sheet_expects(void **state)
 
 /* Workers draw for themselves: the mean of W of them has 1 / W of one's variance. With
    shared draws it would have all of it. */
-static void the_mean_of_workers_has_their_share_of_the_variance(void **state)
+static void averaging_workers_divides_the_variance_by_their_number(void **state)
 {
     enum { N = 512, K = 150, MOST = 8 };
     static const char *const some[] = {
@@ -352,7 +352,7 @@ static void uneven_levels_lose_less_where_elements_crowd_near_zero(void **state)
    reached: by (4 t / 9)^2 of the square spread evenly over all, the rest at 4/3 of levels. So the
    form quoted from memory as the paper's, t - 7/8 from t = sqrt(2) on, is not one there, where it
    is 0.54. */
-static void the_bound_of_powers_is_reached(void **state)
+static void the_nuqsgd_variance_bound_is_tight(void **state)
 {
     enum { D = 8192 };
     static float x[D];
@@ -374,7 +374,7 @@ static void the_bound_of_powers_is_reached(void **state)
 /* nuqsgd.md, convergence: of W workers whose gradients are g and noise of variance s^2, the
    mean of what is decoded is g on average, and its variance at most (s^2 (1 + eps) + eps |g|^2)
    / W: SGD's with that of the levels. */
-static void a_noisy_gradient_is_decoded_with_the_sheets_variance(void **state)
+static void noisy_gradients_decode_within_the_papers_variance_bound(void **state)
 {
     enum { N = 64, WORKERS = 4, K = 3000 };
     static const struct {
@@ -449,7 +449,7 @@ static void between_two_powers_an_eighth_of_the_square_is_lost_at_most(void **st
 
 /* Two bits of NUQSGD have the levels 0 and 1 (s = 0): those of QSGD with s = 1, code for code.
    The codec refuses them with a sentence; the kernel is the same. */
-static void two_bits_of_powers_are_two_bits_of_even_levels(void **state)
+static void two_bit_power_levels_equal_two_bit_uniform_levels(void **state)
 {
     enum { N = 4096 };
     static float x[N];
@@ -579,16 +579,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bucket_is_the_same_alone_and_among_others),
-        cmocka_unit_test(an_element_goes_to_its_two_levels_as_often_as_the_sheets_say),
-        cmocka_unit_test(what_is_at_a_level_stays_there),
+        cmocka_unit_test(rounding_probabilities_match_the_papers_formulas),
+        cmocka_unit_test(values_at_a_level_are_not_changed),
         cmocka_unit_test(rounding_is_a_function_of_the_element_its_scale_and_its_draw),
-        cmocka_unit_test(no_more_elements_are_left_than_the_sheet_expects),
-        cmocka_unit_test(the_mean_of_workers_has_their_share_of_the_variance),
+        cmocka_unit_test(nonzero_elements_stay_within_the_papers_expectation),
+        cmocka_unit_test(averaging_workers_divides_the_variance_by_their_number),
         cmocka_unit_test(uneven_levels_lose_less_where_elements_crowd_near_zero),
-        cmocka_unit_test(the_bound_of_powers_is_reached),
-        cmocka_unit_test(a_noisy_gradient_is_decoded_with_the_sheets_variance),
+        cmocka_unit_test(the_nuqsgd_variance_bound_is_tight),
+        cmocka_unit_test(noisy_gradients_decode_within_the_papers_variance_bound),
         cmocka_unit_test(between_two_powers_an_eighth_of_the_square_is_lost_at_most),
-        cmocka_unit_test(two_bits_of_powers_are_two_bits_of_even_levels),
+        cmocka_unit_test(two_bit_power_levels_equal_two_bit_uniform_levels),
         cmocka_unit_test(any_levels_with_a_zero_keep_the_general_bound),
         cmocka_unit_test(amq_begins_as_nuqsgd_without_a_zero),
     };

@@ -103,7 +103,7 @@ static void bring(relays *r, int k, tutti_freight *f, tutti_status *status)
         assert_int_equal(status[w], TUTTI_CLOSED);
 }
 
-static void it_gives_what_an_exchange_gives(void **state)
+static void relay_gives_the_same_result_as_an_exchange(void **state)
 {
     static const char *const specs[] = {
         "fp32", "fp16", "bf16", "trunc16", "int8", "minmax8", "qsgd", "qsgd(coding=elias)", "nuqsgd", "sign",
@@ -160,7 +160,7 @@ static void it_gives_what_an_exchange_gives(void **state)
 }
 
 /* Another relay that takes over the states and the steps continues as the first would. */
-static void what_it_keeps_can_be_carried_over(void **state)
+static void relay_state_can_be_copied_to_another_relay(void **state)
 {
     static float g[WORKERS][MOST], again[WORKERS][MOST];
     const tutti_state *one;
@@ -198,7 +198,7 @@ static void what_it_keeps_can_be_carried_over(void **state)
 }
 
 /* What comes from worker 2 is refused by its name: too long, cut off, a length that is none. */
-static void what_nobody_sends_is_refused(void **state)
+static void invalid_relay_messages_are_rejected(void **state)
 {
     static const struct { const char *spec; int harm; const char *text; } rows[] = {
         { "topk(ratio=0.05)", 0, "worker 2 sent messages of" },
@@ -239,7 +239,7 @@ static void what_nobody_sends_is_refused(void **state)
     }
 }
 
-static void what_is_wrong_is_said_before_anything_is_sent(void **state)
+static void invalid_relay_arguments_are_rejected_before_sending(void **state)
 {
     static const struct { const char *spec; tutti_relay_tensor tensor[2]; const char *text; } rows[] = {
         { "topkk", { { NULL, 3, 4 }, { NULL, 1, 1 } }, "unknown codec 'topkk'; did you mean 'topk'" },
@@ -274,10 +274,10 @@ static void what_is_wrong_is_said_before_anything_is_sent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_gives_what_an_exchange_gives),
-        cmocka_unit_test(what_it_keeps_can_be_carried_over),
-        cmocka_unit_test(what_nobody_sends_is_refused),
-        cmocka_unit_test(what_is_wrong_is_said_before_anything_is_sent),
+        cmocka_unit_test(relay_gives_the_same_result_as_an_exchange),
+        cmocka_unit_test(relay_state_can_be_copied_to_another_relay),
+        cmocka_unit_test(invalid_relay_messages_are_rejected),
+        cmocka_unit_test(invalid_relay_arguments_are_rejected_before_sending),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

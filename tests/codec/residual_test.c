@@ -26,7 +26,7 @@ static void close_all(subject **s)
 /* Error feedback keeps the bits of the codec alone, and nothing is ever kept. EF21 adds differences
    up, h + (g - h), which rounds: within an ulp of the larger of the two, and never further, however
    many steps. */
-static void where_nothing_is_lost_nothing_is_kept(void **state)
+static void lossless_codecs_produce_no_residual(void **state)
 {
     static const struct { const char *plain, *wrapped; } rows[] = {
         { "fp32",                   "ef(fp32)" },
@@ -70,7 +70,7 @@ static void where_nothing_is_lost_nothing_is_kept(void **state)
 
 /* e' = p - D in the float32 that both are in, with D as it is decoded at the other end, its sixteen
    bits and scales included. */
-static void what_is_kept_is_what_was_held_less_what_is_on_the_wire(void **state)
+static void residual_is_the_input_minus_the_sent_values(void **state)
 {
     static const char *const all[] = {
         "fp32", "fp16", "bf16", "trunc16", "int8", "int8(bucket=16)", "minmax8", "sign", "sign(block=64)", "onebit",
@@ -116,7 +116,7 @@ static void what_is_kept_is_what_was_held_less_what_is_on_the_wire(void **state)
 
 /* The virtual iterate over a thousand steps on quadratics, each worker with its own optimum; y_t =
    x_t - lr mean e_t is where the uncompressed gradients would have led. */
-static void the_virtual_iterate_is_that_of_the_gradients_after_a_thousand_steps(void **state)
+static void virtual_iterate_matches_uncompressed_training(void **state)
 {
     enum { STEPS = 1000 };
     static const char *const all[] = {
@@ -211,7 +211,7 @@ static void the_residual_stays_within_its_bound(void **state)
    average; with error feedback they lead to -1. In one dimension a scaled sign loses nothing, so
    there is a second one, whose gradient is +20 and -20 by turns, and which gives both their scale.
    */
-static void signs_go_uphill_and_error_feedback_leads_down(void **state)
+static void plain_signs_diverge_and_error_feedback_converges(void **state)
 {
     uint64_t seed = 5;
     (void)state;
@@ -236,7 +236,7 @@ static void signs_go_uphill_and_error_feedback_leads_down(void **state)
    its own delta, on all shapes of vectors, and on a matrix. One that does not declare it exceeds
    |x|^2 somewhere, or may keep nothing. All codecs of the registry are asked, so a new one is
    too. */
-static void contractions_contract_and_the_others_do_not_say_so(void **state)
+static void contractive_codecs_contract_and_no_others_claim_it(void **state)
 {
     static const struct {
         const char *name, *spec;
@@ -344,7 +344,7 @@ static void ef21_converges_at_the_rate_of_its_theorem(void **state)
 /* After the last of every flush_every steps no residual is left, to the bit where `flush` loses
    nothing, and the model has had the sum of all gradients; in between, and after it, it is the
    wrapper without. */
-static void a_flush_delivers_all_that_is_owed(void **state)
+static void a_flush_delivers_the_whole_residual(void **state)
 {
     enum { EVERY = 4 };
     static const struct { const char *plain, *flushed; bool exact, again; } rows[] = {
@@ -389,7 +389,7 @@ static void a_flush_delivers_all_that_is_owed(void **state)
 
 /* Memory of a worker: numbers per element that are kept over steps, and bytes per element of
    scratch in addition. */
-static void memory_is_what_the_sheets_say(void **state)
+static void codec_memory_matches_the_papers_formulas(void **state)
 {
     static const struct { const char *spec; size_t kept, scratch;
     } rows[] = {
@@ -524,7 +524,7 @@ static void parts_are_whole_rows_from_the_end_on(void **state)
    view is wrapped and folded part by part or at once; where a wrapper looks at the whole (dgc's
    norm), too. Method: both ways side by side over some steps, at two levels of SIMD, one worker
    whose numbers stand for the mean. */
-static void wrapped_and_folded_in_parts_are_the_same_bits(void **state)
+static void wrapping_and_folding_in_parts_is_bitwise_equal(void **state)
 {
     static const char *const specs[] = {
         "ef(fp32)", "ef(fp16,decay=0.5)", "ef(trunc16,momentum=0.5)", "ef(bf16,momentum=0.5,nesterov=on)", "ef21(fp16)",
@@ -588,17 +588,17 @@ static void wrapped_and_folded_in_parts_are_the_same_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(where_nothing_is_lost_nothing_is_kept),
-        cmocka_unit_test(what_is_kept_is_what_was_held_less_what_is_on_the_wire),
-        cmocka_unit_test(the_virtual_iterate_is_that_of_the_gradients_after_a_thousand_steps),
+        cmocka_unit_test(lossless_codecs_produce_no_residual),
+        cmocka_unit_test(residual_is_the_input_minus_the_sent_values),
+        cmocka_unit_test(virtual_iterate_matches_uncompressed_training),
         cmocka_unit_test(the_residual_stays_within_its_bound),
-        cmocka_unit_test(signs_go_uphill_and_error_feedback_leads_down),
-        cmocka_unit_test(contractions_contract_and_the_others_do_not_say_so),
+        cmocka_unit_test(plain_signs_diverge_and_error_feedback_converges),
+        cmocka_unit_test(contractive_codecs_contract_and_no_others_claim_it),
         cmocka_unit_test(ef21_converges_at_the_rate_of_its_theorem),
-        cmocka_unit_test(a_flush_delivers_all_that_is_owed),
-        cmocka_unit_test(memory_is_what_the_sheets_say),
+        cmocka_unit_test(a_flush_delivers_the_whole_residual),
+        cmocka_unit_test(codec_memory_matches_the_papers_formulas),
         cmocka_unit_test(parts_are_whole_rows_from_the_end_on),
-        cmocka_unit_test(wrapped_and_folded_in_parts_are_the_same_bits),
+        cmocka_unit_test(wrapping_and_folding_in_parts_is_bitwise_equal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@ enum { WORKERS = 4 };
 
 /* The number of elements sent is the sum of the probabilities on average, and the set A, where p
    = 1, is always sent. */
-static void as_many_elements_travel_as_the_probabilities_add_up_to(void **state)
+static void mean_number_of_sent_elements_is_the_probability_sum(void **state)
 {
     enum { N = 800, K = 1500 };
     static const char *const specs[] = {
@@ -55,7 +55,7 @@ static void as_many_elements_travel_as_the_probabilities_add_up_to(void **state)
 /* The union of what W workers choose has between k elements, where they choose the same, and W k,
    where they choose disjointly; the mean is over all workers, whichever of them sent an element.
    Random-k with the shared seed: k. */
-static void workers_choices_unite_and_are_divided_by_all_of_them(void **state)
+static void selected_elements_unite_and_average_over_all_workers(void **state)
 {
     enum { N = 1000, K = 50 };
     static float g[WORKERS][N], y[WORKERS][N];
@@ -117,7 +117,7 @@ static void require_indexes(const uint8_t *m, size_t k, const size_t *wanted)
 /* Exactly k whatever is equal, the lowest indexes first; k zeros where there are only zeros, of
    both signs; a NaN is greater than all and seen by every decoder. On all processors, at lengths
    around their vectors. */
-static void ties_zeros_and_nan_are_chosen_by_rule(void **state)
+static void topk_selects_ties_zeros_and_nan_by_fixed_rules(void **state)
 {
     static const size_t lengths[] = { 1, 8, 31, 33, 256, 700 };
     float x[700], y[700];
@@ -164,7 +164,7 @@ static void ties_zeros_and_nan_are_chosen_by_rule(void **state)
 /* However indexes travel, what is decoded is the same to the bit; delta has the sum of its steps'
    codes, 2 floor(log2 d) + 1 bits each, bitmap a bit an element, auto the shorter of int32 and
    bitmap. Values of 16 bits are the nearest ones. */
-static void indexes_say_the_same_in_every_code(void **state)
+static void all_index_codes_decode_to_the_same_elements(void **state)
 {
     static const size_t lengths[] = { 1, 8, 33, 256, 700, 1025, 2500 };
     static const char *const codes[] = { "int32", "delta", "bitmap", "auto" };
@@ -254,10 +254,10 @@ static void indexes_without_a_value_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_many_elements_travel_as_the_probabilities_add_up_to),
-        cmocka_unit_test(workers_choices_unite_and_are_divided_by_all_of_them),
-        cmocka_unit_test(ties_zeros_and_nan_are_chosen_by_rule),
-        cmocka_unit_test(indexes_say_the_same_in_every_code),
+        cmocka_unit_test(mean_number_of_sent_elements_is_the_probability_sum),
+        cmocka_unit_test(selected_elements_unite_and_average_over_all_workers),
+        cmocka_unit_test(topk_selects_ties_zeros_and_nan_by_fixed_rules),
+        cmocka_unit_test(all_index_codes_decode_to_the_same_elements),
         cmocka_unit_test(indexes_without_a_value_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@ static void expect(const tutti_codec_ops *ops, const char *sentence)
         fail_msg("wanted '%s', got '%s'", sentence, err.text);
 }
 
-static void every_codec_is_whole(void **state)
+static void every_codec_table_is_complete(void **state)
 {
     tutti_error err;
 
@@ -31,7 +31,7 @@ static void every_codec_is_whole(void **state)
         expect(&less, sentence);            \
     } while (0)
 
-static void what_a_form_needs_is_missed(void **state)
+static void missing_codec_table_entries_are_rejected(void **state)
 {
     static const tutti_option four[] = {
         { "a", TUTTI_SPEC, 0, 0, 0, 0, "", "" }, { "b", TUTTI_SPEC, 8, 0, 0, 0, "", "" },
@@ -69,8 +69,8 @@ static void what_a_form_needs_is_missed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_codec_is_whole),
-                                        cmocka_unit_test(what_a_form_needs_is_missed) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_codec_table_is_complete),
+                                        cmocka_unit_test(missing_codec_table_entries_are_rejected) };
 
     return cmocka_run_group_tests_name("codec/table", tests, NULL, NULL);
 }

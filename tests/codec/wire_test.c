@@ -62,7 +62,7 @@ static const struct { const char *spec; size_t (*bytes)(size_t n);
     { "nuqsgd(bits=3,zero_level=off,coding=omega)", NULL },
 };
 
-static void messages_are_the_scalar_ones_wherever_they_lie(void **state)
+static void messages_match_scalar_code_at_any_alignment(void **state)
 {
     float *x = malloc((LONG + SLACK) * sizeof *x), *y = malloc((LONG + 2 * SLACK) * sizeof *y),
           *first_y = malloc((LONG + 1) * sizeof *y);
@@ -120,7 +120,7 @@ static void messages_are_the_scalar_ones_wherever_they_lie(void **state)
 static const char *const summed[] = {
     "fp32", "fp16", "bf16", "trunc16", "randomk(ratio=0.1)", "randomk(ratio=0.3,block=7,unbiased=on)"
 };
-static void summed_rounds_are_the_scalar_ones_wherever_they_lie(void **state)
+static void summed_rounds_match_scalar_code_at_any_alignment(void **state)
 {
     float *x = malloc((LONG + SLACK) * sizeof *x), *y[2];
     uint64_t seed = 2;
@@ -192,7 +192,7 @@ static const char *const wrapped[] = {
     "accordion(low=topk(ratio=0.5),high=topk(ratio=0.05),unit=step,interval=2)",
     "ef(accordion(low=powersgd(rank=2),high=powersgd(rank=1),unit=step,interval=2))",
 };
-static void what_wrappers_keep_is_the_scalar_one_wherever_it_lies(void **state)
+static void wrapper_state_matches_scalar_code_at_any_alignment(void **state)
 {
     enum { WORKERS = 2, STEPS = 3, MOST = 257 };
     static float g[WORKERS][MOST + SLACK], y[WORKERS][MOST + SLACK], first[STEPS][MOST];
@@ -305,7 +305,7 @@ static int seeds_of(int k, int n)
 
 /* Each codec is in one of the lists above; those with messages of their own are fuzzed; those
    that are fuzzed have seeds. */
-static void every_codec_of_the_registry_is_looked_at(void **state)
+static void every_registered_codec_is_tested_and_fuzzed(void **state)
 {
     static char fuzzed[64][100];
     const int n = fuzzed_specs(fuzzed, (int)TUTTI_LENGTH(fuzzed));
@@ -339,10 +339,10 @@ static void every_codec_of_the_registry_is_looked_at(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_wrappers_keep_is_the_scalar_one_wherever_it_lies),
-        cmocka_unit_test(every_codec_of_the_registry_is_looked_at),
-        cmocka_unit_test(messages_are_the_scalar_ones_wherever_they_lie),
-        cmocka_unit_test(summed_rounds_are_the_scalar_ones_wherever_they_lie),
+        cmocka_unit_test(wrapper_state_matches_scalar_code_at_any_alignment),
+        cmocka_unit_test(every_registered_codec_is_tested_and_fuzzed),
+        cmocka_unit_test(messages_match_scalar_code_at_any_alignment),
+        cmocka_unit_test(summed_rounds_match_scalar_code_at_any_alignment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -157,7 +157,7 @@ static tutti_status allreduce_small_main(tutti_world *world, void *arg, tutti_er
     return TUTTI_OK;
 }
 
-static void every_small_allreduce_gives_the_trees_bits(void **state)
+static void small_allreduces_match_the_tree_sum_bitwise(void **state)
 {
     for (size_t s = 0; s < TUTTI_LENGTH(sizes) && sizes[s] <= ((under_test *)*state)->largest; s++)
         run_ranks(*state, sizes[s], allreduce_small_main);
@@ -209,7 +209,7 @@ static tutti_status allreduce_large_main(tutti_world *world, void *arg, tutti_er
     return TUTTI_OK;
 }
 
-static void every_large_allreduce_gives_the_trees_bits(void **state)
+static void large_allreduces_match_the_tree_sum_bitwise(void **state)
 {
     static const int some[] = { 1, 2, 3, 4, 7, 16 };
     under_test *t = *state;
@@ -388,7 +388,7 @@ static tutti_status groups_main(tutti_world *world, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void subgroups_in_odd_orders_sum_in_their_own_order(void **state)
+static void subgroups_sum_in_their_own_rank_order(void **state)
 {
     run_ranks(*state, 8, groups_main);
 }
@@ -447,7 +447,7 @@ static tutti_status lanes_main(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-static void two_threads_with_keys_in_different_orders_do_not_meet(void **state)
+static void threads_with_different_keys_do_not_interfere(void **state)
 {
     static const int some[] = { 2, 3, 5 };
 
@@ -522,7 +522,7 @@ static tutti_status own_order_main(tutti_world *world, void *arg, tutti_error *e
     return TUTTI_OK;
 }
 
-static void orders_of_their_own_give_exact_integers_and_equal_bits(void **state)
+static void any_order_sums_agree_on_all_ranks_bitwise(void **state)
 {
     for (size_t s = 0; s < TUTTI_LENGTH(sizes) && sizes[s] <= ((under_test *)*state)->largest; s++)
         run_ranks(*state, sizes[s], own_order_main);
@@ -567,29 +567,29 @@ int collective_conformance(const tutti_transport_ops *ops, const char *spec, int
     /* Shared: a transport may run its ranks in a child. */
     under_test *const t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct CMUnitTest tests[] = {
-        cmocka_unit_test(ports_carry_notes_and_payloads),
-        cmocka_unit_test(every_small_allreduce_gives_the_trees_bits),
-        cmocka_unit_test(every_large_allreduce_gives_the_trees_bits),
+        cmocka_unit_test(ports_carry_headers_and_payloads),
+        cmocka_unit_test(small_allreduces_match_the_tree_sum_bitwise),
+        cmocka_unit_test(large_allreduces_match_the_tree_sum_bitwise),
         cmocka_unit_test(the_other_collectives_are_exact_too),
-        cmocka_unit_test(subgroups_in_odd_orders_sum_in_their_own_order),
+        cmocka_unit_test(subgroups_sum_in_their_own_rank_order),
         cmocka_unit_test(reductions_parts_and_all_to_all_are_exact),
         cmocka_unit_test(large_parts_are_exact),
-        cmocka_unit_test(subgroups_have_parts_too),
-        cmocka_unit_test(members_with_other_counts_are_told_by_name),
-        cmocka_unit_test(wrong_parts_are_refused_with_a_sentence),
-        cmocka_unit_test(a_table_changes_the_way_and_not_the_bits),
+        cmocka_unit_test(part_collectives_work_on_subgroups),
+        cmocka_unit_test(members_with_mismatched_counts_are_named),
+        cmocka_unit_test(invalid_part_calls_are_rejected_with_a_message),
+        cmocka_unit_test(a_table_changes_the_algorithm_but_not_the_result),
         cmocka_unit_test(tables_that_differ_or_are_wrong_are_refused),
-        cmocka_unit_test(two_threads_with_keys_in_different_orders_do_not_meet),
-        cmocka_unit_test(orders_of_their_own_give_exact_integers_and_equal_bits),
+        cmocka_unit_test(threads_with_different_keys_do_not_interfere),
+        cmocka_unit_test(any_order_sums_agree_on_all_ranks_bitwise),
         cmocka_unit_test(two_hundred_repetitions_give_equal_bits_on_all_ranks),
         cmocka_unit_test(small_host_values_are_reduced),
         cmocka_unit_test(a_group_made_again_does_not_mix_with_the_first),
-        cmocka_unit_test(wrong_calls_are_refused_with_a_sentence),
+        cmocka_unit_test(invalid_collective_calls_are_rejected_with_a_message),
         cmocka_unit_test(insisting_on_windows_works_or_is_refused),
-        cmocka_unit_test(members_who_disagree_are_told_both_sides),
-        cmocka_unit_test(a_members_death_ends_the_others_calls_with_its_name),
-        cmocka_unit_test(a_rank_that_leaves_ends_only_the_calls_that_need_it),
-        cmocka_unit_test(survivors_hear_the_cause_and_go_on_without_the_lost),
+        cmocka_unit_test(mismatched_calls_are_reported_with_both_versions),
+        cmocka_unit_test(a_failed_member_ends_other_calls_with_its_rank),
+        cmocka_unit_test(a_departed_rank_ends_only_calls_that_need_it),
+        cmocka_unit_test(survivors_learn_the_lost_rank_and_continue),
         cmocka_unit_test(common_memory_is_filled_once_and_seen_by_all),
     };
 

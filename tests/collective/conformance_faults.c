@@ -134,7 +134,7 @@ static tutti_status usage_main(tutti_world *world, void *arg, tutti_error *err)
     return tutti_barrier(&g, err); /* none of these took part in anything; `sequence` advanced equally on both */
 }
 
-void wrong_calls_are_refused_with_a_sentence(void **state)
+void invalid_collective_calls_are_rejected_with_a_message(void **state)
 {
     run_ranks(*state, 2, usage_main);
 }
@@ -211,7 +211,7 @@ static tutti_status disagree_main(tutti_world *world, void *arg, tutti_error *er
 
 /* Each member learns of it from a message or entry of the odd one; or, if that one learned first
    and left, from its failure report. */
-void members_who_disagree_are_told_both_sides(void **state)
+void mismatched_calls_are_reported_with_both_versions(void **state)
 {
     static const char *const said[][2] = {
         { "100 F32", "101 F32" }, { "5000 F32", "5001 F32" }, { "5000 F32", "100 F32" }, { "(sum", "(max" },
@@ -264,7 +264,7 @@ static tutti_status dying_main(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-void a_members_death_ends_the_others_calls_with_its_name(void **state)
+void a_failed_member_ends_other_calls_with_its_rank(void **state)
 {
     under_test *t = *state;
 
@@ -304,7 +304,7 @@ tutti_status leaving_main(tutti_world *world, void *arg, tutti_error *err)
     return tutti_barrier(&rest, err);
 }
 
-void a_rank_that_leaves_ends_only_the_calls_that_need_it(void **state)
+void a_departed_rank_ends_only_calls_that_need_it(void **state)
 {
     run_ranks(*state, 3, leaving_main);
 }
@@ -345,7 +345,7 @@ static tutti_status survivors_main(tutti_world *world, void *arg, tutti_error *e
     return TUTTI_OK;
 }
 
-void survivors_hear_the_cause_and_go_on_without_the_lost(void **state)
+void survivors_learn_the_lost_rank_and_continue(void **state)
 {
     under_test *t = *state;
     static const struct { int p, dying; } cases[] = { { 3, 1 }, { 5, 4 }, { 5, 0 }, { 8, 7 }, { 8, 2 } };
@@ -421,7 +421,7 @@ tutti_status ports_main(tutti_world *world, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-void ports_carry_notes_and_payloads(void **state)
+void ports_carry_headers_and_payloads(void **state)
 {
     run_ranks(*state, 1, ports_main);
     run_ranks(*state, 2, ports_main);

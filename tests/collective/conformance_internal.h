@@ -71,10 +71,10 @@ tutti_status large_parts_main(tutti_world *world, void *arg, tutti_error *err);
 tutti_status table_main(tutti_world *world, void *arg, tutti_error *err);
 void reductions_parts_and_all_to_all_are_exact(void **state);
 void large_parts_are_exact(void **state);
-void subgroups_have_parts_too(void **state);
-void members_with_other_counts_are_told_by_name(void **state);
-void wrong_parts_are_refused_with_a_sentence(void **state);
-void a_table_changes_the_way_and_not_the_bits(void **state);
+void part_collectives_work_on_subgroups(void **state);
+void members_with_mismatched_counts_are_named(void **state);
+void invalid_part_calls_are_rejected_with_a_message(void **state);
+void a_table_changes_the_algorithm_but_not_the_result(void **state);
 void tables_that_differ_or_are_wrong_are_refused(void **state);
 
 /* conformance_faults.c: tests, and rank mains that processes run too */
@@ -85,12 +85,12 @@ tutti_status common_main(tutti_world *world, void *arg, tutti_error *err);
 tutti_status leaving_main(tutti_world *world, void *arg, tutti_error *err);
 void small_host_values_are_reduced(void **state);
 void a_group_made_again_does_not_mix_with_the_first(void **state);
-void wrong_calls_are_refused_with_a_sentence(void **state);
+void invalid_collective_calls_are_rejected_with_a_message(void **state);
 void insisting_on_windows_works_or_is_refused(void **state);
-void members_who_disagree_are_told_both_sides(void **state);
-void a_members_death_ends_the_others_calls_with_its_name(void **state);
-void a_rank_that_leaves_ends_only_the_calls_that_need_it(void **state);
-void survivors_hear_the_cause_and_go_on_without_the_lost(void **state);
-void ports_carry_notes_and_payloads(void **state);
+void mismatched_calls_are_reported_with_both_versions(void **state);
+void a_failed_member_ends_other_calls_with_its_rank(void **state);
+void a_departed_rank_ends_only_calls_that_need_it(void **state);
+void survivors_learn_the_lost_rank_and_continue(void **state);
+void ports_carry_headers_and_payloads(void **state);
 void common_memory_is_filled_once_and_seen_by_all(void **state);
 #endif

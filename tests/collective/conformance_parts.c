@@ -370,7 +370,7 @@ static tutti_status groups_main(tutti_world *world, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-void subgroups_have_parts_too(void **state)
+void part_collectives_work_on_subgroups(void **state)
 {
     run_ranks(*state, 8, groups_main);
 }
@@ -444,7 +444,7 @@ static tutti_status disagree_main(tutti_world *world, void *arg, tutti_error *er
     return status;
 }
 
-void members_with_other_counts_are_told_by_name(void **state)
+void members_with_mismatched_counts_are_named(void **state)
 {
     static const char *const said[] = {
         "but with other counts of parts; all members of a group must make the same calls", "F32 in all",
@@ -525,7 +525,7 @@ static tutti_status wrong_main(tutti_world *world, void *arg, tutti_error *err)
     return tutti_barrier(&g, err);
 }
 
-void wrong_parts_are_refused_with_a_sentence(void **state)
+void invalid_part_calls_are_rejected_with_a_message(void **state)
 {
     run_ranks(*state, 2, wrong_main);
 }
@@ -606,7 +606,7 @@ tutti_status table_main(tutti_world *world, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-void a_table_changes_the_way_and_not_the_bits(void **state)
+void a_table_changes_the_algorithm_but_not_the_result(void **state)
 {
     run_ranks(*state, 3, table_main);
     run_ranks(*state, 5, table_main);

@@ -76,7 +76,7 @@ static void formulas_hold_on_homogeneous_clusters(void **state)
 static const tutti_cost free_sums = { ALPHA, BETA, 0, 4, NULL };
 
 /* The straggler comes after delta: max(delta, T_RS) + T_SAR, whichever member it is. */
-static void stragglar_costs_what_its_sheet_says(void **state)
+static void stragglar_cost_matches_the_papers_formula(void **state)
 {
     static const double delays[] = { 0, 1e-3, 0.1, 3.0 };
 
@@ -98,7 +98,7 @@ static void stragglar_costs_what_its_sheet_says(void **state)
 }
 
 /* All wait for the latest in a ring: delta + T_ring where delta is its longest. */
-static void a_ring_starts_with_its_last_member(void **state)
+static void a_ring_starts_when_its_last_member_arrives(void **state)
 {
     double arrival[8] = { 0, 0, 0, 1, 0, 0, 0, 0 }, times[8];
     tutti_cost cost = free_sums;
@@ -215,7 +215,7 @@ static void messages_between_blocks_take_turns_at_their_ports(void **state)
 /* Goal: nodes are looked at where the model predicts that it pays, and only there. Method: both
    lists priced with the constants of the rule (schedule.c): 8 GB/s a member, 20 GB/s a node's
    border, 2 us a message; near the break-even either is right. */
-static void nodes_count_where_the_model_says_so(void **state)
+static void node_hierarchy_is_used_where_the_model_predicts_gain(void **state)
 {
     static const int sizes[] = { 2, 4, 8, 16 };
     int paid = 0, not = 0;
@@ -250,7 +250,7 @@ static void nodes_count_where_the_model_says_so(void **state)
     assert_true(paid > 0 && not > 0);
 }
 
-static void a_deadlock_is_told(void **state)
+static void a_deadlock_is_reported(void **state)
 {
     tutti_step steps[2][4] = {
         { { .kind = TUTTI_STEP_SEND, .peer = 1, .count = 1 },
@@ -279,14 +279,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(formulas_hold_on_homogeneous_clusters),
-        cmocka_unit_test(stragglar_costs_what_its_sheet_says),
-        cmocka_unit_test(a_ring_starts_with_its_last_member),
+        cmocka_unit_test(stragglar_cost_matches_the_papers_formula),
+        cmocka_unit_test(a_ring_starts_when_its_last_member_arrives),
         cmocka_unit_test(the_gain_is_that_of_the_authors_model),
         cmocka_unit_test(messages_take_turns_at_a_port),
         cmocka_unit_test(a_sender_has_one_port_too),
         cmocka_unit_test(messages_between_blocks_take_turns_at_their_ports),
-        cmocka_unit_test(nodes_count_where_the_model_says_so),
-        cmocka_unit_test(a_deadlock_is_told),
+        cmocka_unit_test(node_hierarchy_is_used_where_the_model_predicts_gain),
+        cmocka_unit_test(a_deadlock_is_reported),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

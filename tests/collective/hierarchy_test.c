@@ -48,7 +48,7 @@ static void close_lists(tutti_schedule **lists, int p)
         tutti_schedule_close(lists[i]);
 }
 
-static void every_layout_is_proved(void **state)
+static void schedules_of_every_layout_are_verified(void **state)
 {
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(kinds); k++)
@@ -161,7 +161,7 @@ static void scratch_memory_is_bounded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_layout_is_proved),
+        cmocka_unit_test(schedules_of_every_layout_are_verified),
         cmocka_unit_test(each_element_crosses_between_hosts_once),
         cmocka_unit_test(each_element_crosses_between_nodes_once),
         cmocka_unit_test(scratch_memory_is_bounded),

@@ -106,7 +106,7 @@ static void run(int p, int (*host)(void *, int), tutti_status (*rank_main)(tutti
         fail_msg("%d ranks: %s", p, err.text);
 }
 
-static void hosts_that_are_alike_exchange_each_element_once(void **state)
+static void equal_hosts_exchange_each_element_once(void **state)
 {
     (void)state;
     run(4, pairs, hierarchical_main);
@@ -114,7 +114,7 @@ static void hosts_that_are_alike_exchange_each_element_once(void **state)
     run(8, pairs, hierarchical_main);
 }
 
-static void hosts_that_are_not_alike_go_flat(void **state)
+static void hierarchy_is_rejected_on_unequal_hosts(void **state)
 {
     (void)state;
     run(4, three_and_one, unlike_main);
@@ -273,7 +273,7 @@ static void well(layout l, int (*node)(void *, int), bool windows,
         fail_msg("%d ranks, %d a host, %d a node: %s", l.p, l.host, l.node, err.text);
 }
 
-static void nodes_that_are_alike_exchange_each_element_once(void **state)
+static void equal_nodes_exchange_each_element_once(void **state)
 {
     static const layout layouts[] = {
         { 8, 4, 2 }, { 16, 8, 2 }, { 16, 8, 4 }, { 12, 4, 2 }, { 4, 4, 2 }, { 12, 12, 4 }
@@ -284,14 +284,14 @@ static void nodes_that_are_alike_exchange_each_element_once(void **state)
         well(layouts[k], shape_node, false, nodes_main);
 }
 
-static void nodes_count_where_it_pays_and_messages_go(void **state)
+static void nodes_are_used_for_large_vectors_without_windows(void **state)
 {
     (void)state;
     well((layout){ 16, 16, 8 }, shape_node, false, choice_main);
     well((layout){ 16, 16, 8 }, shape_node, true, choice_main);
 }
 
-static void nodes_that_are_not_alike_or_not_known_go_flat(void **state)
+static void unequal_or_unknown_nodes_use_a_flat_algorithm(void **state)
 {
     (void)state;
     well((layout){ 6, 6, 3 }, shape_node, false, flat_main);         /* no power of two */
@@ -301,7 +301,7 @@ static void nodes_that_are_not_alike_or_not_known_go_flat(void **state)
     well((layout){ 8, 8, 8 }, shape_node, false, flat_main);         /* one node */
 }
 
-static void the_environment_says_how_many_nodes_a_host_has(void **state)
+static void the_environment_sets_the_number_of_nodes_per_host(void **state)
 {
     static const char *const wrong[] = { "0", "-1", "two", "2x", "99999" };
     tutti_error err = { 0 };
@@ -323,12 +323,12 @@ static void the_environment_says_how_many_nodes_a_host_has(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hosts_that_are_alike_exchange_each_element_once),
-        cmocka_unit_test(hosts_that_are_not_alike_go_flat),
-        cmocka_unit_test(nodes_that_are_alike_exchange_each_element_once),
-        cmocka_unit_test(nodes_count_where_it_pays_and_messages_go),
-        cmocka_unit_test(nodes_that_are_not_alike_or_not_known_go_flat),
-        cmocka_unit_test(the_environment_says_how_many_nodes_a_host_has),
+        cmocka_unit_test(equal_hosts_exchange_each_element_once),
+        cmocka_unit_test(hierarchy_is_rejected_on_unequal_hosts),
+        cmocka_unit_test(equal_nodes_exchange_each_element_once),
+        cmocka_unit_test(nodes_are_used_for_large_vectors_without_windows),
+        cmocka_unit_test(unequal_or_unknown_nodes_use_a_flat_algorithm),
+        cmocka_unit_test(the_environment_sets_the_number_of_nodes_per_host),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

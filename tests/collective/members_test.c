@@ -81,7 +81,7 @@ static tutti_status well(tutti_world *world, tutti_members *m, tutti_error *err)
     return tutti_members_part(m, err);
 }
 
-static void while_all_are_there_nothing_changes(void **state)
+static void without_losses_the_membership_does_not_change(void **state)
 {
     (void)state;
     for (int n = 1; n <= 5; n++)
@@ -100,7 +100,7 @@ static tutti_status nothing_counted(tutti_world *world, tutti_members *m, tutti_
     return TUTTI_OK;
 }
 
-static void agreements_are_no_traffic_of_the_method(void **state)
+static void agreements_are_not_counted_as_method_traffic(void **state)
 {
     (void)state;
     all_well(3, nothing_counted);
@@ -126,7 +126,7 @@ static tutti_status spoilt(tutti_world *world, tutti_members *m, tutti_error *er
     return tutti_members_part(m, err);
 }
 
-static void who_was_spoilt_makes_all_hold_it_again_under_another_context(void **state)
+static void a_failed_member_makes_all_repeat_in_another_context(void **state)
 {
     (void)state;
     for (int n = 2; n <= 5; n++)
@@ -147,7 +147,7 @@ static tutti_status for_ever(tutti_world *world, tutti_members *m, tutti_error *
     return TUTTI_OK;
 }
 
-static void a_meeting_that_is_always_spoilt_though_nobody_is_lost_ends(void **state)
+static void an_agreement_is_repeated_at_most_eight_times(void **state)
 {
     (void)state;
     all_well(3, for_ever);
@@ -181,7 +181,7 @@ static tutti_status failing(tutti_world *world, tutti_members *m, tutti_error *e
     return TUTTI_OK;
 }
 
-static void a_failure_of_ones_own_ends_it_for_all_and_the_lowest_is_named(void **state)
+static void local_failures_end_the_run_naming_the_lowest_rank(void **state)
 {
     (void)state;
     all_well(5, failing);
@@ -216,7 +216,7 @@ static tutti_status one_goes(tutti_world *world, tutti_members *m, tutti_error *
     return tutti_members_part(m, err);
 }
 
-static void who_is_lost_is_left_out_and_the_others_do_it_again(void **state)
+static void a_lost_worker_is_excluded_and_the_others_repeat(void **state)
 {
     (void)state;
     for (int n = 2; n <= 6; n++)
@@ -259,7 +259,7 @@ static tutti_status two_in_one_meeting(tutti_world *world, tutti_members *m, tut
     return tutti_members_part(m, err);
 }
 
-static void who_is_through_the_first_of_two_collectives_hears_of_a_loss_in_the_second(void **state)
+static void a_loss_missed_in_one_collective_ends_the_next(void **state)
 {
     (void)state;
     for (int turn = 0; turn < 20; turn++) {
@@ -292,7 +292,7 @@ static tutti_status expelling(tutti_world *world, tutti_members *m, tutti_error 
     return tutti_members_part(m, err);
 }
 
-static void who_is_expelled_is_told_and_the_others_agree(void **state)
+static void an_expelled_worker_is_notified_and_the_others_agree(void **state)
 {
     (void)state;
     for (int turn = 0; turn < 10; turn++)
@@ -319,7 +319,7 @@ static tutti_status alone(tutti_world *world, tutti_members *m, tutti_error *err
     return tutti_members_part(m, err);
 }
 
-static void one_that_is_left_alone_goes_on_alone(void **state)
+static void the_last_remaining_worker_continues_alone(void **state)
 {
     (void)state;
     all_well(4, alone);
@@ -328,15 +328,15 @@ static void one_that_is_left_alone_goes_on_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(while_all_are_there_nothing_changes),
-        cmocka_unit_test(agreements_are_no_traffic_of_the_method),
-        cmocka_unit_test(who_was_spoilt_makes_all_hold_it_again_under_another_context),
-        cmocka_unit_test(a_meeting_that_is_always_spoilt_though_nobody_is_lost_ends),
-        cmocka_unit_test(a_failure_of_ones_own_ends_it_for_all_and_the_lowest_is_named),
-        cmocka_unit_test(who_is_lost_is_left_out_and_the_others_do_it_again),
-        cmocka_unit_test(who_is_through_the_first_of_two_collectives_hears_of_a_loss_in_the_second),
-        cmocka_unit_test(who_is_expelled_is_told_and_the_others_agree),
-        cmocka_unit_test(one_that_is_left_alone_goes_on_alone),
+        cmocka_unit_test(without_losses_the_membership_does_not_change),
+        cmocka_unit_test(agreements_are_not_counted_as_method_traffic),
+        cmocka_unit_test(a_failed_member_makes_all_repeat_in_another_context),
+        cmocka_unit_test(an_agreement_is_repeated_at_most_eight_times),
+        cmocka_unit_test(local_failures_end_the_run_naming_the_lowest_rank),
+        cmocka_unit_test(a_lost_worker_is_excluded_and_the_others_repeat),
+        cmocka_unit_test(a_loss_missed_in_one_collective_ends_the_next),
+        cmocka_unit_test(an_expelled_worker_is_notified_and_the_others_agree),
+        cmocka_unit_test(the_last_remaining_worker_continues_alone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -66,7 +66,7 @@ static bool has_root(tutti_collective kind)
     return kind == TUTTI_REDUCE || kind == TUTTI_GATHER || kind == TUTTI_SCATTER;
 }
 
-static void every_list_with_counts_is_proved(void **state)
+static void every_schedule_with_counts_is_verified(void **state)
 {
     tutti_schedule *lists[P_MAX];
 
@@ -137,7 +137,7 @@ static uint64_t doublings(int p, int i)
     return messages;
 }
 
-static void traffic_is_that_of_the_formulas(void **state)
+static void traffic_matches_the_formulas(void **state)
 {
     const size_t n = 48 * 17;
 
@@ -172,7 +172,7 @@ static void traffic_is_that_of_the_formulas(void **state)
 }
 
 /* The root of a tree takes ceil(lg p) messages, not p - 1. */
-static void trees_end_in_few_messages(void **state)
+static void tree_roots_receive_at_most_log_p_messages(void **state)
 {
     static const tutti_collective kinds[] = { TUTTI_REDUCE, TUTTI_GATHER };
 
@@ -251,10 +251,10 @@ static void mutants_are_caught(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_list_with_counts_is_proved),
+        cmocka_unit_test(every_schedule_with_counts_is_verified),
         cmocka_unit_test(a_reduction_keeps_the_order_for_every_root),
-        cmocka_unit_test(traffic_is_that_of_the_formulas),
-        cmocka_unit_test(trees_end_in_few_messages),
+        cmocka_unit_test(traffic_matches_the_formulas),
+        cmocka_unit_test(tree_roots_receive_at_most_log_p_messages),
         cmocka_unit_test(mutants_are_caught),
     };
 

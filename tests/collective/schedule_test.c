@@ -28,7 +28,7 @@ static void close_lists(tutti_schedule **lists, int p)
         tutti_schedule_close(lists[i]);
 }
 
-static void every_list_of_every_group_is_proved(void **state)
+static void every_schedule_of_every_group_is_verified(void **state)
 {
     (void)state;
     for (int row = 0; tutti_algorithms[row].name != NULL; row++)
@@ -73,7 +73,7 @@ static uint64_t slice(size_t n, int p, int i)
 
 /* direct: i sends j its input of slice j and the result of slice i. exchange: n to each. Both for
    every pair. tree: n up and n down every edge of the binomial tree. */
-static void traffic_is_that_of_the_formulas(void **state)
+static void traffic_matches_the_formulas(void **state)
 {
     static const size_t counts[] = { 1, 16, 17, 100, 1000, 12345, 2 * TUTTI_SEGMENT };
     tutti_schedule *lists[P_MAX];
@@ -203,7 +203,7 @@ static void the_choice_depends_on_kind_size_and_count(void **state)
 
 /* A list that does not keep the one order of summation is never chosen, whatever the group and
    the count. */
-static void no_choice_leaves_the_tree(void **state)
+static void chosen_algorithms_keep_the_summation_order(void **state)
 {
     (void)state;
     for (int kind = 0; kind < TUTTI_COLLECTIVES; kind++)
@@ -217,7 +217,7 @@ static void no_choice_leaves_the_tree(void **state)
 
 /* ring and halving: 2 n (p-1)/p elements a member where slices are even, to
    the neighbour or to lg p partners. */
-static void ring_and_halving_send_what_the_formulas_say(void **state)
+static void ring_and_halving_traffic_matches_the_formulas(void **state)
 {
     tutti_schedule *lists[P_MAX];
 
@@ -248,7 +248,7 @@ static void ring_and_halving_send_what_the_formulas_say(void **state)
 
 /* The lists let a transport answer for one large message before it sends another in the same
    direction (builder.c). Broadcasts and trees go in one direction at a time. */
-static void who_exchanges_with_a_member_posts_the_sending_first(void **state)
+static void exchanges_post_sends_before_receives(void **state)
 {
     static const struct {
         tutti_collective kind;
@@ -415,15 +415,15 @@ static void sending_before_receiving_is_a_deadlock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_list_of_every_group_is_proved),
-        cmocka_unit_test(traffic_is_that_of_the_formulas),
+        cmocka_unit_test(every_schedule_of_every_group_is_verified),
+        cmocka_unit_test(traffic_matches_the_formulas),
         cmocka_unit_test(doubling_sends_lg_p_vectors_for_powers_of_two),
         cmocka_unit_test(slices_cover_the_vector_in_whole_lines),
         cmocka_unit_test(scratch_memory_of_direct_is_bounded),
         cmocka_unit_test(the_choice_depends_on_kind_size_and_count),
-        cmocka_unit_test(no_choice_leaves_the_tree),
-        cmocka_unit_test(ring_and_halving_send_what_the_formulas_say),
-        cmocka_unit_test(who_exchanges_with_a_member_posts_the_sending_first),
+        cmocka_unit_test(chosen_algorithms_keep_the_summation_order),
+        cmocka_unit_test(ring_and_halving_traffic_matches_the_formulas),
+        cmocka_unit_test(exchanges_post_sends_before_receives),
         cmocka_unit_test(mutants_are_caught),
         cmocka_unit_test(sending_before_receiving_is_a_deadlock),
     };

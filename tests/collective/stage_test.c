@@ -100,7 +100,7 @@ static void run(int ranks, memory where, tutti_reduction op)
         fail_msg("%d ranks: %s", ranks, err.text);
 }
 
-static void foreign_vectors_of_any_length_and_alignment_get_the_tree(void **state)
+static void unregistered_vectors_are_summed_in_tree_order(void **state)
 {
     (void)state;
     run(2, FOREIGN, TUTTI_SUM);
@@ -108,7 +108,7 @@ static void foreign_vectors_of_any_length_and_alignment_get_the_tree(void **stat
     run(5, FOREIGN, TUTTI_SUM);
 }
 
-static void means_of_foreign_vectors_scale_before_they_add(void **state)
+static void means_of_unregistered_vectors_scale_before_summing(void **state)
 {
     (void)state;
     run(2, FOREIGN, TUTTI_MEAN);
@@ -117,7 +117,7 @@ static void means_of_foreign_vectors_scale_before_they_add(void **state)
 
 /* More members than the fused kernel has registers for; and a slice of a chunk ends between
    lines. */
-static void many_members_give_their_slices_and_take_them_back(void **state)
+static void sums_over_many_members_keep_the_tree_order(void **state)
 {
     (void)state;
     run(9, FOREIGN, TUTTI_SUM);
@@ -174,7 +174,7 @@ static tutti_status other_types(tutti_world *world, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void integers_and_minima_go_by_tiles(void **state)
+static void integer_sums_and_minima_are_exact(void **state)
 {
     (void)state;
     for (int p = 2; p <= 3; p++)
@@ -186,7 +186,7 @@ static void integers_and_minima_go_by_tiles(void **state)
         }
 }
 
-static void foreign_and_registered_vectors_meet(void **state)
+static void registered_and_unregistered_vectors_can_be_mixed(void **state)
 {
     (void)state;
     run(2, MIXED, TUTTI_SUM);
@@ -197,11 +197,11 @@ static void foreign_and_registered_vectors_meet(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(foreign_vectors_of_any_length_and_alignment_get_the_tree),
-        cmocka_unit_test(means_of_foreign_vectors_scale_before_they_add),
-        cmocka_unit_test(foreign_and_registered_vectors_meet),
-        cmocka_unit_test(many_members_give_their_slices_and_take_them_back),
-        cmocka_unit_test(integers_and_minima_go_by_tiles),
+        cmocka_unit_test(unregistered_vectors_are_summed_in_tree_order),
+        cmocka_unit_test(means_of_unregistered_vectors_scale_before_summing),
+        cmocka_unit_test(registered_and_unregistered_vectors_can_be_mixed),
+        cmocka_unit_test(sums_over_many_members_keep_the_tree_order),
+        cmocka_unit_test(integer_sums_and_minima_are_exact),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -130,7 +130,7 @@ static void traffic_is_exact(const lists *l, size_t chunk)
     assert_int_equal(all, l->p * (l->p - 1));
 }
 
-static void powers_of_two_take_the_rounds_of_the_sheet(void **state)
+static void powers_of_two_need_the_papers_number_of_rounds(void **state)
 {
     static const int expected[] = { 1, 4, 9, 18, 35, 68, 133, 262 };
     lists l;
@@ -148,7 +148,7 @@ static void powers_of_two_take_the_rounds_of_the_sheet(void **state)
 }
 
 /* n - 2 + ceil(lg n), or one more where no seed does better. */
-static void any_number_of_members_takes_hardly_more_rounds(void **state)
+static void other_member_counts_need_at_most_one_more_round(void **state)
 {
     lists l;
 
@@ -173,7 +173,7 @@ static void any_number_of_members_takes_hardly_more_rounds(void **state)
 }
 
 /* Beyond the table of seeds, by the lists of some members: writing all of them takes minutes. */
-static void the_rounds_that_are_told_are_those_of_the_lists(void **state)
+static void reported_rounds_match_the_schedules(void **state)
 {
     (void)state;
     for (int p = 2; p <= 64; p++) {
@@ -260,9 +260,9 @@ static void four_members_follow_the_example(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(powers_of_two_take_the_rounds_of_the_sheet),
-        cmocka_unit_test(any_number_of_members_takes_hardly_more_rounds),
-        cmocka_unit_test(the_rounds_that_are_told_are_those_of_the_lists),
+        cmocka_unit_test(powers_of_two_need_the_papers_number_of_rounds),
+        cmocka_unit_test(other_member_counts_need_at_most_one_more_round),
+        cmocka_unit_test(reported_rounds_match_the_schedules),
         cmocka_unit_test(every_member_may_be_the_straggler),
         cmocka_unit_test(any_count_is_served),
         cmocka_unit_test(four_members_follow_the_example),

@@ -77,7 +77,7 @@ static void without_a_launcher_it_is_rank_0_of_1(void **state)
     tutti_world_close(world);
 }
 
-static void bad_places_are_refused(void **state)
+static void invalid_rank_and_size_settings_are_rejected(void **state)
 {
     static const struct {
         const char *rank, *size;
@@ -118,7 +118,7 @@ static void other_launchers_are_refused(void **state)
     tutti_world_close(world);
 }
 
-static void unknown_transports_are_refused_with_the_known(void **state)
+static void unknown_transports_are_rejected_listing_known_ones(void **state)
 {
     tutti_error err = { 0 };
 
@@ -338,7 +338,7 @@ static tutti_status borrow_main(void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void the_cache_is_bounded_and_gives_what_was_asked_for(void **state)
+static void the_schedule_cache_returns_the_requested_schedules(void **state)
 {
     tutti_thread *threads[3];
     tutti_error err = { 0 };
@@ -360,7 +360,7 @@ static void the_cache_is_bounded_and_gives_what_was_asked_for(void **state)
 
 /* Counts are part of what fixes a list: counts of equal sum that differ in order only make
    another list. */
-static void the_cache_tells_counts_apart(void **state)
+static void the_schedule_cache_distinguishes_counts(void **state)
 {
     enum { P = 6, SHIFTS = 400 };
     tutti_error err = { 0 };
@@ -455,15 +455,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(without_a_launcher_it_is_rank_0_of_1, clean),
-        cmocka_unit_test_setup(bad_places_are_refused, clean),
+        cmocka_unit_test_setup(invalid_rank_and_size_settings_are_rejected, clean),
         cmocka_unit_test_setup(other_launchers_are_refused, clean),
-        cmocka_unit_test_setup(unknown_transports_are_refused_with_the_known, clean),
+        cmocka_unit_test_setup(unknown_transports_are_rejected_listing_known_ones, clean),
         cmocka_unit_test_setup(the_cpu_level_can_be_lowered_by_name_only, clean),
         cmocka_unit_test_setup(transports_of_another_version_are_refused, clean),
         cmocka_unit_test_setup(ports_and_keyed_groups_are_pure_functions, clean),
         cmocka_unit_test_setup(collectives_that_have_run_before_allocate_nothing, clean),
-        cmocka_unit_test_setup(the_cache_is_bounded_and_gives_what_was_asked_for, clean),
-        cmocka_unit_test_setup(the_cache_tells_counts_apart, clean),
+        cmocka_unit_test_setup(the_schedule_cache_returns_the_requested_schedules, clean),
+        cmocka_unit_test_setup(the_schedule_cache_distinguishes_counts, clean),
         cmocka_unit_test_setup(a_table_is_read_from_a_file, clean),
         cmocka_unit_test_setup(mutilated_tables_are_read_or_refused, clean),
     };

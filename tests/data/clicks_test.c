@@ -19,7 +19,7 @@ static size_t make_line(char *line, const char *end)
     return n + (size_t)snprintf(line + n, TUTTI_CLICKS_LINE_MOST - n, "%s", end);
 }
 
-static void a_line_is_read_as_the_format_says(void **state)
+static void a_click_line_is_parsed_by_the_format(void **state)
 {
     static const char *const ends[] = { "\n", "", "\r\n", "\r", "\n0\t" };
 
@@ -44,7 +44,7 @@ static void a_line_is_read_as_the_format_says(void **state)
     }
 }
 
-static void what_is_no_click_is_refused_at_its_field(void **state)
+static void invalid_click_lines_are_rejected_with_the_field(void **state)
 {
     static const struct { const char *from, *to, *text; } cases[] = {
         { "1\t5", "2\t5", "'log', line 7: field 1 is '2'; it must be the label, 0 or 1" },
@@ -152,7 +152,7 @@ static void values_have_the_frequencies_of_zipf(void **state)
     }
 }
 
-static void rows_are_even_differ_by_table_and_stay_in_the_table(void **state)
+static void hashed_rows_are_uniform_and_differ_between_tables(void **state)
 {
     uint32_t count[16] = { 0 };
     int same = 0;
@@ -173,7 +173,7 @@ static void rows_are_even_differ_by_table_and_stay_in_the_table(void **state)
     assert_true(fabs(same - 1000.0) < 160);
 }
 
-static void the_area_is_that_of_counting_pairs(void **state)
+static void auc_matches_counting_pairs(void **state)
 {
     double expected, seen;
 
@@ -208,7 +208,7 @@ static void the_area_is_that_of_counting_pairs(void **state)
 
 /* Labels follow p: the area on them is the expected one within its
    error, and grows with the spread. */
-static void the_truth_is_known(void **state)
+static void synthetic_labels_reach_the_expected_auc(void **state)
 {
     enum { N = 20000 };
     static double p[N];
@@ -355,13 +355,13 @@ static void a_log_becomes_values_rows_and_labels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_line_is_read_as_the_format_says),
-        cmocka_unit_test(what_is_no_click_is_refused_at_its_field),
+        cmocka_unit_test(a_click_line_is_parsed_by_the_format),
+        cmocka_unit_test(invalid_click_lines_are_rejected_with_the_field),
         cmocka_unit_test(clicks_are_written_as_they_are_read),
         cmocka_unit_test(values_have_the_frequencies_of_zipf),
-        cmocka_unit_test(rows_are_even_differ_by_table_and_stay_in_the_table),
-        cmocka_unit_test(the_area_is_that_of_counting_pairs),
-        cmocka_unit_test(the_truth_is_known),
+        cmocka_unit_test(hashed_rows_are_uniform_and_differ_between_tables),
+        cmocka_unit_test(auc_matches_counting_pairs),
+        cmocka_unit_test(synthetic_labels_reach_the_expected_auc),
         cmocka_unit_test(a_log_becomes_values_rows_and_labels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -447,7 +447,7 @@ static void a_read_that_fails_is_reported_wherever_it_is(void **state)
     assert_true(k > 16); /* four files, opened and attached, two reads each */
 }
 
-static void names_lead_to_places_in_their_order(void **state)
+static void data_sets_are_looked_up_in_search_path_order(void **state)
 {
     fixture *f = *state;
     char path[100];
@@ -500,7 +500,7 @@ int main(void)
         TEST(a_file_that_is_missing_or_a_directory_is_named),
         TEST(a_file_that_changes_between_open_and_attach_is_refused),
         TEST(a_read_that_fails_is_reported_wherever_it_is),
-        TEST(names_lead_to_places_in_their_order),
+        TEST(data_sets_are_looked_up_in_search_path_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,7 +96,7 @@ static void reference(const uint8_t *old, double *new, int height, int width, tu
     }
 }
 
-static void every_pixel_is_that_of_the_formula_to_three_greys(void **state)
+static void distorted_pixels_match_the_formula_within_three_levels(void **state)
 {
     static const int shapes[][2] = { { 28, 28 }, { 1, 1 }, { 1, 60 }, { 60, 1 }, { 2, 3 }, { 9, 31 }, { 40, 17 } };
     static const double strengths[] = { 0.01, 0.08, 0.3, 0.5, 1 };
@@ -174,7 +174,7 @@ static void an_image_depends_on_its_own_pixels_and_index_only(void **state)
 
 /* Equal pictures at different indexes: if two were turned equally, a method could learn the
    turns. */
-static void no_two_images_are_distorted_alike(void **state)
+static void equal_images_are_all_distorted_differently(void **state)
 {
     uint8_t *images = malloc(SAMPLES * PIXELS), *one = pictures(1, HIGH, WIDE);
 
@@ -215,7 +215,7 @@ static void a_greater_strength_changes_more(void **state)
 }
 
 /* Blank images show the clutter alone. */
-static void clutter_is_as_much_and_as_bright_as_the_strength_says(void **state)
+static void clutter_amount_and_brightness_follow_the_strength(void **state)
 {
     static const double strengths[] = { 0.05, 0.25, 0.5, 1 };
 
@@ -247,7 +247,7 @@ static void clutter_is_as_much_and_as_bright_as_the_strength_says(void **state)
 
 /* Reached on every machine, by every compiler: the bytes are part of what a published result
    means. */
-static void the_bytes_are_the_same_on_every_machine(void **state)
+static void distorted_bytes_match_the_pinned_hash(void **state)
 {
     uint8_t *a = distorted(SAMPLES, TUTTI_TRAIN, 1, 7);
 
@@ -256,7 +256,7 @@ static void the_bytes_are_the_same_on_every_machine(void **state)
     free(a);
 }
 
-static void no_images_or_images_without_pixels_are_nothing_to_do(void **state)
+static void empty_image_sets_are_accepted_unchanged(void **state)
 {
     uint8_t one = 9;
 
@@ -271,15 +271,15 @@ static void no_images_or_images_without_pixels_are_nothing_to_do(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_pixel_is_that_of_the_formula_to_three_greys),
+        cmocka_unit_test(distorted_pixels_match_the_formula_within_three_levels),
         cmocka_unit_test(strength_zero_touches_nothing),
         cmocka_unit_test(the_same_options_give_the_same_bytes_and_others_do_not),
         cmocka_unit_test(an_image_depends_on_its_own_pixels_and_index_only),
-        cmocka_unit_test(no_two_images_are_distorted_alike),
+        cmocka_unit_test(equal_images_are_all_distorted_differently),
         cmocka_unit_test(a_greater_strength_changes_more),
-        cmocka_unit_test(clutter_is_as_much_and_as_bright_as_the_strength_says),
-        cmocka_unit_test(the_bytes_are_the_same_on_every_machine),
-        cmocka_unit_test(no_images_or_images_without_pixels_are_nothing_to_do),
+        cmocka_unit_test(clutter_amount_and_brightness_follow_the_strength),
+        cmocka_unit_test(distorted_bytes_match_the_pinned_hash),
+        cmocka_unit_test(empty_image_sets_are_accepted_unchanged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@ static void every_truncation_is_refused(void **state)
     }
 }
 
-static void bad_headers_are_refused_in_sentences(void **state)
+static void invalid_idx_headers_are_rejected_with_a_message(void **state)
 {
     static const struct { uint8_t head[20]; size_t have; const char *text;
     } cases[] = {
@@ -77,7 +77,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_header_gives_its_dimensions),
         cmocka_unit_test(every_truncation_is_refused),
-        cmocka_unit_test(bad_headers_are_refused_in_sentences),
+        cmocka_unit_test(invalid_idx_headers_are_rejected_with_a_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

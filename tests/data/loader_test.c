@@ -30,7 +30,7 @@ static int tear_down(void **state)
 }
 
 /* Compares batch by batch with a gather of this test's own, including tails and empty passes. */
-static void batches_are_those_of_the_shares_in_order(void **state)
+static void loader_batches_follow_the_share_in_order(void **state)
 {
     fixture *f = *state;
     static const int depths[] = { 0, 1, 2, 5, 16 };
@@ -109,7 +109,7 @@ static void a_batch_stays_still_until_the_next_take(void **state)
     assert_int_equal(atomic_load(&c.gathered), 20 + DEPTH);
 }
 
-static void it_closes_from_any_state(void **state)
+static void a_loader_closes_from_any_state(void **state)
 {
     fixture *f = *state;
     const tutti_share s = { 53, 1, 5, 1, 2 };
@@ -130,7 +130,7 @@ static void it_closes_from_any_state(void **state)
 
 /* 5 samples of 9 values, which begin a line each, with a byte a label, in 4 slots; and one list of
    their numbers. */
-static void what_it_takes_is_known_before(void **state)
+static void predicted_loader_bytes_match_the_formula(void **state)
 {
     fixture *f = *state;
     const tutti_share s = { 53, 1, 5, 1, 2 };
@@ -140,7 +140,7 @@ static void what_it_takes_is_known_before(void **state)
 }
 
 /* In asynchronous runs a turn is how far this worker is in its part; the step does not. */
-static void a_turn_begins_where_the_worker_is_in_its_part(void **state)
+static void seek_starts_at_the_workers_position_in_its_part(void **state)
 {
     fixture *f = *state;
     static const uint64_t first[2] = { 0, 7 };
@@ -169,7 +169,7 @@ static void a_turn_begins_where_the_worker_is_in_its_part(void **state)
 }
 
 /* A method may go over samples again, in passes of other sizes, or name any. */
-static void what_is_sought_is_gathered_wherever_it_stands(void **state)
+static void seek_gathers_samples_at_any_position_or_id(void **state)
 {
     fixture *f = *state;
     const tutti_share s = { .samples = 53, .workers = 1, .batch = 8, .accumulate = 1, .seed = 9 };
@@ -214,7 +214,7 @@ static void a_batch_larger_than_the_set_takes_no_more_than_the_set(void **state)
     tutti_loader_close(l);
 }
 
-static void impossible_loaders_are_refused_in_sentences(void **state)
+static void invalid_loaders_are_rejected_with_a_message(void **state)
 {
     fixture *f = *state;
     static const struct { tutti_share s; int worker, depth; const char *text; } cases[] = {
@@ -259,7 +259,7 @@ static bool wait_fails(void *self, void *monitor, int64_t deadline_ns)
 
 /* What was gathered before is handed out; then the sentence, at every further call; and the
    loader closes. */
-static void who_takes_is_told_that_the_thread_has_failed(void **state)
+static void take_reports_a_failed_loader_thread(void **state)
 {
     fixture *f = *state;
     const tutti_share share = { 53, 1, 4, 1, 9 };
@@ -296,15 +296,15 @@ static void who_takes_is_told_that_the_thread_has_failed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(batches_are_those_of_the_shares_in_order),
+        TEST(loader_batches_follow_the_share_in_order),
         TEST(a_batch_stays_still_until_the_next_take),
-        TEST(it_closes_from_any_state),
-        TEST(what_it_takes_is_known_before),
-        TEST(a_turn_begins_where_the_worker_is_in_its_part),
-        TEST(what_is_sought_is_gathered_wherever_it_stands),
+        TEST(a_loader_closes_from_any_state),
+        TEST(predicted_loader_bytes_match_the_formula),
+        TEST(seek_starts_at_the_workers_position_in_its_part),
+        TEST(seek_gathers_samples_at_any_position_or_id),
         TEST(a_batch_larger_than_the_set_takes_no_more_than_the_set),
-        TEST(who_takes_is_told_that_the_thread_has_failed),
-        TEST(impossible_loaders_are_refused_in_sentences),
+        TEST(take_reports_a_failed_loader_thread),
+        TEST(invalid_loaders_are_rejected_with_a_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -188,7 +188,7 @@ static void the_orders_are_pinned(void **state)
 
 /* Resume is a look-up: a share that is asked for step k first agrees with one that
    walked there; also past 2^32 samples. */
-static void any_step_is_found_without_walking(void **state)
+static void a_distant_step_is_located_directly(void **state)
 {
     const tutti_share big = { UINT64_C(6000000000), 8, 64, 2, 3 };
     const uint64_t steps = tutti_share_steps(&big);
@@ -380,7 +380,7 @@ int main(void)
         cmocka_unit_test(orders_differ_by_epoch_and_seed_and_repeat_otherwise),
         cmocka_unit_test(neither_epoch_nor_turn_is_added_to_the_seed),
         cmocka_unit_test(the_orders_are_pinned),
-        cmocka_unit_test(any_step_is_found_without_walking),
+        cmocka_unit_test(a_distant_step_is_located_directly),
         cmocka_unit_test(a_product_too_large_for_64_bits_makes_every_step_an_epoch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -119,7 +119,7 @@ static void is_refused(const set *s, size_t at, const void *these, size_t n, con
     free(packed);
 }
 
-static void images_are_pixels_and_a_label(void **state)
+static void images_are_packed_as_pixels_and_a_label(void **state)
 {
     fixture *f = *state;
     set s;
@@ -131,7 +131,7 @@ static void images_are_pixels_and_a_label(void **state)
     close_set(&s);
 }
 
-static void problems_are_floats_that_drift_where_they_are_used(void **state)
+static void packed_problems_are_floats_that_drift_after_unpacking(void **state)
 {
     fixture *f = *state;
     const float bad = NAN;
@@ -146,7 +146,7 @@ static void problems_are_floats_that_drift_where_they_are_used(void **state)
     close_set(&s);
 }
 
-static void texts_are_windows_of_tokens(void **state)
+static void texts_are_packed_as_windows_of_tokens(void **state)
 {
     fixture *f = *state;
     char text[4000];
@@ -160,7 +160,7 @@ static void texts_are_windows_of_tokens(void **state)
     close_set(&s);
 }
 
-static void clicks_are_values_rows_and_a_label(void **state)
+static void clicks_are_packed_as_values_rows_and_label(void **state)
 {
     fixture *f = *state;
     const uint32_t row = 50;
@@ -187,10 +187,10 @@ static void clicks_are_values_rows_and_a_label(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(images_are_pixels_and_a_label, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(problems_are_floats_that_drift_where_they_are_used, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(texts_are_windows_of_tokens, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(clicks_are_values_rows_and_a_label, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(images_are_packed_as_pixels_and_a_label, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(packed_problems_are_floats_that_drift_after_unpacking, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(texts_are_packed_as_windows_of_tokens, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(clicks_are_packed_as_values_rows_and_label, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("data/pack", tests, NULL, NULL);
 }

@@ -161,7 +161,7 @@ static void the_seed_decides_and_nothing_else(void **state)
 
 /* Dir(alpha 1_n) has mean 1/n and variance (n - 1) / (n^2 (n alpha + 1)): at alpha = 1000 a share
    is within 5 % of 1/n, at 0.01 a class has one home. */
-static void alpha_goes_from_a_class_a_worker_to_the_whole(void **state)
+static void alpha_scales_from_one_class_per_worker_to_uniform(void **state)
 {
     enum { SAMPLES = 60000, WORKERS = 8 };
     uint8_t *labels = balanced(SAMPLES, 10);
@@ -208,7 +208,7 @@ static double entropy_of(const drawn *d, int worker, const uint8_t *labels, uint
 
 /* 16 workers in groups of 10 and of 6. alpha 10 is nearly even, with 0.1 a worker has mainly 1 to
    3 classes; a group's samples stay in it. */
-static void parts_that_are_cut_anew_are_of_one_size_and_as_skewed_as_alpha_says(void **state)
+static void evenly_cut_parts_have_equal_size_and_alphas_skew(void **state)
 {
     enum { SAMPLES = 3200, WORKERS = 16, SEEDS = 5 };
     static const double alphas[] = { 10, 1, 0.1, 0.01 };
@@ -235,7 +235,7 @@ static void parts_that_are_cut_anew_are_of_one_size_and_as_skewed_as_alpha_says(
 
 /* A worker that has its 1/n of the set gets nothing of the classes that are assigned after that:
    without its last class it has less. */
-static void who_has_enough_gets_no_more(void **state)
+static void a_full_worker_gets_no_further_classes(void **state)
 {
     uint8_t *labels = balanced(5000, 10);
     uint64_t count[10];
@@ -330,7 +330,7 @@ static void shards_are_runs_of_the_sorted_set(void **state)
     free(labels);
 }
 
-static void the_distance_is_that_of_the_mixtures(void **state)
+static void label_distance_compares_a_part_with_the_whole(void **state)
 {
     const uint8_t labels[8] = { 0, 0, 0, 0, 1, 1, 1, 1 };
     const uint64_t first[4] = { 0, 4, 6, 8 };
@@ -439,7 +439,7 @@ static void workers_go_over_their_own_parts_again_and_again(void **state)
     }
 }
 
-static void turns_over_a_part_differ_and_repeat_with_the_seed(void **state)
+static void orders_of_a_part_differ_by_turn_and_seed(void **state)
 {
     uint8_t *labels = balanced(1000, 10);
     int same_turn = 0, same_seed = 0;
@@ -464,16 +464,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_sample_is_in_exactly_one_part),
         cmocka_unit_test(the_seed_decides_and_nothing_else),
-        cmocka_unit_test(alpha_goes_from_a_class_a_worker_to_the_whole),
-        cmocka_unit_test(parts_that_are_cut_anew_are_of_one_size_and_as_skewed_as_alpha_says),
-        cmocka_unit_test(who_has_enough_gets_no_more),
+        cmocka_unit_test(alpha_scales_from_one_class_per_worker_to_uniform),
+        cmocka_unit_test(evenly_cut_parts_have_equal_size_and_alphas_skew),
+        cmocka_unit_test(a_full_worker_gets_no_further_classes),
         cmocka_unit_test(shares_have_the_variance_of_the_distribution),
         cmocka_unit_test(classes_are_dealt_out_k_a_worker),
         cmocka_unit_test(shards_are_runs_of_the_sorted_set),
-        cmocka_unit_test(the_distance_is_that_of_the_mixtures),
+        cmocka_unit_test(label_distance_compares_a_part_with_the_whole),
         cmocka_unit_test(invalid_options_are_rejected),
         cmocka_unit_test(workers_go_over_their_own_parts_again_and_again),
-        cmocka_unit_test(turns_over_a_part_differ_and_repeat_with_the_seed),
+        cmocka_unit_test(orders_of_a_part_differ_by_turn_and_seed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,7 +93,7 @@ static void decode(bytes b, int channels, int size, uint8_t *pixels)
 
 /* ---- one picture ---- */
 
-static void a_picture_of_the_size_stays_as_it_is(void **state)
+static void a_picture_of_the_target_size_is_unchanged(void **state)
 {
     uint8_t rgb[4 * 4 * 3], pixels[48], grey[16];
 
@@ -111,7 +111,7 @@ static void a_picture_of_the_size_stays_as_it_is(void **state)
 }
 
 /* A grey file has three equal channels, and one channel of it is the file's. */
-static void grey_files_and_colours_are_one_another_s(void **state)
+static void grey_pictures_convert_to_equal_colour_channels(void **state)
 {
     uint8_t in[9], out[27], one[9];
 
@@ -132,7 +132,7 @@ static void grey_files_and_colours_are_one_another_s(void **state)
 
 /* The triangle's weights, written out: half as large is 1, 3, 3, 1 eighths, cut at the borders;
    twice as large 1, 3 quarters. */
-static void the_middle_square_is_scaled_by_a_triangle(void **state)
+static void the_centre_crop_is_scaled_by_a_triangle_filter(void **state)
 {
     uint8_t wide[8 * 4 * 3] = { 0 }, small[3 * 4], large[3 * 64];
     const double left[2] = { 3.0 / 7, 3.0 / 7 };
@@ -155,7 +155,7 @@ static void the_middle_square_is_scaled_by_a_triangle(void **state)
     }
 }
 
-static void what_is_transparent_is_over_black(void **state)
+static void transparent_pixels_become_black(void **state)
 {
     const uint8_t rgba[4] = { 255, 255, 255, 0 }, opaque[4] = { 200, 100, 50, 255 };
     uint8_t pixels[3];
@@ -206,7 +206,7 @@ static void damaged_files_are_refused_by_name(void **state)
 }
 
 /* Four colour channels, as for print: the picture is whole, and is not to be downloaded again. */
-static void a_picture_in_four_colours_is_to_be_converted(void **state)
+static void cmyk_pictures_are_rejected(void **state)
 {
     uint8_t cmyk[8 * 8 * 4] = { 0 };
     bytes jpeg = jpeg_of(cmyk, 8, 8, TJPF_CMYK);
@@ -277,7 +277,7 @@ static uint8_t first_byte(const attached *a, tutti_split split, uint64_t i)
     return a->block[a->data->parts[split][DATA_X].offset + i * a->data->pixels];
 }
 
-static void folders_say_which_class_and_which_split(void **state)
+static void folders_determine_class_and_split(void **state)
 {
     fixture *f = *state;
     attached a;
@@ -309,7 +309,7 @@ static void folders_say_which_class_and_which_split(void **state)
 
 /* Of 10 and 21 files a fifth are 2 and 4; the same ones on every worker, others by another seed;
    each file is in one split. */
-static void without_folders_a_draw_by_class_is_the_test(void **state)
+static void test_set_is_drawn_by_class_without_split_folders(void **state)
 {
     fixture *f = *state;
     char path[80];
@@ -339,7 +339,7 @@ static void without_folders_a_draw_by_class_is_the_test(void **state)
     detach(b);
 }
 
-static void what_does_not_fit_is_named(void **state)
+static void unusable_picture_folders_are_rejected_by_name(void **state)
 {
     fixture *f = *state;
 
@@ -443,7 +443,7 @@ static void cifar_is_its_six_files_in_order(void **state)
     detach(a);
 }
 
-static void cifar_s_files_have_their_sizes_and_labels(void **state)
+static void cifar_files_with_wrong_size_or_label_are_rejected(void **state)
 {
     fixture *f = *state;
 
@@ -461,7 +461,7 @@ static void cifar_s_files_have_their_sizes_and_labels(void **state)
 }
 
 /* What a network trained on another set wants. */
-static void pixels_are_normalised_as_one_says(void **state)
+static void pixels_are_normalised_with_chosen_statistics(void **state)
 {
     fixture *f = *state;
     attached a;
@@ -480,20 +480,20 @@ static void pixels_are_normalised_as_one_says(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_picture_of_the_size_stays_as_it_is),
-        TEST(grey_files_and_colours_are_one_another_s),
-        TEST(the_middle_square_is_scaled_by_a_triangle),
-        TEST(what_is_transparent_is_over_black),
+        TEST(a_picture_of_the_target_size_is_unchanged),
+        TEST(grey_pictures_convert_to_equal_colour_channels),
+        TEST(the_centre_crop_is_scaled_by_a_triangle_filter),
+        TEST(transparent_pixels_become_black),
         TEST(damaged_files_are_refused_by_name),
-        TEST(a_picture_in_four_colours_is_to_be_converted),
+        TEST(cmyk_pictures_are_rejected),
         TEST(too_large_a_picture_is_refused),
-        TEST(folders_say_which_class_and_which_split),
-        TEST(without_folders_a_draw_by_class_is_the_test),
-        TEST(what_does_not_fit_is_named),
+        TEST(folders_determine_class_and_split),
+        TEST(test_set_is_drawn_by_class_without_split_folders),
+        TEST(unusable_picture_folders_are_rejected_by_name),
         TEST(files_that_cannot_be_used_are_counted),
         TEST(cifar_is_its_six_files_in_order),
-        TEST(cifar_s_files_have_their_sizes_and_labels),
-        TEST(pixels_are_normalised_as_one_says),
+        TEST(cifar_files_with_wrong_size_or_label_are_rejected),
+        TEST(pixels_are_normalised_with_chosen_statistics),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@ static void refuses(const uint8_t *file, size_t n, tutti_status status, const ch
     assert_string_equal(err.text, sentence);
 }
 
-static void what_is_missing_is_named_with_its_package(void **state)
+static void missing_image_libraries_are_named_with_packages(void **state)
 {
     (void)state;
     refuses((const uint8_t *)"\x89PNG\r\n\x1a\n", 8, TUTTI_ERR_USAGE,
@@ -36,6 +36,6 @@ static void what_is_missing_is_named_with_its_package(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(what_is_missing_is_named_with_its_package) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(missing_image_libraries_are_named_with_packages) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -259,7 +259,7 @@ static void the_simplex_centre_is_a_distribution(void **state)
 
 /* Goal: noise changes labels and nothing else, in the share that was asked for; features have the
    spectrum's variances. Bounds: five standard errors. */
-static void logistic_has_a_linear_teacher_and_the_share_of_wrong_labels_asked_for(void **state)
+static void logistic_has_a_linear_teacher_and_requested_label_noise(void **state)
 {
     for (int classes = 2; classes <= 10; classes += 8) {
         char text[80];
@@ -319,7 +319,7 @@ static void logistic_has_a_linear_teacher_and_the_share_of_wrong_labels_asked_fo
     }
 }
 
-static void shapes_and_hashes_say_what_the_options_are(void **state)
+static void shapes_and_hashes_reflect_the_options(void **state)
 {
     set a = open_set(*state, "quadratic"), b = open_set(*state, "quadratic(dim=100,condition=100)");
     static const char *const others[] = {
@@ -370,7 +370,7 @@ static void a_block_nobody_filled_is_refused(void **state)
     tutti_free(block);
 }
 
-static void bad_options_are_refused_in_sentences(void **state)
+static void invalid_problem_options_are_rejected_with_a_message(void **state)
 {
     static const struct { const char *spec, *sentence;
     } cases[] = {
@@ -467,10 +467,10 @@ int main(void)
         TEST(a_step_has_the_same_samples_for_any_number_of_workers),
         TEST(drift_moves_everything_exactly_as_stated),
         TEST(the_simplex_centre_is_a_distribution),
-        TEST(logistic_has_a_linear_teacher_and_the_share_of_wrong_labels_asked_for),
-        TEST(shapes_and_hashes_say_what_the_options_are),
+        TEST(logistic_has_a_linear_teacher_and_requested_label_noise),
+        TEST(shapes_and_hashes_reflect_the_options),
         TEST(a_block_nobody_filled_is_refused),
-        TEST(bad_options_are_refused_in_sentences),
+        TEST(invalid_problem_options_are_rejected_with_a_message),
         TEST(problems_are_read_named_printed_and_compared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

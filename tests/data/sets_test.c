@@ -44,7 +44,7 @@ static void detach(attached a)
     tutti_free(a.block);
 }
 
-static void without_distortion_the_block_is_that_of_the_directory(void **state)
+static void undistorted_sets_equal_the_plain_directory(void **state)
 {
     static const char *const texts[] = {
         "mnist", "mnist()", "mnist(distort=0)", "mnist(distort=0,seed=3)", " mnist ( 0 ) ",
@@ -138,7 +138,7 @@ static void leads_to(fixture *f, const char *text, const char *wanted)
     assert_string_equal(path, wanted);
 }
 
-static void what_exists_is_a_path_whatever_its_name(void **state)
+static void existing_paths_win_over_data_set_specs(void **state)
 {
     fixture *f = *state;
 
@@ -156,7 +156,7 @@ static void what_exists_is_a_path_whatever_its_name(void **state)
 
 /* Labels of the fixture are i % 10, so that 9 is the highest; each file gets one that is higher. By
    its path the same directory has as many classes as that says. */
-static void a_label_beyond_the_classes_of_a_set_is_told_with_its_file_and_number(void **state)
+static void labels_beyond_the_classes_are_rejected_with_their_position(void **state)
 {
     static const char *const sets[] = { "mnist", "speech" };
     static const char *const files[] = { "train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte" };
@@ -207,7 +207,7 @@ static void refused(fixture *f, const char *text, const char *sentence)
     assert_null(d);
 }
 
-static void bad_texts_are_refused_with_what_would_do(void **state)
+static void invalid_data_specs_are_rejected_with_a_hint(void **state)
 {
     refused(
         *state, "mnist(distort=2)",
@@ -249,7 +249,7 @@ static void bad_texts_are_refused_with_what_would_do(void **state)
             "'quadratic', 'logistic', a directory of images, or a text");
 }
 
-static void a_named_set_that_is_nowhere_lists_the_places(void **state)
+static void a_missing_data_set_error_lists_the_searched_paths(void **state)
 {
     fixture *f = *state;
 
@@ -282,14 +282,14 @@ static void every_known_set_has_a_title_and_options_with_help(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_label_beyond_the_classes_of_a_set_is_told_with_its_file_and_number),
-        TEST(without_distortion_the_block_is_that_of_the_directory),
+        TEST(labels_beyond_the_classes_are_rejected_with_their_position),
+        TEST(undistorted_sets_equal_the_plain_directory),
         TEST(distortion_changes_both_splits_their_moments_and_the_hash_but_no_label),
         TEST(gathered_samples_are_normalised_by_the_distorted_moments),
         TEST(a_rank_that_shares_the_block_leaves_it_alone),
-        TEST(what_exists_is_a_path_whatever_its_name),
-        TEST(bad_texts_are_refused_with_what_would_do),
-        TEST(a_named_set_that_is_nowhere_lists_the_places),
+        TEST(existing_paths_win_over_data_set_specs),
+        TEST(invalid_data_specs_are_rejected_with_a_hint),
+        TEST(a_missing_data_set_error_lists_the_searched_paths),
         TEST(every_known_set_has_a_title_and_options_with_help),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

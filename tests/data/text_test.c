@@ -77,7 +77,7 @@ static size_t draw_text(uint8_t *text, size_t most, uint64_t seed, int kind)
     return n;
 }
 
-static void learning_is_what_the_definition_says(void **state)
+static void bpe_training_matches_the_definition(void **state)
 {
     static lists l;
     static slow s;
@@ -126,7 +126,7 @@ static void learning_is_what_the_definition_says(void **state)
     assert_true(merges > 1000);
 }
 
-static void any_bytes_come_back_exactly(void **state)
+static void bpe_round_trip_preserves_any_bytes(void **state)
 {
     uint8_t text[4000], back[4001];
     uint32_t ids[4000];
@@ -237,7 +237,7 @@ static tutti_status parse_text(const char *lines, tutti_error *err)
     return status;
 }
 
-static void merges_that_cannot_be_are_refused_though_their_hash_is_right(void **state)
+static void invalid_merges_are_rejected_despite_a_valid_hash(void **state)
 {
     static const struct { const char *lines, *text; } cases[] = {
         { "tutti-bpe 1\nvocabulary 257\n97 256\n",
@@ -339,7 +339,7 @@ static void an_id_beyond_the_vocabulary_is_found(void **state)
     memory_files_close(m);
 }
 
-static void utf8_is_told_from_other_bytes(void **state)
+static void the_valid_utf8_prefix_is_measured(void **state)
 {
     static const struct { const char *text; size_t bytes, valid; } cases[] = {
         { "",                                         0,  0 },
@@ -416,7 +416,7 @@ static uint32_t token(const char *spec, uint64_t at)
     return strstr(spec, "tok") != NULL ? (uint32_t)(at * 70 % 997) : (uint32_t)(at * 7 % 100);
 }
 
-static void windows_are_where_they_should_be(void **state)
+static void windows_start_at_the_expected_positions(void **state)
 {
     static const struct { const char *spec; uint64_t samples[2], cut, stride[2]; int context, classes; } cases[] = {
         /* (950 - 17) / 16 + 1, (50 - 17) / 16 + 1 */
@@ -459,7 +459,7 @@ static void windows_are_where_they_should_be(void **state)
 
 /* The real novel: the validation windows are bytes 3000 i to 3000 i + 128 of its last twentieth, as
    bench/peers' train.py takes them. */
-static void moby_dick_is_validated_on_the_windows_of_the_comparison(void **state)
+static void moby_dick_validation_windows_match_the_benchmark_peers(void **state)
 {
     _Alignas(64) uint8_t block[64];
     const char *path = TUTTI_SOURCE_DIR "/data/moby-dick/moby-dick.txt";
@@ -515,7 +515,7 @@ static void loaders_hand_out_tokens(void **state)
     tutti_data_close(d);
 }
 
-static void paths_are_told_apart_and_contents_have_hashes(void **state)
+static void too_short_texts_are_rejected_and_contents_are_hashed(void **state)
 {
     static const char *const specs[] = {
         "book.txt", "two.tok", "four.tok", "text(file=book.txt,context=64)", "text(file=book.txt,val=0.1)",
@@ -550,7 +550,7 @@ static void paths_are_told_apart_and_contents_have_hashes(void **state)
     assert_true(hash[3] != hash[6]);
 }
 
-static void bad_texts_are_refused_in_sentences(void **state)
+static void invalid_text_data_is_rejected_with_a_message(void **state)
 {
     static const struct { const char *spec, *text; tutti_status status;
     } cases[] = {
@@ -595,19 +595,19 @@ static void bad_texts_are_refused_in_sentences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(learning_is_what_the_definition_says),
-        cmocka_unit_test(any_bytes_come_back_exactly),
+        cmocka_unit_test(bpe_training_matches_the_definition),
+        cmocka_unit_test(bpe_round_trip_preserves_any_bytes),
         cmocka_unit_test(words_join_to_the_text_and_keep_spaces_in_front),
         cmocka_unit_test(an_encoding_is_read_back_whole_or_refused),
-        cmocka_unit_test(merges_that_cannot_be_are_refused_though_their_hash_is_right),
+        cmocka_unit_test(invalid_merges_are_rejected_despite_a_valid_hash),
         cmocka_unit_test(token_files_are_read_back_whole_or_refused),
         cmocka_unit_test(an_id_beyond_the_vocabulary_is_found),
-        cmocka_unit_test(utf8_is_told_from_other_bytes),
-        TEST(windows_are_where_they_should_be),
-        TEST(moby_dick_is_validated_on_the_windows_of_the_comparison),
+        cmocka_unit_test(the_valid_utf8_prefix_is_measured),
+        TEST(windows_start_at_the_expected_positions),
+        TEST(moby_dick_validation_windows_match_the_benchmark_peers),
         TEST(loaders_hand_out_tokens),
-        TEST(paths_are_told_apart_and_contents_have_hashes),
-        TEST(bad_texts_are_refused_in_sentences),
+        TEST(too_short_texts_are_rejected_and_contents_are_hashed),
+        TEST(invalid_text_data_is_rejected_with_a_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,7 +99,7 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void a_step_looks_at_its_samples_as_often_as_the_method_says(void **state)
+static void samples_are_recomputed_as_often_as_the_method_requests(void **state)
 {
     static const char *const scales[] = { "off", "static(scale=1024)" };
 
@@ -127,7 +127,7 @@ static void a_client_that_computes_every_batch_once_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_looks_at_its_samples_as_often_as_the_method_says),
+        cmocka_unit_test(samples_are_recomputed_as_often_as_the_method_requests),
         cmocka_unit_test(a_client_that_computes_every_batch_once_is_refused),
     };
     return cmocka_run_group_tests_name("engine/again", tests, NULL, NULL);

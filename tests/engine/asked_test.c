@@ -156,7 +156,7 @@ static void run(job *j)
         fail_msg("%s: %s", j->options.method, err.text);
 }
 
-static void a_round_past_the_codec_is_ddp_s_and_moves_nothing(void **state)
+static void round_bypassing_the_codec_matches_ddp_and_keeps_residuals(void **state)
 {
     static const char *const codecs[] = { "ef(topk(ratio=0.1))", "ef(topk(ratio=0.1),server=on)", "ef(sign)" };
 
@@ -180,7 +180,7 @@ static void a_round_past_the_codec_is_ddp_s_and_moves_nothing(void **state)
 }
 
 /* Of three workers all messages go to all. */
-static void a_round_through_it_sends_what_was_asked_and_keeps_the_rest(void **state)
+static void encoded_round_sends_the_prediction_and_keeps_the_rest(void **state)
 {
     job *j = job_of("probe(every=3)");
 
@@ -221,7 +221,7 @@ static void a_round_through_it_sends_what_was_asked_and_keeps_the_rest(void **st
     free(j);
 }
 
-static void what_is_not_finite_is_said_and_left_out(void **state)
+static void nonfinite_gradient_is_reported_and_skipped(void **state)
 {
     job *j = job_of("probe(every=1)"), *without = job_of("probe(every=1)");
 
@@ -252,7 +252,7 @@ static void is_refused(job *j, const char *sentence)
     free(j);
 }
 
-static void where_nobody_s_own_gradient_is_encoded_it_is_refused(void **state)
+static void codec_queries_are_rejected_without_per_worker_encoding(void **state)
 {
     job *teams = job_of("probe"), *cost = job_of("probe");
 
@@ -268,10 +268,10 @@ static void where_nobody_s_own_gradient_is_encoded_it_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_round_past_the_codec_is_ddp_s_and_moves_nothing),
-        cmocka_unit_test(a_round_through_it_sends_what_was_asked_and_keeps_the_rest),
-        cmocka_unit_test(what_is_not_finite_is_said_and_left_out),
-        cmocka_unit_test(where_nobody_s_own_gradient_is_encoded_it_is_refused),
+        cmocka_unit_test(round_bypassing_the_codec_matches_ddp_and_keeps_residuals),
+        cmocka_unit_test(encoded_round_sends_the_prediction_and_keeps_the_rest),
+        cmocka_unit_test(nonfinite_gradient_is_reported_and_skipped),
+        cmocka_unit_test(codec_queries_are_rejected_without_per_worker_encoding),
     };
     return cmocka_run_group_tests_name("engine/asked", tests, NULL, NULL);
 }

@@ -150,7 +150,7 @@ static tutti_status wait_rank(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-static void a_hook_waits_for_a_service_and_the_time_is_exposed(void **state)
+static void hook_waiting_for_a_service_counts_as_exposed_time(void **state)
 {
     (void)state;
     for (int n = 1; n <= 3; n += 2)
@@ -271,7 +271,7 @@ static tutti_status sit_rank(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-static void who_sits_out_keeps_step_and_has_no_update(void **state)
+static void worker_sitting_out_stays_in_step_without_updates(void **state)
 {
     const int n = 4;
     uint64_t samples = 0;
@@ -305,9 +305,9 @@ static void who_sits_out_keeps_step_and_has_no_update(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_hook_waits_for_a_service_and_the_time_is_exposed),
+        cmocka_unit_test(hook_waiting_for_a_service_counts_as_exposed_time),
         cmocka_unit_test(a_failed_service_ends_the_waiting_on_all_workers),
-        cmocka_unit_test(who_sits_out_keeps_step_and_has_no_update),
+        cmocka_unit_test(worker_sitting_out_stays_in_step_without_updates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,7 @@ static void same(const job *like, const char *options, const char *transport, in
 
 static const char *const optimizers[] = { "sgd(lr=0.1,momentum=0.9,nesterov=true)", "adamw(lr=0.01)", "sgd(lr=0.05)" };
 
-static void it_trains_the_bits_of_an_update_at_the_end_of_the_step(void **state)
+static void piecewise_update_matches_an_update_at_step_end(void **state)
 {
     (void)state;
     for (size_t o = 0; o < TUTTI_LENGTH(optimizers); o++)
@@ -41,7 +41,7 @@ static void it_trains_the_bits_of_an_update_at_the_end_of_the_step(void **state)
         }
 }
 
-static void in_any_order_and_with_any_credit(void **state)
+static void piecewise_update_is_exact_for_any_order_and_credit(void **state)
 {
     static const char *const orders[] = { ",order=led,forward=yes", ",order=led,width=3,credit=1024",
                                           ",order=led,width=3,forward=yes,credit=512" };
@@ -68,7 +68,7 @@ static void nothing_is_updated_while_it_is_in_use(void **state)
     drop(j);
 }
 
-static void without_threads_it_happens_within_the_step(void **state)
+static void results_without_threads_are_the_same(void **state)
 {
     job *j = job_of("", optimizers[0]);
 
@@ -81,7 +81,7 @@ static void without_threads_it_happens_within_the_step(void **state)
     drop(j);
 }
 
-static void passes_schedules_and_short_steps_are_as_ever(void **state)
+static void passes_schedules_and_short_steps_give_the_same_bits(void **state)
 {
     job *j = job_of("", optimizers[1]);
 
@@ -98,7 +98,7 @@ static void passes_schedules_and_short_steps_are_as_ever(void **state)
     drop(j);
 }
 
-static void what_has_no_gradient_or_is_not_even_needed_is_updated_too(void **state)
+static void parameters_without_gradient_or_use_are_updated(void **state)
 {
     job *j = job_of("", optimizers[1]); /* weights decay without a gradient */
 
@@ -114,7 +114,7 @@ static void what_has_no_gradient_or_is_not_even_needed_is_updated_too(void **sta
     drop(j);
 }
 
-static void a_client_with_memory_of_its_own_has_the_values_when_it_needs_them(void **state)
+static void client_memory_has_current_values_when_units_are_acquired(void **state)
 {
     job *j = job_of("", optimizers[0]);
 
@@ -128,7 +128,7 @@ static void a_client_with_memory_of_its_own_has_the_values_when_it_needs_them(vo
     drop(j);
 }
 
-static void a_client_that_does_not_say_what_it_needs_finds_everything(void **state)
+static void client_that_acquires_no_units_sees_all_values(void **state)
 {
     job *j = job_of("", optimizers[0]);
 
@@ -159,7 +159,7 @@ static void tables_are_updated_by_rows(void **state)
         }
 }
 
-static void looking_at_the_model_waits_for_all_of_it_and_disturbs_nothing(void **state)
+static void evaluation_between_piecewise_updates_changes_nothing(void **state)
 {
     job *a = job_of("cut(bytes=512,by_piece=yes)", optimizers[0]), *b = job_of(a->method, optimizers[0]);
 
@@ -172,7 +172,7 @@ static void looking_at_the_model_waits_for_all_of_it_and_disturbs_nothing(void *
     drop(b);
 }
 
-static void pieces_may_be_cut_anew_while_others_are_under_way(void **state)
+static void pieces_may_be_recut_while_exchanges_are_in_flight(void **state)
 {
     job *j = job_of("", optimizers[1]);
 
@@ -184,7 +184,7 @@ static void pieces_may_be_cut_anew_while_others_are_under_way(void **state)
     drop(j);
 }
 
-static void over_sockets_too(void **state)
+static void results_over_sockets_match_the_reference(void **state)
 {
     job *j = job_of("", optimizers[0]);
 
@@ -196,7 +196,7 @@ static void over_sockets_too(void **state)
 
 /* ---- resuming ---- */
 
-static void it_is_resumed_to_the_bit_by_any_number_of_workers(void **state)
+static void run_resumes_exactly_and_with_other_worker_counts(void **state)
 {
     char directory[SCRATCH_PATH];
 
@@ -233,7 +233,7 @@ static void a_gradient_that_is_not_finite_ends_the_run_wherever_it_is(void **sta
                 job_has_nan(methods[k % 3], false, n, k, step);
 }
 
-static void a_worker_that_leaves_in_the_middle_ends_the_run_of_all(void **state)
+static void worker_failing_mid_run_ends_the_run_of_all(void **state)
 {
     (void)state;
     job_is_left("cut(bytes=512,by_piece=yes)", false, 0);
@@ -260,7 +260,7 @@ static tutti_status no_update(void *user, double factor, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void what_needs_all_gradients_first_is_refused_in_a_sentence(void **state)
+static void options_needing_all_gradients_first_are_rejected(void **state)
 {
     static const struct { const char *name, *why; } methods[] = {
         { "cut-step", "has a step hook, which comes after all exchanges" },
@@ -322,22 +322,22 @@ static void what_needs_all_gradients_first_is_refused_in_a_sentence(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_trains_the_bits_of_an_update_at_the_end_of_the_step),
-        cmocka_unit_test(in_any_order_and_with_any_credit),
+        cmocka_unit_test(piecewise_update_matches_an_update_at_step_end),
+        cmocka_unit_test(piecewise_update_is_exact_for_any_order_and_credit),
         cmocka_unit_test(nothing_is_updated_while_it_is_in_use),
-        cmocka_unit_test(without_threads_it_happens_within_the_step),
-        cmocka_unit_test(passes_schedules_and_short_steps_are_as_ever),
-        cmocka_unit_test(what_has_no_gradient_or_is_not_even_needed_is_updated_too),
-        cmocka_unit_test(a_client_with_memory_of_its_own_has_the_values_when_it_needs_them),
-        cmocka_unit_test(a_client_that_does_not_say_what_it_needs_finds_everything),
+        cmocka_unit_test(results_without_threads_are_the_same),
+        cmocka_unit_test(passes_schedules_and_short_steps_give_the_same_bits),
+        cmocka_unit_test(parameters_without_gradient_or_use_are_updated),
+        cmocka_unit_test(client_memory_has_current_values_when_units_are_acquired),
+        cmocka_unit_test(client_that_acquires_no_units_sees_all_values),
         cmocka_unit_test(tables_are_updated_by_rows),
-        cmocka_unit_test(looking_at_the_model_waits_for_all_of_it_and_disturbs_nothing),
-        cmocka_unit_test(pieces_may_be_cut_anew_while_others_are_under_way),
-        cmocka_unit_test(over_sockets_too),
-        cmocka_unit_test(it_is_resumed_to_the_bit_by_any_number_of_workers),
+        cmocka_unit_test(evaluation_between_piecewise_updates_changes_nothing),
+        cmocka_unit_test(pieces_may_be_recut_while_exchanges_are_in_flight),
+        cmocka_unit_test(results_over_sockets_match_the_reference),
+        cmocka_unit_test(run_resumes_exactly_and_with_other_worker_counts),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_wherever_it_is),
-        cmocka_unit_test(a_worker_that_leaves_in_the_middle_ends_the_run_of_all),
-        cmocka_unit_test(what_needs_all_gradients_first_is_refused_in_a_sentence),
+        cmocka_unit_test(worker_failing_mid_run_ends_the_run_of_all),
+        cmocka_unit_test(options_needing_all_gradients_first_are_rejected),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -139,7 +139,7 @@ static tutti_status forge(tutti_world *world, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void positions_that_no_run_can_have_are_refused(void **state)
+static void impossible_sample_positions_are_rejected(void **state)
 {
     static const char leased[] = "what each leases (take.loan, take.next)",
                       took[] = "what each took in the last step (take.of)";
@@ -158,7 +158,7 @@ static void positions_that_no_run_can_have_are_refused(void **state)
     drop(c);
 }
 
-static void a_run_goes_on_from_its_pieces_to_the_same_bits(void **state)
+static void run_restored_from_its_state_matches_bit_for_bit(void **state)
 {
     static const struct { const char *method, *optimizer, *codec; int n; } rows[] = {
         { "ddp", "adam(lr=0.01)", NULL, 1 },
@@ -220,7 +220,7 @@ static tutti_status out_of_order(tutti_world *world, void *arg, tutti_error *err
     return TUTTI_OK;
 }
 
-static void pieces_are_looked_at_between_steps_only(void **state)
+static void state_is_readable_only_between_steps(void **state)
 {
     static const char *const methods[] = { "ddp", "d-psgd" };
 
@@ -238,9 +238,9 @@ static void pieces_are_looked_at_between_steps_only(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_goes_on_from_its_pieces_to_the_same_bits),
-        cmocka_unit_test(positions_that_no_run_can_have_are_refused),
-        cmocka_unit_test(pieces_are_looked_at_between_steps_only),
+        cmocka_unit_test(run_restored_from_its_state_matches_bit_for_bit),
+        cmocka_unit_test(impossible_sample_positions_are_rejected),
+        cmocka_unit_test(state_is_readable_only_between_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,7 +98,7 @@ static void run(flip *f, int n, tutti_error *err)
     free(copy);
 }
 
-static void one_flipped_bit_ends_the_run_on_all_workers_and_unseen_would_change_the_model(void **state)
+static void flipped_bit_ends_the_run_on_all_workers(void **state)
 {
     /* gather; owners; to neighbours, messages and what elsewhere is summed */
     static const struct { const char *method, *codec; int workers;
@@ -151,7 +151,7 @@ static void one_flipped_bit_ends_the_run_on_all_workers_and_unseen_would_change_
 
 /* To a codec worker 2 of 4 in groups of two is the second of two; the error sentence names it
    worker 2. */
-static void a_sender_is_named_by_its_rank_where_a_team_is_a_worker(void **state)
+static void corrupt_team_message_is_attributed_to_the_senders_rank(void **state)
 {
     flip f = {
         .method = "ddp", .codec = "qsgd(bits=4)", .hierarchy = "2", .checked = true, .from = 2, .to = 0, .bit = 4321
@@ -184,7 +184,7 @@ static tutti_status refused_rank(tutti_world *world, void *arg, tutti_error *err
     return status;
 }
 
-static void what_cannot_be_looked_at_is_refused_or_said(void **state)
+static void checksums_are_rejected_where_messages_cannot_be_checked(void **state)
 {
     static const struct { const char *method, *codec, *sentence; } cases[] = {
         { "ddp", "fp16",
@@ -219,9 +219,9 @@ static void what_cannot_be_looked_at_is_refused_or_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sender_is_named_by_its_rank_where_a_team_is_a_worker),
-        cmocka_unit_test(one_flipped_bit_ends_the_run_on_all_workers_and_unseen_would_change_the_model),
-        cmocka_unit_test(what_cannot_be_looked_at_is_refused_or_said),
+        cmocka_unit_test(corrupt_team_message_is_attributed_to_the_senders_rank),
+        cmocka_unit_test(flipped_bit_ends_the_run_on_all_workers),
+        cmocka_unit_test(checksums_are_rejected_where_messages_cannot_be_checked),
     };
     return cmocka_run_group_tests_name("engine/checksum", tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@ static const char *const alone[] = {
     "asgd(hogwild=on,locks=row)", "asgd(hogwild=on,locks=full)",
 };
 
-static void an_update_of_the_clients_gives_the_engines_bits(void **state)
+static void client_update_matches_the_engines_update_bit_for_bit(void **state)
 {
     (void)state;
     for (int workers = 1; workers <= 3; workers++) {
@@ -104,7 +104,7 @@ static void threads(run *r)
     r->threads = true;
 }
 
-static void everything_else_keeps_its_meaning(void **state)
+static void other_options_keep_their_effect_with_a_client_update(void **state)
 {
     static const char *const methods[] = { "ddp", "parameter-server", "d-psgd", "local-sgd(period=3)",
                                            "rand-psgd(pace=step,mixing=delay-by-one)", "sgp(overlap=1)",
@@ -118,7 +118,7 @@ static void everything_else_keeps_its_meaning(void **state)
             compare(methods[k], CLIENT, 2, changes[c]);
 }
 
-static void a_step_that_is_left_out_calls_no_update(void **state)
+static void skipped_step_calls_no_update(void **state)
 {
     static void (*const changes[])(run *r) = { leaves_steps_out, scales };
 
@@ -148,7 +148,7 @@ static tutti_status closed_update(void *user, double factor, tutti_error *err)
     return TUTTI_CLOSED;
 }
 
-static void a_failure_of_the_clients_update_ends_the_run_with_its_sentence(void **state)
+static void failing_client_update_ends_the_run_with_its_error(void **state)
 {
     static const char *const methods[] = { "ddp", "d-psgd", "ad-psgd" };
     tutti_error err;
@@ -166,7 +166,7 @@ static void a_failure_of_the_clients_update_ends_the_run_with_its_sentence(void 
     }
 }
 
-static void asynchronous_methods_train_with_it(void **state)
+static void asynchronous_methods_call_the_client_update(void **state)
 {
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(alone); k++) {
@@ -258,7 +258,7 @@ static void fails(const char *method, owner who, tutti_status status, const char
     drop(&r);
 }
 
-static void a_method_of_somebody_elses_gets_it_through_the_same_calls(void **state)
+static void custom_methods_can_use_client_updates(void **state)
 {
     (void)state;
     for (int workers = 1; workers <= 3; workers += 2) {
@@ -273,7 +273,7 @@ static void a_method_of_somebody_elses_gets_it_through_the_same_calls(void **sta
 
 /* ---- exchange only ---- */
 
-static void exchanging_only_and_updating_oneself_gives_the_engines_bits(void **state)
+static void client_updating_by_itself_matches_the_engine_exactly(void **state)
 {
     static void (*const changes[])(run *r) = { NULL, accumulates, clips, has_memory, hands_over, shows, is_adam };
 
@@ -284,7 +284,7 @@ static void exchanging_only_and_updating_oneself_gives_the_engines_bits(void **s
                 compare(exchanging[k], ITSELF, workers, changes[c]);
 }
 
-static void what_is_not_finite_passes_where_it_is_kept(void **state)
+static void nonfinite_values_pass_through_with_nonfinite_keep(void **state)
 {
     run r = run_of("ddp", ITSELF);
     tutti_error err;
@@ -305,7 +305,7 @@ static void what_is_not_finite_passes_where_it_is_kept(void **state)
 
 /* The client skips such a step, as a loss scaler does. What codecs keep back is that of a run
    whose engine does so. */
-static void a_codec_keeps_nothing_of_a_step_that_the_client_leaves_out(void **state)
+static void codec_keeps_nothing_of_a_step_the_client_skips(void **state)
 {
     static const struct { const char *method, *codec; } rows[] = {
         { "ddp", "" }, { "ddp", "ef(topk(ratio=0.1))" }, { "powersgd(rank=2)", "" }, { "ddp", "fp16" },
@@ -332,7 +332,7 @@ static void a_codec_keeps_nothing_of_a_step_that_the_client_leaves_out(void **st
 
 /* ---- types ---- */
 
-static void a_gradient_from_anywhere_counts_as_the_same_widened_in_g(void **state)
+static void gradient_of_any_type_and_memory_equals_widened_copy(void **state)
 {
     static const tutti_dtype dtypes[] = { TUTTI_F32, TUTTI_BF16, TUTTI_F16 };
 
@@ -354,7 +354,7 @@ static void a_gradient_from_anywhere_counts_as_the_same_widened_in_g(void **stat
             }
 }
 
-static void no_gradient_counts_as_zero_and_is_no_event(void **state)
+static void missing_gradient_counts_as_zero_without_an_event(void **state)
 {
     (void)state;
     for (int accumulate = 1; accumulate <= 2; accumulate++) {
@@ -399,7 +399,7 @@ static void numbers_that_are_not_finite_stay_what_they_are_in_16_bits(void **sta
 
 /* Nothing else moves x: the client's optimiser works on its own numbers of 16 bits, whichever
    side calls it. */
-static void a_client_in_16_bits_has_its_own_optimisers_bits(void **state)
+static void client_with_16_bit_values_keeps_its_optimisers_results(void **state)
 {
     static const tutti_dtype dtypes[] = { TUTTI_BF16, TUTTI_F16 };
 
@@ -510,7 +510,7 @@ static void calls_may_come_from_any_thread(void **state)
 
 /* ---- checkpoints ---- */
 
-static void a_resumed_run_has_the_bits_of_one_that_went_on(void **state)
+static void resumed_run_matches_the_uninterrupted_run(void **state)
 {
     static const struct { const char *method; owner who; bool own; tutti_dtype dtype; } rows[] = {
         { "ddp", CLIENT, false, TUTTI_F32 },   { "ddp", CLIENT, true, TUTTI_BF16 },
@@ -552,7 +552,7 @@ static void refuses_a(run r, int workers, const char *says)
     drop(&r);
 }
 
-static void what_does_not_go_with_it_is_refused_with_the_mend(void **state)
+static void conflicts_with_client_updates_are_rejected_with_a_fix(void **state)
 {
     static const char *const servers[] = { "asgd", "ssp", "backup-workers(backup=1)", "ringmaster-asgd",
                                            "ringleader-asgd", "dude-asgd" };
@@ -626,24 +626,24 @@ static void what_does_not_go_with_it_is_refused_with_the_mend(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_update_of_the_clients_gives_the_engines_bits),
-        cmocka_unit_test(everything_else_keeps_its_meaning),
-        cmocka_unit_test(a_step_that_is_left_out_calls_no_update),
-        cmocka_unit_test(a_failure_of_the_clients_update_ends_the_run_with_its_sentence),
-        cmocka_unit_test(asynchronous_methods_train_with_it),
-        cmocka_unit_test(a_method_of_somebody_elses_gets_it_through_the_same_calls),
-        cmocka_unit_test(exchanging_only_and_updating_oneself_gives_the_engines_bits),
-        cmocka_unit_test(what_is_not_finite_passes_where_it_is_kept),
-        cmocka_unit_test(a_codec_keeps_nothing_of_a_step_that_the_client_leaves_out),
-        cmocka_unit_test(a_gradient_from_anywhere_counts_as_the_same_widened_in_g),
-        cmocka_unit_test(no_gradient_counts_as_zero_and_is_no_event),
+        cmocka_unit_test(client_update_matches_the_engines_update_bit_for_bit),
+        cmocka_unit_test(other_options_keep_their_effect_with_a_client_update),
+        cmocka_unit_test(skipped_step_calls_no_update),
+        cmocka_unit_test(failing_client_update_ends_the_run_with_its_error),
+        cmocka_unit_test(asynchronous_methods_call_the_client_update),
+        cmocka_unit_test(custom_methods_can_use_client_updates),
+        cmocka_unit_test(client_updating_by_itself_matches_the_engine_exactly),
+        cmocka_unit_test(nonfinite_values_pass_through_with_nonfinite_keep),
+        cmocka_unit_test(codec_keeps_nothing_of_a_step_the_client_skips),
+        cmocka_unit_test(gradient_of_any_type_and_memory_equals_widened_copy),
+        cmocka_unit_test(missing_gradient_counts_as_zero_without_an_event),
         cmocka_unit_test(numbers_that_are_not_finite_stay_what_they_are_in_16_bits),
-        cmocka_unit_test(a_client_in_16_bits_has_its_own_optimisers_bits),
+        cmocka_unit_test(client_with_16_bit_values_keeps_its_optimisers_results),
         cmocka_unit_test(averages_keep_the_bits_that_the_client_does_not_see),
         cmocka_unit_test(a_table_gives_the_bits_of_the_same_tensor_announced_whole),
         cmocka_unit_test(calls_may_come_from_any_thread),
-        cmocka_unit_test(a_resumed_run_has_the_bits_of_one_that_went_on),
-        cmocka_unit_test(what_does_not_go_with_it_is_refused_with_the_mend),
+        cmocka_unit_test(resumed_run_matches_the_uninterrupted_run),
+        cmocka_unit_test(conflicts_with_client_updates_are_rejected_with_a_fix),
     };
     int failed;
 

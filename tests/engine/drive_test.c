@@ -167,7 +167,7 @@ static const tutti_method_ops *const unlike_methods[] = { &unlike_ops, NULL };
 
 /* The model in an evaluation is that of the first pipeline's stages, which are no stages of
    others. */
-static void test_pipelines_may_have_cuts_of_their_own(void **state)
+static void test_pipelines_may_have_different_partitions(void **state)
 {
     static const struct { const char *method, *says; } cases[] = {
         { "unlike", NULL }, { "unlike(cut=1)", NULL }, { "unlike(cut=4)", NULL },
@@ -196,7 +196,7 @@ static void test_pipelines_may_have_cuts_of_their_own(void **state)
 }
 
 /* With several calls of drive an evaluation begins between them. */
-static void test_stages_are_single_to_the_bit(void **state)
+static void test_stages_match_single_bit_for_bit(void **state)
 {
     static const char *const optimizers[] = { "sgd(lr=0.1,momentum=0.9,weight_decay=0.01)", "adam(lr=0.01)" };
 
@@ -270,7 +270,7 @@ static void test_a_rank_has_its_range_only(void **state)
 }
 
 /* Which of the ranks speaks is as it comes. */
-static void test_ranks_that_look_at_different_units_end_with_a_sentence(void **state)
+static void test_ranks_acquiring_different_units_fail_with_an_error(void **state)
 {
     tutti_error err;
 
@@ -286,7 +286,7 @@ static void test_ranks_that_look_at_different_units_end_with_a_sentence(void **s
 }
 
 /* From n stages to m, from `ddp` to stages and from stages to `single`. */
-static void test_checkpoints_know_no_stages(void **state)
+static void test_checkpoints_are_independent_of_stages(void **state)
 {
     char folder[SCRATCH_PATH];
 
@@ -369,7 +369,7 @@ static tutti_status refused_rank(tutti_world *world, void *arg, tutti_error *err
 }
 
 /* Two ranks with the same memory: nothing is free for the unit that an evaluation needs. */
-static void test_what_has_no_room_while_it_is_shown_is_refused_at_once(void **state)
+static void test_insufficient_memory_for_evaluation_is_rejected_at_start(void **state)
 {
     static staged r;
     tutti_error err;
@@ -390,7 +390,7 @@ static void test_what_has_no_room_while_it_is_shown_is_refused_at_once(void **st
     assert_float_equal(r.x[0][0], 77, 0);
 }
 
-static void test_what_does_not_go_with_it_is_refused(void **state)
+static void test_options_incompatible_with_stages_are_rejected(void **state)
 {
     const int64_t shares[2] = { 3, 5 };
     struct { tutti_engine_options o; const char *says; } no[] = {
@@ -424,7 +424,7 @@ static void test_what_does_not_go_with_it_is_refused(void **state)
     }
 }
 
-static void test_a_gradient_that_is_no_number_is_named(void **state)
+static void test_nan_gradient_is_reported_with_its_tensor(void **state)
 {
     static staged r;
     tutti_error err;
@@ -494,14 +494,14 @@ static void test_calls_out_of_order_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stages_are_single_to_the_bit),
-        cmocka_unit_test(test_pipelines_may_have_cuts_of_their_own),
+        cmocka_unit_test(test_stages_match_single_bit_for_bit),
+        cmocka_unit_test(test_pipelines_may_have_different_partitions),
         cmocka_unit_test(test_a_rank_has_its_range_only),
-        cmocka_unit_test(test_ranks_that_look_at_different_units_end_with_a_sentence),
-        cmocka_unit_test(test_checkpoints_know_no_stages),
-        cmocka_unit_test(test_what_has_no_room_while_it_is_shown_is_refused_at_once),
-        cmocka_unit_test(test_what_does_not_go_with_it_is_refused),
-        cmocka_unit_test(test_a_gradient_that_is_no_number_is_named),
+        cmocka_unit_test(test_ranks_acquiring_different_units_fail_with_an_error),
+        cmocka_unit_test(test_checkpoints_are_independent_of_stages),
+        cmocka_unit_test(test_insufficient_memory_for_evaluation_is_rejected_at_start),
+        cmocka_unit_test(test_options_incompatible_with_stages_are_rejected),
+        cmocka_unit_test(test_nan_gradient_is_reported_with_its_tensor),
         cmocka_unit_test(test_a_trace_has_stages),
         cmocka_unit_test(test_calls_out_of_order_are_refused),
     };

@@ -62,7 +62,7 @@ static void run_job(job *j, int n)
         fail_msg("%s", err.text);
 }
 
-static void ddp_with_one_worker_is_single_bit_for_bit(void **state)
+static void ddp_with_one_worker_matches_single_bit_for_bit(void **state)
 {
     job a = { .t = toy_default() }, b = { .t = toy_default() };
 
@@ -324,7 +324,7 @@ static tutti_status few_rank(tutti_world *world, void *arg, tutti_error *err)
 }
 
 /* 26 samples in steps of 12: the third step's two go to the first two of three workers. */
-static void what_stands_in_a_clients_gradient_in_a_pass_without_samples_does_not_count(void **state)
+static void gradient_memory_is_ignored_in_passes_without_samples(void **state)
 {
     static const char *const methods[] = { "ddp", "d-psgd", "local-sgd(period=2)" };
 
@@ -375,7 +375,7 @@ static void a_bad_gradient_stops_the_run_and_names_worker_tensor_and_step(void *
                                   "leave such steps out (nonfinite=skip)");
 }
 
-static void with_skip_the_step_is_left_out_on_all_workers_and_told(void **state)
+static void nonfinite_skip_applies_to_all_workers_and_is_reported(void **state)
 {
     job j = { .t = toy_default() };
 
@@ -395,7 +395,7 @@ static void with_skip_the_step_is_left_out_on_all_workers_and_told(void **state)
     }
 }
 
-static void clipping_scales_the_exchanged_gradient_to_the_norm(void **state)
+static void clipping_changes_the_update_only_above_the_norm(void **state)
 {
     job free_run = { .t = toy_default() }, loose = { .t = toy_default() }, tight = { .t = toy_default() };
 
@@ -436,7 +436,7 @@ static tutti_status clipped_rank(tutti_world *world, void *arg, tutti_error *err
     return TUTTI_OK;
 }
 
-static void a_clipped_step_moves_exactly_that_far(void **state)
+static void clipped_step_moves_by_exactly_the_clip_norm(void **state)
 {
     tutti_error err = { .rank = -1 };
 
@@ -521,7 +521,7 @@ static tutti_status refusal_rank(tutti_world *world, void *arg, tutti_error *err
     return TUTTI_OK;
 }
 
-static void what_one_rank_refuses_is_refused_on_all(void **state)
+static void options_rejected_by_one_rank_are_rejected_on_all(void **state)
 {
     (void)state;
     for (unsigned who = 1; who < 16; who++) {
@@ -638,7 +638,7 @@ static void a_second_engine_of_a_world_is_refused(void **state)
     }
 }
 
-static void calls_out_of_order_are_named(void **state)
+static void calls_out_of_order_are_rejected(void **state)
 {
     tutti_error err = { .rank = -1 };
 
@@ -687,7 +687,7 @@ static tutti_status trace_rank(tutti_world *world, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void a_trace_is_of_the_steps_that_were_asked_for_and_counts_what_it_lacks(void **state)
+static void trace_covers_the_requested_steps_and_counts_lost_events(void **state)
 {
     traced all = { .options = { .trace_events = 10000 } }, some = all, narrow = all, none = { 0 };
     traced *const each[] = { &all, &some, &narrow, &none };
@@ -711,7 +711,7 @@ static void a_trace_is_of_the_steps_that_were_asked_for_and_counts_what_it_lacks
     assert_int_equal(all.lost + some.lost + none.lost + none.n, 0);
 }
 
-static void bad_options_are_refused_with_value_and_mend(void **state)
+static void invalid_options_are_rejected_with_value_and_fix(void **state)
 {
     static const refusal cases[] = {
         { { .method = "dpp" }, "there is no method 'dpp'; did you mean 'ddp'?" },
@@ -760,24 +760,24 @@ static void bad_options_are_refused_with_value_and_mend(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ddp_with_one_worker_is_single_bit_for_bit),
+        cmocka_unit_test(ddp_with_one_worker_matches_single_bit_for_bit),
         cmocka_unit_test(replicas_are_equal_after_every_step_whatever_the_buckets_lane_and_order),
         cmocka_unit_test(the_applied_gradient_is_the_exactly_weighted_mean),
         cmocka_unit_test(the_traffic_of_a_step_is_exactly_the_formula),
         cmocka_unit_test(accumulation_sends_nothing_extra_and_equals_the_larger_batch),
         cmocka_unit_test(a_client_with_its_own_memory_gets_the_same_bits),
-        cmocka_unit_test(what_stands_in_a_clients_gradient_in_a_pass_without_samples_does_not_count),
+        cmocka_unit_test(gradient_memory_is_ignored_in_passes_without_samples),
         cmocka_unit_test(an_unused_parameter_counts_as_zero_and_is_named_once),
         cmocka_unit_test(a_bad_gradient_stops_the_run_and_names_worker_tensor_and_step),
-        cmocka_unit_test(with_skip_the_step_is_left_out_on_all_workers_and_told),
-        cmocka_unit_test(clipping_scales_the_exchanged_gradient_to_the_norm),
-        cmocka_unit_test(a_clipped_step_moves_exactly_that_far),
+        cmocka_unit_test(nonfinite_skip_applies_to_all_workers_and_is_reported),
+        cmocka_unit_test(clipping_changes_the_update_only_above_the_norm),
+        cmocka_unit_test(clipped_step_moves_by_exactly_the_clip_norm),
         cmocka_unit_test(workers_that_differ_are_refused_on_all_with_both_values),
-        cmocka_unit_test(what_one_rank_refuses_is_refused_on_all),
+        cmocka_unit_test(options_rejected_by_one_rank_are_rejected_on_all),
         cmocka_unit_test(a_second_engine_of_a_world_is_refused),
-        cmocka_unit_test(calls_out_of_order_are_named),
-        cmocka_unit_test(a_trace_is_of_the_steps_that_were_asked_for_and_counts_what_it_lacks),
-        cmocka_unit_test(bad_options_are_refused_with_value_and_mend),
+        cmocka_unit_test(calls_out_of_order_are_rejected),
+        cmocka_unit_test(trace_covers_the_requested_steps_and_counts_lost_events),
+        cmocka_unit_test(invalid_options_are_rejected_with_value_and_fix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -192,7 +192,7 @@ static tutti_status try(client *c, const tutti_method_ops *ops, bool held_out, t
     return tutti_world_run("shm", 1, rank_main, &(run){ c, ops, held_out }, err);
 }
 
-static void a_method_gets_the_loss_of_the_model_as_it_stands_from_either_client(void **state)
+static void method_can_evaluate_the_current_model_with_either_client(void **state)
 {
     (void)state;
     for (int own = 0; own < 2; own++) {
@@ -204,7 +204,7 @@ static void a_method_gets_the_loss_of_the_model_as_it_stands_from_either_client(
     }
 }
 
-static void without_samples_held_out_the_method_is_refused_and_so_is_a_question_at_the_wrong_time(void **state)
+static void evaluation_requires_validation_data_and_a_legal_time(void **state)
 {
     client c = { .in_pass = true };
     tutti_error err;
@@ -219,7 +219,7 @@ static void without_samples_held_out_the_method_is_refused_and_so_is_a_question_
     assert_int_equal(c.evaluations, 0);
 }
 
-static void a_method_adds_passes_and_updates_between_them_whatever_the_scale_of_the_loss(void **state)
+static void method_may_add_passes_and_updates_under_loss_scaling(void **state)
 {
     static const char *const scales[] = { NULL, "static(scale=1024)", "dynamic(init=256,interval=2)" };
 
@@ -250,9 +250,9 @@ static void a_step_ends_when_its_passes_are_over_and_not_before(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_method_gets_the_loss_of_the_model_as_it_stands_from_either_client),
-        cmocka_unit_test(without_samples_held_out_the_method_is_refused_and_so_is_a_question_at_the_wrong_time),
-        cmocka_unit_test(a_method_adds_passes_and_updates_between_them_whatever_the_scale_of_the_loss),
+        cmocka_unit_test(method_can_evaluate_the_current_model_with_either_client),
+        cmocka_unit_test(evaluation_requires_validation_data_and_a_legal_time),
+        cmocka_unit_test(method_may_add_passes_and_updates_under_loss_scaling),
         cmocka_unit_test(a_step_ends_when_its_passes_are_over_and_not_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -319,7 +319,7 @@ static void messages_have_exactly_the_bytes_of_the_formula(void **state)
 
 /* Whichever route messages take: the same model on all workers, ddp's bits where nothing is lost,
    and losses are made good where that was promised. */
-static void replicas_are_equal_whichever_way_messages_go(void **state)
+static void replicas_are_equal_for_every_message_route(void **state)
 {
     static const char *const ways[] = { "allgather", "alltoall" }, *const codecs[] = {
         "topk(ratio=1)",  "ef(topk(ratio=1),server=on)", "qsgd(levels=5)", "nuqsgd(tail=dense)", "ef(sign,server=on)",
@@ -343,7 +343,7 @@ static void replicas_are_equal_whichever_way_messages_go(void **state)
             }
 }
 
-static void ways_that_cannot_be_are_refused(void **state)
+static void impossible_routes_are_rejected(void **state)
 {
     static const struct { const char *codec, *method, *collective, *sentence;
     } cases[] = {
@@ -482,7 +482,7 @@ static tutti_status virtual_rank(tutti_world *world, void *arg, tutti_error *err
     return TUTTI_OK;
 }
 
-static void what_error_feedback_keeps_and_what_was_applied_is_all_the_gradient(void **state)
+static void residuals_plus_applied_updates_equal_the_whole_gradient(void **state)
 {
     static const char *const codecs[] = {
         "ef(topk)", "ef(topk,server=on)", "ef(sign)", "ef(sign,server=on)", "ef(onebit(scale=l1),server=on)",
@@ -535,7 +535,7 @@ static void powersgd_does_not_depend_on_the_number_of_workers(void **state)
 
 /* ---- numbers that are not finite ---- */
 
-static void a_step_that_is_left_out_leaves_residuals_finite_and_replicas_equal(void **state)
+static void skipped_step_keeps_residuals_finite_and_replicas_equal(void **state)
 {
     static const int some[] = { 2, 3, 4 };
 
@@ -592,7 +592,7 @@ static tutti_status steep_rank(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-static void numbers_beyond_the_codecs_range_stop_the_run_with_the_mend(void **state)
+static void codec_overflow_ends_the_run_with_a_suggested_fix(void **state)
 {
     job j = job_of("fp16", "sgd(lr=0.05)", 1);
     tutti_error err = { .rank = -1 };
@@ -674,7 +674,7 @@ static void payload_is_what_was_encoded(void **state)
 /* Measuring the codec changes nothing of the run, not its counts of bytes either; where the codec
    is then not used the run is one without it. Which of the two happens is a matter of time, so
    either is right here. */
-static void weighing_a_codec_changes_no_bit_and_leaving_it_away_is_ddp(void **state)
+static void codec_cost_measurement_is_neutral_and_disabling_matches_ddp(void **state)
 {
     static const char *const codecs[] = {
         "ef(topk)", "qsgd(coding=elias)", "ef(powersgd(rank=2))", "alq(bucket=512,first=2)",
@@ -746,7 +746,7 @@ static tutti_status weigh_rank(tutti_world *world, void *arg, tutti_error *err)
 
 /* The worker that comes late has a short call. The shortest of each worker's would be 1 us here,
    which no exchange took. */
-static void a_call_is_priced_by_who_waited_longest_in_it(void **state)
+static void call_cost_is_its_longest_duration_over_workers(void **state)
 {
     job j = job_of("topk", "sgd(lr=0.05)", 1);
     tutti_error err = { .rank = -1 };
@@ -758,7 +758,7 @@ static void a_call_is_priced_by_who_waited_longest_in_it(void **state)
     assert_true(fabs(j.off / 100e-6 - 1) < 1e-9);
 }
 
-static void a_codec_that_cannot_be_left_away_is_not(void **state)
+static void essential_codecs_cannot_be_switched_off(void **state)
 {
     static const struct { const char *method, *codec; tutti_codec_cost cost; const char *text; } cases[] = {
         { "ddp", NULL, TUTTI_CODEC_COST_EXPLAIN,
@@ -804,18 +804,18 @@ int main(void)
         cmocka_unit_test(replicas_are_equal_and_pieces_and_lanes_change_no_bit),
         cmocka_unit_test(pieces_on_two_lanes_at_once_give_the_same_bits),
         cmocka_unit_test(messages_have_exactly_the_bytes_of_the_formula),
-        cmocka_unit_test(replicas_are_equal_whichever_way_messages_go),
-        cmocka_unit_test(ways_that_cannot_be_are_refused),
+        cmocka_unit_test(replicas_are_equal_for_every_message_route),
+        cmocka_unit_test(impossible_routes_are_rejected),
         cmocka_unit_test(linear_codecs_send_what_an_all_reduce_of_their_numbers_sends),
-        cmocka_unit_test(what_error_feedback_keeps_and_what_was_applied_is_all_the_gradient),
+        cmocka_unit_test(residuals_plus_applied_updates_equal_the_whole_gradient),
         cmocka_unit_test(powersgd_does_not_depend_on_the_number_of_workers),
-        cmocka_unit_test(a_step_that_is_left_out_leaves_residuals_finite_and_replicas_equal),
-        cmocka_unit_test(numbers_beyond_the_codecs_range_stop_the_run_with_the_mend),
+        cmocka_unit_test(skipped_step_keeps_residuals_finite_and_replicas_equal),
+        cmocka_unit_test(codec_overflow_ends_the_run_with_a_suggested_fix),
         cmocka_unit_test(a_biased_codec_without_error_feedback_is_warned_of),
         cmocka_unit_test(payload_is_what_was_encoded),
-        cmocka_unit_test(weighing_a_codec_changes_no_bit_and_leaving_it_away_is_ddp),
-        cmocka_unit_test(a_call_is_priced_by_who_waited_longest_in_it),
-        cmocka_unit_test(a_codec_that_cannot_be_left_away_is_not),
+        cmocka_unit_test(codec_cost_measurement_is_neutral_and_disabling_matches_ddp),
+        cmocka_unit_test(call_cost_is_its_longest_duration_over_workers),
+        cmocka_unit_test(essential_codecs_cannot_be_switched_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -153,7 +153,7 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-static void samples_come_whole_with_their_bytes_in_the_counters_of_their_pairs(void **state)
+static void sent_samples_arrive_complete_and_are_counted_per_pair(void **state)
 {
     static const char *const transports[] = { "shm", "tcp" };
 
@@ -175,7 +175,7 @@ static void is_refused(job j, tutti_status wanted, const char *sentence)
         fail_msg("%s: %s", j.method, err.text);
 }
 
-static void what_does_not_fit_is_a_sentence(void **state)
+static void invalid_sample_transfers_are_rejected(void **state)
 {
     (void)state;
     is_refused((job){ .method = "probe" }, TUTTI_ERR_USAGE,
@@ -189,8 +189,8 @@ static void what_does_not_fit_is_a_sentence(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(samples_come_whole_with_their_bytes_in_the_counters_of_their_pairs),
-        cmocka_unit_test(what_does_not_fit_is_a_sentence),
+        cmocka_unit_test(sent_samples_arrive_complete_and_are_counted_per_pair),
+        cmocka_unit_test(invalid_sample_transfers_are_rejected),
     };
     return cmocka_run_group_tests_name("engine/given", tests, NULL, NULL);
 }

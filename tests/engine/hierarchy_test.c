@@ -153,7 +153,7 @@ static tutti_status dense_rank(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-static void teams_are_workers_to_the_codec(void **state)
+static void codec_treats_each_team_as_one_worker(void **state)
 {
     static const struct { const char *method, *codec, *optimizer; bool alike, counts; } cases[] = {
         { "ddp", "ef(topk(ratio=0.05))", "sgd(lr=0.05,momentum=0.9)", false, true },
@@ -236,7 +236,7 @@ static void teams_of_one_change_nothing(void **state)
     }
 }
 
-static void machines_are_teams_of_their_workers(void **state)
+static void hierarchy_machine_forms_one_team_per_host(void **state)
 {
     static const struct { int n, of; } rows[] = { { 4, 2 }, { 6, 3 }, { 4, 1 } };
 
@@ -253,7 +253,7 @@ static void machines_are_teams_of_their_workers(void **state)
 
 /* All workers learn of a gradient that is not finite on a worker that does not encode; all skip
    the step, and what codecs keep is as if it had not been. */
-static void a_step_is_left_out_by_all_teams(void **state)
+static void step_with_nonfinite_gradient_is_skipped_by_all_teams(void **state)
 {
     static const char *const codecs[] = { "ef(topk(ratio=0.05))", "ef(powersgd(rank=1))" };
 
@@ -333,10 +333,10 @@ static void invalid_options_are_rejected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(teams_are_workers_to_the_codec),
+        cmocka_unit_test(codec_treats_each_team_as_one_worker),
         cmocka_unit_test(teams_of_one_change_nothing),
-        cmocka_unit_test(machines_are_teams_of_their_workers),
-        cmocka_unit_test(a_step_is_left_out_by_all_teams),
+        cmocka_unit_test(hierarchy_machine_forms_one_team_per_host),
+        cmocka_unit_test(step_with_nonfinite_gradient_is_skipped_by_all_teams),
         cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

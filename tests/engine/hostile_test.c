@@ -181,7 +181,7 @@ static void run(attack *a, int n)
                  (unsigned long long)a->seed, err.text);
 }
 
-static void lengths_beyond_what_the_codec_makes_are_refused_by_name(void **state)
+static void invalid_message_lengths_are_rejected_with_the_sender(void **state)
 {
     static const int64_t announced[] = { 1 << 20, -1, INT64_MIN, INT64_MAX, INT64_MAX - 100 };
     static attack a;
@@ -197,7 +197,7 @@ static void lengths_beyond_what_the_codec_makes_are_refused_by_name(void **state
             }
 }
 
-static void any_bytes_are_refused_by_name_or_are_the_same_to_all(void **state)
+static void arbitrary_bytes_are_rejected_or_decoded_equally_by_all(void **state)
 {
     static attack a;
     int refused = 0;
@@ -264,7 +264,7 @@ static tutti_status checked_rank(tutti_world *world, void *arg, tutti_error *err
     return status;
 }
 
-static void no_bit_of_a_checked_message_may_be_another(void **state)
+static void every_bit_flip_in_a_checksummed_message_is_detected(void **state)
 {
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(specs); k++) {
@@ -277,9 +277,9 @@ static void no_bit_of_a_checked_message_may_be_another(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lengths_beyond_what_the_codec_makes_are_refused_by_name),
-        cmocka_unit_test(any_bytes_are_refused_by_name_or_are_the_same_to_all),
-        cmocka_unit_test(no_bit_of_a_checked_message_may_be_another),
+        cmocka_unit_test(invalid_message_lengths_are_rejected_with_the_sender),
+        cmocka_unit_test(arbitrary_bytes_are_rejected_or_decoded_equally_by_all),
+        cmocka_unit_test(every_bit_flip_in_a_checksummed_message_is_detected),
     };
     return cmocka_run_group_tests_name("engine/hostile", tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@
 
 static const char *program;
 
-static void all_in_one_order(void **state)
+static void all_members_run_jobs_in_one_order(void **state)
 {
     static const led_case cases[] = {
         { .seed = 1, .width = 1, .jobs = 12, .steps = 4, .pause_ns = 50000 },
@@ -150,7 +150,7 @@ static void run(int kind, int rank)
     tutti_world_run("shm", MEMBERS, noted, &t, &err);
 }
 
-static void a_job_that_fails_ends_the_run_by_its_rank(void **state)
+static void failing_job_ends_the_run_with_its_rank(void **state)
 {
     (void)state;
     for (int rank = 0; rank < MEMBERS; rank++) {
@@ -166,7 +166,7 @@ static void a_job_that_fails_ends_the_run_by_its_rank(void **state)
     }
 }
 
-static void jobs_that_are_unlike_are_told(void **state)
+static void mismatched_jobs_are_reported(void **state)
 {
     (void)state;
     run(SIZES, 2);
@@ -178,7 +178,7 @@ static void jobs_that_are_unlike_are_told(void **state)
         assert_true(r == 2 || (ended[r] == TUTTI_ERR_PEER && why[r].rank == 2));
 }
 
-static void closing_waits_for_no_turn(void **state)
+static void closing_a_lane_early_does_not_block(void **state)
 {
     (void)state;
     run(EARLY, 0);
@@ -187,7 +187,7 @@ static void closing_waits_for_no_turn(void **state)
             fail_msg("worker %d: %s", r, why[r].text);
 }
 
-static void only_members_have_it(void **state)
+static void only_members_can_open_a_leader_ordered_lane(void **state)
 {
     (void)state;
     run(OUTSIDE, 1);
@@ -241,11 +241,11 @@ static void a_killed_member_is_named_by_its_rank(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_in_one_order),
-        cmocka_unit_test(a_job_that_fails_ends_the_run_by_its_rank),
-        cmocka_unit_test(jobs_that_are_unlike_are_told),
-        cmocka_unit_test(closing_waits_for_no_turn),
-        cmocka_unit_test(only_members_have_it),
+        cmocka_unit_test(all_members_run_jobs_in_one_order),
+        cmocka_unit_test(failing_job_ends_the_run_with_its_rank),
+        cmocka_unit_test(mismatched_jobs_are_reported),
+        cmocka_unit_test(closing_a_lane_early_does_not_block),
+        cmocka_unit_test(only_members_can_open_a_leader_ordered_lane),
         cmocka_unit_test(without_threads_jobs_run_as_they_are_started),
         cmocka_unit_test(a_killed_member_is_named_by_its_rank),
     };

@@ -72,7 +72,7 @@ static void a_wide_lane_runs_every_job_once(void **state)
     run_width(4);
 }
 
-static void a_foolish_width_is_refused(void **state)
+static void invalid_lane_width_is_rejected(void **state)
 {
     tutti_runtime *rt;
     tutti_lane *lane;
@@ -153,7 +153,7 @@ static void let_go(gate *g, int k)
     tutti_unlock(g->monitor);
 }
 
-static void the_most_urgent_is_next_and_equals_are_fifo(void **state)
+static void jobs_run_by_priority_and_fifo_among_equals(void **state)
 {
     static gate g;
     tutti_rng rng = { 7, 1, 0 };
@@ -181,7 +181,7 @@ static void the_most_urgent_is_next_and_equals_are_fifo(void **state)
 
 /* 0 is in flight. 1 does not fit in the remaining credit; 2 would, but is less urgent; 3
    overtakes both. */
-static void what_waits_for_credit_is_overtaken_by_the_more_urgent_only(void **state)
+static void jobs_waiting_for_credit_yield_only_to_higher_priority(void **state)
 {
     static gate g;
 
@@ -267,9 +267,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_run_in_order_and_report_once),
         cmocka_unit_test(a_wide_lane_runs_every_job_once),
-        cmocka_unit_test(a_foolish_width_is_refused),
-        cmocka_unit_test(the_most_urgent_is_next_and_equals_are_fifo),
-        cmocka_unit_test(what_waits_for_credit_is_overtaken_by_the_more_urgent_only),
+        cmocka_unit_test(invalid_lane_width_is_rejected),
+        cmocka_unit_test(jobs_run_by_priority_and_fifo_among_equals),
+        cmocka_unit_test(jobs_waiting_for_credit_yield_only_to_higher_priority),
         cmocka_unit_test(a_job_of_more_than_the_credit_runs_alone),
         cmocka_unit_test(the_credit_changes_while_jobs_are_under_way),
     };

@@ -100,7 +100,7 @@ static void run(job *j, int n)
 
 /* None draws by the step's number, which differs. With a lane and without, one piece a tensor and
    one for all. */
-static void a_run_with_steps_left_out_is_the_run_without_them(void **state)
+static void run_with_skipped_steps_matches_the_run_without_them(void **state)
 {
     static const struct { const char *method, *codec; int n; } cases[] = {
         { "ddp", "ef(topk(ratio=0.02))", 3 },
@@ -144,7 +144,7 @@ static void a_run_with_steps_left_out_is_the_run_without_them(void **state)
 }
 
 /* Levels are fitted to a sample of the step before; where that is skipped, to the next one's. */
-static void a_sample_that_was_left_out_is_taken_in_the_next_step(void **state)
+static void skipped_fitting_sample_is_taken_in_the_next_step(void **state)
 {
     job j = job_of("ddp", "alq(bucket=256,first=4,second=9,every=0)", 12);
 
@@ -189,7 +189,7 @@ static void an_overflow_of_the_codec_does_not_move_the_loss_scale(void **state)
 }
 
 /* The mean of all is not finite either, also on workers whose own gradient is. */
-static void a_gradient_of_somebodys_own_is_told_before_any_decoded_mean(void **state)
+static void local_overflow_is_reported_before_the_decoded_mean(void **state)
 {
     for (int skip = 0; skip < 2; skip++)
         for (int who = 0; who < 3; who++) {
@@ -211,10 +211,10 @@ static void a_gradient_of_somebodys_own_is_told_before_any_decoded_mean(void **s
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_with_steps_left_out_is_the_run_without_them),
-        cmocka_unit_test(a_sample_that_was_left_out_is_taken_in_the_next_step),
+        cmocka_unit_test(run_with_skipped_steps_matches_the_run_without_them),
+        cmocka_unit_test(skipped_fitting_sample_is_taken_in_the_next_step),
         cmocka_unit_test(an_overflow_of_the_codec_does_not_move_the_loss_scale),
-        cmocka_unit_test(a_gradient_of_somebodys_own_is_told_before_any_decoded_mean),
+        cmocka_unit_test(local_overflow_is_reported_before_the_decoded_mean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

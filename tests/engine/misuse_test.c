@@ -115,7 +115,7 @@ static job job_of(const char *method)
                                .seed = 3, .names = true } };
 }
 
-static void samples_are_named_within_the_training_set_and_after_declaring_it(void **state)
+static void naming_samples_requires_declaration_and_valid_indices(void **state)
 {
     static const struct { const char *method, *sentence; } cases[] = {
         { "names(what=0)", NULL },
@@ -147,7 +147,7 @@ static void samples_are_named_within_the_training_set_and_after_declaring_it(voi
     expect(&j, "each worker has samples of its own that stay with it");
 }
 
-static void late_gradients_are_of_equal_replicas_that_exchange_in_every_step(void **state)
+static void late_gradients_require_equal_replicas_exchanging_every_step(void **state)
 {
     static const char *const apart = "applies gradients late, for which all workers exchange them in every step";
     const struct { const char *method, *sentence; } cases[] = {
@@ -279,7 +279,7 @@ static tutti_status listed_rank(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-static void what_a_method_leaves_out_is_said_before_it_is_missed(void **state)
+static void incomplete_method_tables_are_rejected(void **state)
 {
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(tables); k++) {
@@ -295,7 +295,7 @@ static void what_a_method_leaves_out_is_said_before_it_is_missed(void **state)
 }
 
 /* However long the list is; the names of the other methods count, too. */
-static void a_list_of_methods_is_looked_through_to_its_end(void **state)
+static void method_list_is_checked_to_its_end(void **state)
 {
     enum { OTHERS = 100 };
     static char names[OTHERS][16];
@@ -325,10 +325,10 @@ static void a_list_of_methods_is_looked_through_to_its_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(samples_are_named_within_the_training_set_and_after_declaring_it),
-        cmocka_unit_test(late_gradients_are_of_equal_replicas_that_exchange_in_every_step),
-        cmocka_unit_test(what_a_method_leaves_out_is_said_before_it_is_missed),
-        cmocka_unit_test(a_list_of_methods_is_looked_through_to_its_end),
+        cmocka_unit_test(naming_samples_requires_declaration_and_valid_indices),
+        cmocka_unit_test(late_gradients_require_equal_replicas_exchanging_every_step),
+        cmocka_unit_test(incomplete_method_tables_are_rejected),
+        cmocka_unit_test(method_list_is_checked_to_its_end),
     };
     return cmocka_run_group_tests_name("engine/misuse", tests, NULL, NULL);
 }

@@ -127,7 +127,7 @@ static void run(tutti_status (*what)(tutti_world *, void *, tutti_error *), job 
         fail_msg("%s, %d workers: %s", j->method, n, err.text);
 }
 
-static void it_is_each_worker_s_own_and_shown_as_the_mean(void **state)
+static void client_state_is_per_worker_and_evaluated_as_mean(void **state)
 {
     static const char *const methods[] = { "ddp", "local-sgd(period=3)", "d-psgd", "single" };
 
@@ -137,7 +137,7 @@ static void it_is_each_worker_s_own_and_shown_as_the_mean(void **state)
             run(rank, &(job){ .method = methods[i] }, n);
 }
 
-static void who_has_had_no_samples_does_not_count(void **state)
+static void worker_without_samples_does_not_count_in_the_mean(void **state)
 {
     (void)state;
     run(rank, &(job){ .method = "ddp", .idle = true }, 2);
@@ -159,14 +159,14 @@ static void save_and_load(bool idle)
     scratch_remove(j.directory);
 }
 
-static void it_is_saved_and_another_number_of_workers_gets_the_mean(void **state)
+static void client_state_is_saved_and_resharded_as_the_mean(void **state)
 {
     (void)state;
     save_and_load(false);
 }
 
 /* A worker's memory may hold values that do not come from samples of its own. */
-static void who_had_had_no_samples_does_not_count_for_other_workers_either(void **state)
+static void saved_client_state_excludes_workers_without_samples(void **state)
 {
     (void)state;
     save_and_load(true);
@@ -194,7 +194,7 @@ static tutti_status none_rank(tutti_world *world, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void workers_that_differ_are_refused_and_none_is_none(void **state)
+static void differing_client_state_sizes_are_rejected(void **state)
 {
     tutti_error err = { .rank = -1 };
 
@@ -207,11 +207,11 @@ static void workers_that_differ_are_refused_and_none_is_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_is_each_worker_s_own_and_shown_as_the_mean),
-        cmocka_unit_test(who_has_had_no_samples_does_not_count),
-        cmocka_unit_test(it_is_saved_and_another_number_of_workers_gets_the_mean),
-        cmocka_unit_test(who_had_had_no_samples_does_not_count_for_other_workers_either),
-        cmocka_unit_test(workers_that_differ_are_refused_and_none_is_none),
+        cmocka_unit_test(client_state_is_per_worker_and_evaluated_as_mean),
+        cmocka_unit_test(worker_without_samples_does_not_count_in_the_mean),
+        cmocka_unit_test(client_state_is_saved_and_resharded_as_the_mean),
+        cmocka_unit_test(saved_client_state_excludes_workers_without_samples),
+        cmocka_unit_test(differing_client_state_sizes_are_rejected),
     };
     return cmocka_run_group_tests_name("engine/own", tests, NULL, NULL);
 }

@@ -105,7 +105,7 @@ static tutti_status second_half(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-static void every_worker_goes_on_in_its_own_part(void **state)
+static void every_worker_resumes_in_its_own_part(void **state)
 {
     static const char *const methods[] = { "ddp", "local-sgd", "d-psgd(graph=complete)", "ad-psgd" };
 
@@ -122,7 +122,7 @@ static void every_worker_goes_on_in_its_own_part(void **state)
     }
 }
 
-static void work_is_not_handed_on_where_samples_are_not(void **state)
+static void methods_moving_work_are_rejected_with_partitioned_data(void **state)
 {
     run r = run_of("hetero-ring");
     tutti_error err = { .rank = -1 };
@@ -150,7 +150,7 @@ static tutti_status reshare(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-static void shares_stay_as_they_are(void **state)
+static void changing_shares_is_rejected_with_partitioned_data(void **state)
 {
     run r = run_of("ddp");
     tutti_error err = { .rank = -1 };
@@ -164,9 +164,9 @@ static void shares_stay_as_they_are(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_worker_goes_on_in_its_own_part),
-        cmocka_unit_test(work_is_not_handed_on_where_samples_are_not),
-        cmocka_unit_test(shares_stay_as_they_are),
+        cmocka_unit_test(every_worker_resumes_in_its_own_part),
+        cmocka_unit_test(methods_moving_work_are_rejected_with_partitioned_data),
+        cmocka_unit_test(changing_shares_is_rejected_with_partitioned_data),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

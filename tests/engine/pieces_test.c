@@ -59,7 +59,7 @@ static void any_cut_trains_the_same_bits(void **state)
     drop(j);
 }
 
-static void clipping_scales_passes_and_steps_left_out_are_as_ever(void **state)
+static void clipping_loss_scales_passes_and_skips_match_ddp(void **state)
 {
     job *j = job_of("", "adamw(lr=0.01)");
 
@@ -79,7 +79,7 @@ static void clipping_scales_passes_and_steps_left_out_are_as_ever(void **state)
     drop(j);
 }
 
-static void tables_are_whole_where_their_rows_are_known_and_cut_where_not(void **state)
+static void tables_under_cut_pieces_match_ddp(void **state)
 {
     static const char *const optimizers[] = { "sgd(lr=0.1)", "adam(lr=0.01,lazy=on)" };
 
@@ -98,7 +98,7 @@ static void tables_are_whole_where_their_rows_are_known_and_cut_where_not(void *
         }
 }
 
-static void they_may_be_cut_anew(void **state)
+static void recutting_pieces_changes_no_bit(void **state)
 {
     job *j = job_of("", "sgd(lr=0.1,momentum=0.9)");
 
@@ -163,7 +163,7 @@ static tutti_status look_at_pieces(tutti_world *world, void *arg, tutti_error *e
     return TUTTI_OK;
 }
 
-static void pieces_are_full_and_meet_the_tensors_that_they_say(void **state)
+static void pieces_are_full_and_cover_the_reported_tensors(void **state)
 {
     static const layout layouts[] = {
         { "cut(bytes=64)", 64, 64, 0, true, false },
@@ -209,7 +209,7 @@ static void refused(const char *method, const char *codec, const char *sentence)
     job_refused(j, sentence);
 }
 
-static void what_does_not_go_with_a_cut_is_refused_in_a_sentence(void **state)
+static void options_incompatible_with_cut_pieces_are_rejected(void **state)
 {
     (void)state;
     refused("cut", "topk",
@@ -230,7 +230,7 @@ static void what_does_not_go_with_a_cut_is_refused_in_a_sentence(void **state)
 
 /* Two workers fail by themselves in different pieces that are in flight at the same time: neither
    waits for the other in its piece. */
-static void two_that_fail_in_different_pieces_do_not_wait_for_each_other(void **state)
+static void two_workers_failing_in_different_pieces_do_not_deadlock(void **state)
 {
     static const char *const methods[] = {
         "cut(bytes=100000,close=1,width=3,order=led)", "cut(bytes=100000,close=1,width=3,order=led,by_piece=yes)",
@@ -257,13 +257,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_cut_trains_the_same_bits),
-        cmocka_unit_test(clipping_scales_passes_and_steps_left_out_are_as_ever),
-        cmocka_unit_test(tables_are_whole_where_their_rows_are_known_and_cut_where_not),
-        cmocka_unit_test(they_may_be_cut_anew),
-        cmocka_unit_test(pieces_are_full_and_meet_the_tensors_that_they_say),
+        cmocka_unit_test(clipping_loss_scales_passes_and_skips_match_ddp),
+        cmocka_unit_test(tables_under_cut_pieces_match_ddp),
+        cmocka_unit_test(recutting_pieces_changes_no_bit),
+        cmocka_unit_test(pieces_are_full_and_cover_the_reported_tensors),
         cmocka_unit_test(a_number_that_is_not_finite_is_named_by_tensor_and_element),
-        cmocka_unit_test(what_does_not_go_with_a_cut_is_refused_in_a_sentence),
-        cmocka_unit_test(two_that_fail_in_different_pieces_do_not_wait_for_each_other),
+        cmocka_unit_test(options_incompatible_with_cut_pieces_are_rejected),
+        cmocka_unit_test(two_workers_failing_in_different_pieces_do_not_deadlock),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

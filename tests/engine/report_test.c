@@ -299,7 +299,7 @@ static void bytes_add_up_to_the_payload(void **state)
     }
 }
 
-static void workers_who_choose_alike_or_not_show_in_the_union(void **state)
+static void union_density_shows_whether_workers_select_alike(void **state)
 {
     static seen shared, own;
     const tutti_engine_options a = with("randomk(ratio=0.1)", 1), b = with("topk(ratio=0.1)", 1);
@@ -313,7 +313,7 @@ static void workers_who_choose_alike_or_not_show_in_the_union(void **state)
     }
 }
 
-static void every_so_many_steps_and_no_others(void **state)
+static void codec_report_is_made_at_its_interval_only(void **state)
 {
     static seen s;
     tutti_engine_options options = with("topk", 3);
@@ -328,7 +328,7 @@ static void every_so_many_steps_and_no_others(void **state)
         assert_int_equal(s.record[k][1].step, (k + 1) / 4 * 4);
 }
 
-static void there_must_be_something_to_measure(void **state)
+static void codec_report_without_an_encoded_exchange_is_rejected(void **state)
 {
     static const struct { const char *method, *codec, *text; } cases[] = {
         { "ddp", NULL,
@@ -362,9 +362,9 @@ int main(void)
         cmocka_unit_test(the_variance_factor_is_below_its_bound_on_average),
         cmocka_unit_test(the_residual_is_what_error_feedback_keeps),
         cmocka_unit_test(bytes_add_up_to_the_payload),
-        cmocka_unit_test(workers_who_choose_alike_or_not_show_in_the_union),
-        cmocka_unit_test(every_so_many_steps_and_no_others),
-        cmocka_unit_test(there_must_be_something_to_measure),
+        cmocka_unit_test(union_density_shows_whether_workers_select_alike),
+        cmocka_unit_test(codec_report_is_made_at_its_interval_only),
+        cmocka_unit_test(codec_report_without_an_encoded_exchange_is_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -141,7 +141,7 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void a_step_that_begins_anew_is_the_last_try_alone(void **state)
+static void restarted_step_counts_only_its_last_attempt(void **state)
 {
     (void)state;
     for (int own = 0; own < 2; own++)
@@ -170,7 +170,7 @@ static void a_step_that_begins_anew_is_the_last_try_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_that_begins_anew_is_the_last_try_alone),
+        cmocka_unit_test(restarted_step_counts_only_its_last_attempt),
     };
     return cmocka_run_group_tests_name("engine/restart", tests, NULL, NULL);
 }

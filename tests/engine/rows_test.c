@@ -364,7 +364,7 @@ static tutti_status look_at_blocks(tutti_method *m, tutti_error *err)
     return tutti_base_step(m, err);
 }
 
-static void the_norm_is_that_of_its_blocks_however_the_vector_is_cut(void **state)
+static void norm_is_independent_of_how_the_vector_is_cut(void **state)
 {
     static const struct { size_t rows, cols; double touched; } tables[] = {
         { 3000, 7, 0.02 }, { 3000, 7, 0.3 }, { 5000, 3, 0 }, { 3, 9000, 0.5 }, { 20, 1000, 1 }, { 2, 8192, 2 },
@@ -383,7 +383,7 @@ static void the_norm_is_that_of_its_blocks_however_the_vector_is_cut(void **stat
         }
 }
 
-static void a_clipped_run_has_one_models_bits_for_all_pieces_and_threads(void **state)
+static void clipped_run_is_identical_for_all_pieces_and_threads(void **state)
 {
     static const struct { const char *method; int lane; } cuts[] = {
         { "ddp", 0 }, { "ddp(bucket_mb=0.01)", 2 }, { "ddp(bucket_mb=0.0001)", 1 }, { "ddp(bucket_mb=0.001)", -1 },
@@ -415,7 +415,7 @@ static void a_clipped_run_has_one_models_bits_for_all_pieces_and_threads(void **
    touches a row of the large table sends the vector, the small table, and counts of rows; one
    whose method exchanges all whole sends the same without the two counts, and the table. The
    difference is what a table's exchange adds, for each pair. */
-static void traffic_is_what_the_rule_says_for_every_pair(void **state)
+static void traffic_per_pair_follows_the_table_exchange_rule(void **state)
 {
     static const tutti_method_ops mixed = {
         .name = "mixed", .exchange = whole_exchange, .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SPARSE_ROWS,
@@ -588,7 +588,7 @@ static tutti_status flat_table(tutti_world *world, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void misuse_is_refused_in_a_sentence(void **state)
+static void misuse_is_rejected_with_an_error_message(void **state)
 {
     run r = run_of(10, 3, 0.5, 1);
     tutti_error err = { .rank = -1 };
@@ -607,12 +607,12 @@ int main(void)
         cmocka_unit_test(rows_and_whole_gradients_train_the_same_bits),
         cmocka_unit_test(uneven_shares_train_the_same_bits),
         cmocka_unit_test(methods_that_know_no_rows_get_the_whole_gradient),
-        cmocka_unit_test(the_norm_is_that_of_its_blocks_however_the_vector_is_cut),
-        cmocka_unit_test(a_clipped_run_has_one_models_bits_for_all_pieces_and_threads),
-        cmocka_unit_test(traffic_is_what_the_rule_says_for_every_pair),
+        cmocka_unit_test(norm_is_independent_of_how_the_vector_is_cut),
+        cmocka_unit_test(clipped_run_is_identical_for_all_pieces_and_threads),
+        cmocka_unit_test(traffic_per_pair_follows_the_table_exchange_rule),
         cmocka_unit_test(lazy_rows_keep_their_values_and_slots),
         cmocka_unit_test(a_gradient_that_is_not_finite_is_found_in_its_row),
-        cmocka_unit_test(misuse_is_refused_in_a_sentence),
+        cmocka_unit_test(misuse_is_rejected_with_an_error_message),
     };
     return cmocka_run_group_tests_name("engine/rows", tests, NULL, NULL);
 }

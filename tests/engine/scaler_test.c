@@ -191,7 +191,7 @@ static void the_scale_follows_its_rule(void **state)
     }
 }
 
-static void where_gradients_are_exchanged_all_leave_the_same_steps_out(void **state)
+static void workers_exchanging_gradients_skip_the_same_steps(void **state)
 {
     static const char *const codecs[] = { "", "ef(topk(ratio=0.2))", "qsgd(bits=4)", "bf16" };
 
@@ -216,7 +216,7 @@ static void where_gradients_are_exchanged_all_leave_the_same_steps_out(void **st
 }
 
 /* Each decides for itself: the others' steps, scales and counts are what they would have been. */
-static void where_they_are_not_each_decides_for_itself(void **state)
+static void workers_without_gradient_exchange_skip_independently(void **state)
 {
     static const char *const methods[] = { "local-sgd(period=4)", "d-psgd", "sgp" };
 
@@ -240,7 +240,7 @@ static void where_they_are_not_each_decides_for_itself(void **state)
 
 /* In its warm-up local-sgd exchanges gradients: there the verdict is common; later it is each
    worker's own. */
-static void a_method_that_does_both_decides_as_the_step_does(void **state)
+static void mixed_method_skips_jointly_only_in_exchange_steps(void **state)
 {
     job j = job_of("local-sgd(period=4,warmup=3)", "dynamic(init=256)");
 
@@ -257,7 +257,7 @@ static void a_method_that_does_both_decides_as_the_step_does(void **state)
 
 /* One sample, always the same: a run with overflows is the run without those steps, if neither
    Adam's count nor the schedule saw them. */
-static void what_was_left_out_counts_neither_for_adam_nor_for_the_schedule(void **state)
+static void skipped_steps_count_neither_for_adam_nor_the_schedule(void **state)
 {
     job plain = job_of("single", "off"), bumpy = job_of("single", "static(scale=1024)");
     job *const both[] = { &plain, &bumpy };
@@ -310,7 +310,7 @@ static void a_resumed_run_has_the_same_scales_skips_and_bits(void **state)
     }
 }
 
-static void an_overflow_at_the_least_scale_ends_the_run_with_its_reason(void **state)
+static void overflow_at_minimum_scale_ends_the_run_with_reason(void **state)
 {
     job j = job_of("ddp", "dynamic(init=4,min=2)");
     tutti_error err = { .rank = -1 };
@@ -327,7 +327,7 @@ static void an_overflow_at_the_least_scale_ends_the_run_with_its_reason(void **s
         fail_msg("%s", err.text);
 }
 
-static void what_is_no_loss_scale_is_refused(void **state)
+static void invalid_loss_scales_are_rejected(void **state)
 {
     static const struct { const char *spec, *words; } cases[] = {
         { "dynamo", "unknown loss-scale 'dynamo'; did you mean 'dynamic'? (there are off, static, dynamic)" },
@@ -365,13 +365,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_scale_that_is_a_power_of_two_changes_no_bit),
         cmocka_unit_test(the_scale_follows_its_rule),
-        cmocka_unit_test(where_gradients_are_exchanged_all_leave_the_same_steps_out),
-        cmocka_unit_test(where_they_are_not_each_decides_for_itself),
-        cmocka_unit_test(a_method_that_does_both_decides_as_the_step_does),
-        cmocka_unit_test(what_was_left_out_counts_neither_for_adam_nor_for_the_schedule),
+        cmocka_unit_test(workers_exchanging_gradients_skip_the_same_steps),
+        cmocka_unit_test(workers_without_gradient_exchange_skip_independently),
+        cmocka_unit_test(mixed_method_skips_jointly_only_in_exchange_steps),
+        cmocka_unit_test(skipped_steps_count_neither_for_adam_nor_the_schedule),
         cmocka_unit_test(a_resumed_run_has_the_same_scales_skips_and_bits),
-        cmocka_unit_test(an_overflow_at_the_least_scale_ends_the_run_with_its_reason),
-        cmocka_unit_test(what_is_no_loss_scale_is_refused),
+        cmocka_unit_test(overflow_at_minimum_scale_ends_the_run_with_reason),
+        cmocka_unit_test(invalid_loss_scales_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

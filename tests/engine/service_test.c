@@ -230,7 +230,7 @@ static shared shared_of(const tutti_method_ops *ops)
 
 static const int sizes[] = { 1, 2, 3, 5, 8 };
 
-static void a_quiet_run_has_nothing_under_way_and_goes_on_afterwards(void **state)
+static void quiescent_run_has_nothing_in_flight_and_continues_afterwards(void **state)
 {
     static shared s;
 
@@ -278,7 +278,7 @@ static void every_gradient_is_handed_out_once(void **state)
         }
 }
 
-static void a_service_that_fails_ends_the_run_with_its_sentence(void **state)
+static void failing_service_ends_the_run_with_its_error(void **state)
 {
     static shared s;
 
@@ -300,9 +300,9 @@ static void a_service_that_fails_ends_the_run_with_its_sentence(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_quiet_run_has_nothing_under_way_and_goes_on_afterwards),
+        cmocka_unit_test(quiescent_run_has_nothing_in_flight_and_continues_afterwards),
         cmocka_unit_test(every_gradient_is_handed_out_once),
-        cmocka_unit_test(a_service_that_fails_ends_the_run_with_its_sentence),
+        cmocka_unit_test(failing_service_ends_the_run_with_its_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

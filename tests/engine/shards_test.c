@@ -70,7 +70,7 @@ static job *large(const char *optimizer)
     return j;
 }
 
-static void it_trains_the_bits_of_workers_that_have_all(void **state)
+static void sharded_updates_match_unsharded_workers_bit_for_bit(void **state)
 {
     /* the first is less than a line for each */
     static const char *const options[] = { ",bytes=120", "", ",inside=no,width=3", NULL };
@@ -84,7 +84,7 @@ static void it_trains_the_bits_of_workers_that_have_all(void **state)
         }
 }
 
-static void clipping_has_the_bits_of_whoever_has_all_of_the_gradient(void **state)
+static void clipping_matches_a_worker_with_the_whole_gradient(void **state)
 {
     static const char *const cuts[] = { ",bytes=2880", ",bytes=16384", ",bytes=30000,inside=no", ",bytes=100000" };
     static const double norms[] = { 0.25, 1e9 }; /* the second is asked for, and does nothing */
@@ -103,7 +103,7 @@ static void clipping_has_the_bits_of_whoever_has_all_of_the_gradient(void **stat
             }
 }
 
-static void steps_are_left_out_by_all(void **state)
+static void nonfinite_steps_are_skipped_by_all_workers(void **state)
 {
     (void)state;
     for (int n = 1; n <= 3; n++) {
@@ -130,7 +130,7 @@ static void values_stay_while_they_are_in_use(void **state)
     drop(j);
 }
 
-static void without_threads_it_happens_within_the_step(void **state)
+static void results_without_threads_are_the_same(void **state)
 {
     job *j = job_of("", optimizers[0]);
 
@@ -142,7 +142,7 @@ static void without_threads_it_happens_within_the_step(void **state)
     drop(j);
 }
 
-static void passes_schedules_and_short_steps_are_as_ever(void **state)
+static void passes_schedules_and_short_steps_give_the_same_bits(void **state)
 {
     job *j = job_of("", optimizers[1]);
 
@@ -163,7 +163,7 @@ static void passes_schedules_and_short_steps_are_as_ever(void **state)
 }
 
 /* Announced later than their place, too: then incomplete pieces hold all buffers. */
-static void what_has_no_gradient_or_comes_late_is_updated_too(void **state)
+static void parameters_without_or_with_late_gradients_are_updated(void **state)
 {
     static const int units[2][TENSORS] = { { 0, 1, 2, 3, 0, 1, 2 }, { 0, 0, 1, 1, 2, 3, 3 } };
     job *j = job_of("", optimizers[1]); /* weights decay without a gradient */
@@ -186,7 +186,7 @@ static void what_has_no_gradient_or_comes_late_is_updated_too(void **state)
     drop(j);
 }
 
-static void clients_of_all_kinds_have_the_values_when_they_need_them(void **state)
+static void every_kind_of_client_has_current_values_when_needed(void **state)
 {
     job *j = job_of("", optimizers[0]);
 
@@ -203,7 +203,7 @@ static void clients_of_all_kinds_have_the_values_when_they_need_them(void **stat
     drop(j);
 }
 
-static void tables_are_like_anything_else(void **state)
+static void tables_are_sharded_like_other_tensors(void **state)
 {
     static const char *const rules[] = { "sgd(lr=0.1)", "adam(lr=0.01)", "adamw(lr=0.01)" };
     static const char *const options[] = { "", ",inside=no", NULL };
@@ -220,7 +220,7 @@ static void tables_are_like_anything_else(void **state)
         }
 }
 
-static void over_sockets_too(void **state)
+static void results_over_sockets_match_the_reference(void **state)
 {
     job *j = large(optimizers[0]);
 
@@ -300,7 +300,7 @@ static void any_number_of_workers_resumes_from_any_other(void **state)
 }
 
 /* The checkpoint waits for the update in progress, and has it in masters alone. */
-static void a_delayed_update_under_way_is_in_a_checkpoint(void **state)
+static void checkpoint_includes_a_delayed_update_in_progress(void **state)
 {
     static const char *const methods[] = { "cut-offload(bytes=500,delayed=yes)",
                                            "cut-offload(bytes=300,disk=yes,delayed=yes)" };
@@ -321,7 +321,7 @@ static void a_gradient_that_is_not_finite_ends_the_run_wherever_it_is(void **sta
                         k % 3);
 }
 
-static void a_worker_that_leaves_in_the_middle_ends_the_run_of_all(void **state)
+static void worker_failing_mid_run_ends_the_run_of_all(void **state)
 {
     (void)state;
     job_is_left("cut-shards(bytes=512)", true, 0);
@@ -343,7 +343,7 @@ static job *plain(void)
     return job_of("", "sgd(lr=0.1)");
 }
 
-static void what_does_not_go_together_is_refused_in_a_sentence(void **state)
+static void options_incompatible_with_sharding_are_rejected(void **state)
 {
     static const struct {
         const char *method, *why;
@@ -409,7 +409,7 @@ static tutti_status misuse(tutti_world *world, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void who_has_no_memory_is_told_to_hand_gradients_over(void **state)
+static void client_without_gradient_memory_must_hand_gradients_over(void **state)
 {
     tutti_error err = { .rank = -1 };
 
@@ -421,22 +421,22 @@ static void who_has_no_memory_is_told_to_hand_gradients_over(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_trains_the_bits_of_workers_that_have_all),
-        cmocka_unit_test(clipping_has_the_bits_of_whoever_has_all_of_the_gradient),
-        cmocka_unit_test(steps_are_left_out_by_all),
+        cmocka_unit_test(sharded_updates_match_unsharded_workers_bit_for_bit),
+        cmocka_unit_test(clipping_matches_a_worker_with_the_whole_gradient),
+        cmocka_unit_test(nonfinite_steps_are_skipped_by_all_workers),
         cmocka_unit_test(values_stay_while_they_are_in_use),
-        cmocka_unit_test(without_threads_it_happens_within_the_step),
-        cmocka_unit_test(passes_schedules_and_short_steps_are_as_ever),
-        cmocka_unit_test(what_has_no_gradient_or_comes_late_is_updated_too),
-        cmocka_unit_test(clients_of_all_kinds_have_the_values_when_they_need_them),
-        cmocka_unit_test(tables_are_like_anything_else),
-        cmocka_unit_test(over_sockets_too),
+        cmocka_unit_test(results_without_threads_are_the_same),
+        cmocka_unit_test(passes_schedules_and_short_steps_give_the_same_bits),
+        cmocka_unit_test(parameters_without_or_with_late_gradients_are_updated),
+        cmocka_unit_test(every_kind_of_client_has_current_values_when_needed),
+        cmocka_unit_test(tables_are_sharded_like_other_tensors),
+        cmocka_unit_test(results_over_sockets_match_the_reference),
         cmocka_unit_test(any_number_of_workers_resumes_from_any_other),
-        cmocka_unit_test(a_delayed_update_under_way_is_in_a_checkpoint),
+        cmocka_unit_test(checkpoint_includes_a_delayed_update_in_progress),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_wherever_it_is),
-        cmocka_unit_test(a_worker_that_leaves_in_the_middle_ends_the_run_of_all),
-        cmocka_unit_test(what_does_not_go_together_is_refused_in_a_sentence),
-        cmocka_unit_test(who_has_no_memory_is_told_to_hand_gradients_over),
+        cmocka_unit_test(worker_failing_mid_run_ends_the_run_of_all),
+        cmocka_unit_test(options_incompatible_with_sharding_are_rejected),
+        cmocka_unit_test(client_without_gradient_memory_must_hand_gradients_over),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

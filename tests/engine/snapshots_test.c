@@ -316,7 +316,7 @@ static void try(const trial *t, int workers)
         fail_msg("%s, %d workers, %d rests: %s", t->method, workers, t->rests, err.text);
 }
 
-static void models_of_workers_are_their_mean_at_the_point(void **state)
+static void snapshot_is_the_mean_of_models_at_the_point(void **state)
 {
     static const char *const methods[] = { "ad-psgd", "prague", "rand-psgd(pace=own)", "asr-adpsgd" };
 
@@ -327,7 +327,7 @@ static void models_of_workers_are_their_mean_at_the_point(void **state)
                 try(&(trial){ .method = methods[i], .most = POINTS, .rests = rests }, n);
 }
 
-static void slices_have_nothing_from_the_point_on(void **state)
+static void server_snapshot_excludes_gradients_after_the_point(void **state)
 {
     (void)state;
     for (int servers = 0; servers <= 2; servers++)
@@ -340,7 +340,7 @@ static void slices_have_nothing_from_the_point_on(void **state)
 }
 
 /* Of workers with steps in common, while some are ahead. */
-static void models_at_a_step_have_that_step_s_averagings_and_no_later_ones(void **state)
+static void step_snapshot_includes_its_averages_and_no_later_ones(void **state)
 {
     static const char *const prompt[] = { "asr-adpsgd(mixing=delay-by-one)", "lasgd(local_steps=5,max_delay=1)" },
                              *const late[] = { "lasgd(local_steps=5,max_delay=0)", "lasgd(local_steps=3)", "lasgd" };
@@ -354,7 +354,7 @@ static void models_at_a_step_have_that_step_s_averagings_and_no_later_ones(void 
     }
 }
 
-static void slices_at_a_step_have_nothing_of_later_ones(void **state)
+static void server_step_snapshot_excludes_later_steps(void **state)
 {
     (void)state;
     for (int servers = 0; servers <= 2; servers += 2)
@@ -372,7 +372,7 @@ static void slices_at_a_step_have_nothing_of_later_ones(void **state)
         }
 }
 
-static void points_beyond_the_bound_are_left_out(void **state)
+static void snapshots_beyond_the_limit_are_skipped(void **state)
 {
     (void)state;
     try(&(trial){ .method = "lasgd", .most = 3, .rests = 2, .common = true, .late = true }, 3);
@@ -399,7 +399,7 @@ static tutti_status nothing_is_kept(tutti_world *world, void *arg, tutti_error *
     return TUTTI_OK;
 }
 
-static void methods_that_go_in_step_put_nothing_aside(void **state)
+static void synchronous_methods_keep_no_snapshots(void **state)
 {
     tutti_error err = { .rank = -1 };
 
@@ -411,12 +411,12 @@ static void methods_that_go_in_step_put_nothing_aside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(models_of_workers_are_their_mean_at_the_point),
-        cmocka_unit_test(slices_have_nothing_from_the_point_on),
-        cmocka_unit_test(points_beyond_the_bound_are_left_out),
-        cmocka_unit_test(models_at_a_step_have_that_step_s_averagings_and_no_later_ones),
-        cmocka_unit_test(slices_at_a_step_have_nothing_of_later_ones),
-        cmocka_unit_test(methods_that_go_in_step_put_nothing_aside),
+        cmocka_unit_test(snapshot_is_the_mean_of_models_at_the_point),
+        cmocka_unit_test(server_snapshot_excludes_gradients_after_the_point),
+        cmocka_unit_test(snapshots_beyond_the_limit_are_skipped),
+        cmocka_unit_test(step_snapshot_includes_its_averages_and_no_later_ones),
+        cmocka_unit_test(server_step_snapshot_excludes_later_steps),
+        cmocka_unit_test(synchronous_methods_keep_no_snapshots),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -290,7 +290,7 @@ static void a_resumed_run_ends_with_the_same_bits(void **state)
 
 /* Saved in an epoch after the first: what a codec does by the epoch continues from there, and is
    not what it would be in the first. */
-static void codecs_go_on_in_the_epoch_in_which_they_were_saved(void **state)
+static void codecs_resume_in_the_epoch_they_were_saved_in(void **state)
 {
     /* first: what the codec would be if every epoch were the first */
     static const struct { const char *method, *optimizer, *codec, *first; int n; } rows[] = {
@@ -335,7 +335,7 @@ static void codecs_go_on_in_the_epoch_in_which_they_were_saved(void **state)
         }
 }
 
-static void every_declared_state_that_is_not_scratch_matters(void **state)
+static void zeroing_any_non_scratch_state_changes_the_resumed_run(void **state)
 {
     (void)state;
     if (SANITIZED_THREAD)
@@ -421,7 +421,7 @@ static tutti_status aged_rank(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-static void a_state_that_older_checkpoints_lack_begins_with_the_first_that_has_it(void **state)
+static void state_absent_from_older_checkpoints_is_saved_afterwards(void **state)
 {
     saved_run s = fresh("aged", "sgd(lr=0.5)", "constant");
     tutti_error err = { .rank = -1 };
@@ -446,7 +446,7 @@ static void a_state_that_older_checkpoints_lack_begins_with_the_first_that_has_i
 }
 
 /* A residual is a group's: what it would be for other groups is not known. */
-static void a_checkpoint_of_teams_is_resumed_by_the_same_teams(void **state)
+static void checkpoint_of_teams_is_rejected_by_other_teams(void **state)
 {
     static const struct { const char *saved, *hierarchy; int n; const char *sentence; } rows[] = {
         { "2", "4", 8,
@@ -540,7 +540,7 @@ static tutti_status told_rank(tutti_world *world, void *arg, tutti_error *err)
     return tutti_checkpoint_save(world, t->directory, SAVE_AT, &item, tutti_world_rank(world) == 0, "{}", 1, err);
 }
 
-static void a_checkpoint_that_is_wrong_about_who_saved_it_is_refused(void **state)
+static void checkpoint_with_inconsistent_worker_counts_is_rejected(void **state)
 {
     static const int64_t numbers[][3] = {
         { 1, 0, 1 }, { 3, 0, 3 }, { 3, 1, 0 }, { 3, 1, 1 }, { 3, -1, 1 }, { INT64_MAX, 0, 1 },
@@ -558,7 +558,7 @@ static void a_checkpoint_that_is_wrong_about_who_saved_it_is_refused(void **stat
     }
 }
 
-static void workers_with_a_state_of_their_own_refuse_another_number(void **state)
+static void per_worker_state_requires_the_same_number_of_workers(void **state)
 {
     saved_run s = fresh("single", "sgd(lr=0.05,momentum=0.9)", "constant");
     tutti_error err = { .rank = -1 };
@@ -622,7 +622,7 @@ static tutti_status regrown_rank(tutti_world *world, void *arg, tutti_error *err
     return status;
 }
 
-static void what_workers_hold_back_survives_another_number_of_them(void **state)
+static void residuals_are_preserved_for_another_number_of_workers(void **state)
 {
     static const char *const codecs[] = { "ef(topk)", "ef(sign,server=on)", "dgc", "ef(topk,momentum=0.9)" };
     static const int from[] = { 3, 5, 4, 2 }, to[] = { 2, 4, 7, 1 };
@@ -653,7 +653,7 @@ static void what_workers_hold_back_survives_another_number_of_them(void **state)
         }
 }
 
-static void sums_of_an_update_refuse_another_number_of_workers(void **state)
+static void merged_step_sums_require_the_same_number_of_workers(void **state)
 {
     saved_run s = fresh("accordion(mode=batch)", "sgd(lr=0.05)", "constant");
     tutti_error err = { .rank = -1 };
@@ -666,7 +666,7 @@ static void sums_of_an_update_refuse_another_number_of_workers(void **state)
     drop(&s);
 }
 
-static void another_optimizer_is_refused_by_the_state_it_lacks(void **state)
+static void checkpoint_of_another_optimizer_is_rejected_by_missing_state(void **state)
 {
     saved_run s = fresh("ddp", "sgd(lr=0.05,momentum=0.9)", "constant");
     tutti_error err = { .rank = -1 };
@@ -683,17 +683,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_ends_with_the_same_bits),
-        cmocka_unit_test(codecs_go_on_in_the_epoch_in_which_they_were_saved),
-        cmocka_unit_test(every_declared_state_that_is_not_scratch_matters),
-        cmocka_unit_test(a_state_that_older_checkpoints_lack_begins_with_the_first_that_has_it),
-        cmocka_unit_test(a_checkpoint_of_teams_is_resumed_by_the_same_teams),
+        cmocka_unit_test(codecs_resume_in_the_epoch_they_were_saved_in),
+        cmocka_unit_test(zeroing_any_non_scratch_state_changes_the_resumed_run),
+        cmocka_unit_test(state_absent_from_older_checkpoints_is_saved_afterwards),
+        cmocka_unit_test(checkpoint_of_teams_is_rejected_by_other_teams),
         cmocka_unit_test(a_checkpoint_of_equal_replicas_loads_at_any_number_of_workers),
         cmocka_unit_test(a_checkpoint_of_servers_loads_at_any_number_of_workers),
-        cmocka_unit_test(a_checkpoint_that_is_wrong_about_who_saved_it_is_refused),
-        cmocka_unit_test(workers_with_a_state_of_their_own_refuse_another_number),
-        cmocka_unit_test(what_workers_hold_back_survives_another_number_of_them),
-        cmocka_unit_test(sums_of_an_update_refuse_another_number_of_workers),
-        cmocka_unit_test(another_optimizer_is_refused_by_the_state_it_lacks),
+        cmocka_unit_test(checkpoint_with_inconsistent_worker_counts_is_rejected),
+        cmocka_unit_test(per_worker_state_requires_the_same_number_of_workers),
+        cmocka_unit_test(residuals_are_preserved_for_another_number_of_workers),
+        cmocka_unit_test(merged_step_sums_require_the_same_number_of_workers),
+        cmocka_unit_test(checkpoint_of_another_optimizer_is_rejected_by_missing_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

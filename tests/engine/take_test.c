@@ -174,7 +174,7 @@ static void every_sample_of_an_epoch_is_taken_once(void **state)
 
 /* A client of equal batches can follow counts that are a batch or nothing, so those are told from
    free counts. */
-static void an_engine_says_how_free_its_counts_are(void **state)
+static void engine_reports_how_sample_counts_are_determined(void **state)
 {
     static const struct { const char *method; int takes; } cases[] = {
         { "taker(even=on)", 1 }, { "taker", 2 }, { "taker(way=told)", 2 }, { "taker(way=lent)", 3 },
@@ -190,7 +190,7 @@ static void an_engine_says_how_free_its_counts_are(void **state)
     }
 }
 
-static void epochs_end_where_they_end_where_counts_are_known(void **state)
+static void steps_do_not_cross_epochs_when_counts_are_known(void **state)
 {
     (void)state;
     for (int told = 0; told < 2; told++) {
@@ -223,7 +223,7 @@ static void a_run_has_no_tiny_step_at_its_end(void **state)
     }
 }
 
-static void equal_counts_are_ddps_samples(void **state)
+static void equal_counts_give_the_samples_of_ddp(void **state)
 {
     (void)state;
     for (int n = 1; n <= 3; n += 2) {
@@ -245,7 +245,7 @@ static const uint64_t part_first[4] = { 0, 20, 27, 50 };
 static uint32_t part_sample[50];
 static const tutti_parts parts = { part_first, part_sample };
 
-static void with_parts_each_goes_over_its_own(void **state)
+static void each_worker_iterates_over_its_own_part(void **state)
 {
     static const char *const methods[] = { "taker(way=told,counts=unlike,most=20)",
                                            "taker(way=lent,counts=unlike,most=20)" };
@@ -275,7 +275,7 @@ static void with_parts_each_goes_over_its_own(void **state)
 
 /* ---- gradients ---- */
 
-static void the_gradient_is_over_all_samples_whoever_took_them(void **state)
+static void gradient_averages_all_samples_of_all_workers(void **state)
 {
     static const char *const methods[] = { "taker(counts=speeds,most=16,pass=2)",
                                            "taker(way=told,counts=speeds,most=16,pass=2)",
@@ -299,7 +299,7 @@ static void the_gradient_is_over_all_samples_whoever_took_them(void **state)
     }
 }
 
-static void a_step_without_samples_is_none_of_the_workers_own(void **state)
+static void step_without_samples_does_not_count_as_own_step(void **state)
 {
     (void)state;
     for (int leased = 0; leased < 2; leased++) {
@@ -316,7 +316,7 @@ static void a_step_without_samples_is_none_of_the_workers_own(void **state)
     }
 }
 
-static void schedules_go_by_samples(void **state)
+static void schedules_advance_by_samples(void **state)
 {
     (void)state;
     taken *t = toy("taker(counts=speeds,most=8)", 4096, 0);
@@ -335,7 +335,7 @@ static void schedules_go_by_samples(void **state)
 
 /* ---- traffic ---- */
 
-static void counts_are_an_all_gather_of_eight_bytes(void **state)
+static void sample_counts_cost_an_all_gather_of_eight_bytes(void **state)
 {
     (void)state;
     for (int way = 0; way < 3; way++) {
@@ -369,7 +369,7 @@ static char *file(const char *name)
     return path;
 }
 
-static void a_run_goes_on_in_the_middle_of_an_epoch(void **state)
+static void run_resumes_in_the_middle_of_an_epoch(void **state)
 {
     static const char *const methods[] = { "taker(counts=unlike,most=20)", "taker(way=told,counts=unlike,most=20)",
                                            "taker(way=lent,counts=unlike,most=20)" };
@@ -410,7 +410,7 @@ static char *with_file(const char *options, const char *key, const char *path)
 }
 
 /* Counts that are a function of rank and step, and counts of the real clock. */
-static void what_was_recorded_is_replayed_to_the_bit(void **state)
+static void recorded_run_is_replayed_bit_for_bit(void **state)
 {
     static const char *const options[] = { "way=told,counts=unlike,most=20", "way=lent,counts=unlike,most=20",
                                            "way=told,counts=clock,most=20", "way=lent,counts=clock,most=20,pass=8" };
@@ -450,7 +450,7 @@ static void what_was_recorded_is_replayed_to_the_bit(void **state)
     }
 }
 
-static void what_a_method_may_not_do_is_said(void **state)
+static void method_contract_violations_are_rejected(void **state)
 {
     static const struct { const char *method, *sentence; } cases[] = {
         { "taker(wrong=1)", "begins a step without saying how many samples it takes" },
@@ -496,18 +496,18 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_sample_of_an_epoch_is_taken_once),
-        cmocka_unit_test(an_engine_says_how_free_its_counts_are),
-        cmocka_unit_test(epochs_end_where_they_end_where_counts_are_known),
+        cmocka_unit_test(engine_reports_how_sample_counts_are_determined),
+        cmocka_unit_test(steps_do_not_cross_epochs_when_counts_are_known),
         cmocka_unit_test(a_run_has_no_tiny_step_at_its_end),
-        cmocka_unit_test(equal_counts_are_ddps_samples),
-        cmocka_unit_test(with_parts_each_goes_over_its_own),
-        cmocka_unit_test(the_gradient_is_over_all_samples_whoever_took_them),
-        cmocka_unit_test(a_step_without_samples_is_none_of_the_workers_own),
-        cmocka_unit_test(schedules_go_by_samples),
-        cmocka_unit_test(counts_are_an_all_gather_of_eight_bytes),
-        cmocka_unit_test(a_run_goes_on_in_the_middle_of_an_epoch),
-        cmocka_unit_test(what_was_recorded_is_replayed_to_the_bit),
-        cmocka_unit_test(what_a_method_may_not_do_is_said),
+        cmocka_unit_test(equal_counts_give_the_samples_of_ddp),
+        cmocka_unit_test(each_worker_iterates_over_its_own_part),
+        cmocka_unit_test(gradient_averages_all_samples_of_all_workers),
+        cmocka_unit_test(step_without_samples_does_not_count_as_own_step),
+        cmocka_unit_test(schedules_advance_by_samples),
+        cmocka_unit_test(sample_counts_cost_an_all_gather_of_eight_bytes),
+        cmocka_unit_test(run_resumes_in_the_middle_of_an_epoch),
+        cmocka_unit_test(recorded_run_is_replayed_bit_for_bit),
+        cmocka_unit_test(method_contract_violations_are_rejected),
     };
     return cmocka_run_group_tests_name("engine/take", tests, make_directory, remove_directory);
 }

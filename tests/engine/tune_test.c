@@ -31,7 +31,7 @@ static int words(const tuned *t)
     return n;
 }
 
-static void all_change_in_the_same_step_and_send_only_their_words(void **state)
+static void knobs_change_in_one_step_with_only_tuning_messages(void **state)
 {
     static const char *const transports[] = { "shm", "tcp" };
 
@@ -88,7 +88,7 @@ static void one_worker_has_nothing_to_tune(void **state)
 
 /* A worker that gives up in the step before the others wait for its part of a control message, or
    for worker 0's: all end, with its sentence. */
-static void the_run_ends_with_a_worker_that_is_lost(void **state)
+static void run_ends_when_a_worker_is_lost(void **state)
 {
     (void)state;
     for (int fails = 0; fails < 3; fails++)
@@ -141,7 +141,7 @@ static void refused(unsigned traits, bool stop_on_loss, const char *sentence)
     tutti_world_close(world);
 }
 
-static void what_cannot_be_tuned_is_refused(void **state)
+static void untunable_configurations_are_rejected(void **state)
 {
     const tutti_knob knob = { .name = "size", .low = 1, .high = 8, .first = 1 },
                      outside = { .name = "size", .low = 1, .high = 8, .first = 9 };
@@ -175,10 +175,10 @@ static void what_cannot_be_tuned_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_change_in_the_same_step_and_send_only_their_words),
+        cmocka_unit_test(knobs_change_in_one_step_with_only_tuning_messages),
         cmocka_unit_test(one_worker_has_nothing_to_tune),
-        cmocka_unit_test(the_run_ends_with_a_worker_that_is_lost),
-        cmocka_unit_test(what_cannot_be_tuned_is_refused),
+        cmocka_unit_test(run_ends_when_a_worker_is_lost),
+        cmocka_unit_test(untunable_configurations_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

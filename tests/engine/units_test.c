@@ -157,7 +157,7 @@ static void go(script *s, int n)
         fail_msg("%s on %d: %s", s->method, n, err.text);
 }
 
-static void whatever_the_order_the_bits_are_ddps(void **state)
+static void any_unit_order_matches_ddp_bit_for_bit(void **state)
 {
     static const int turned[] = { 3, 1, 0, 2, END }, twice[] = { 0, 1, 1, 0, 2, 3, 2, END }, fewer[] = { 0, 3, END };
     static const char *const methods[] = {
@@ -218,7 +218,7 @@ static void fails(script *s, int n, tutti_status status, const char *one, const 
 }
 
 /* Which of the two speaks is as it comes. */
-static void workers_that_need_different_units_end_with_a_sentence(void **state)
+static void workers_acquiring_different_units_fail_with_an_error(void **state)
 {
     static const int other[] = { 0, 2, 1, 3, END }, fewer[] = { 0, 1, 2, END }, more[] = { 0, 1, 2, 3, 1, END },
                      none[] = { END };
@@ -236,7 +236,7 @@ static void workers_that_need_different_units_end_with_a_sentence(void **state)
             }
 }
 
-static void clients_that_cannot_be_served_are_refused(void **state)
+static void unsupported_clients_are_rejected(void **state)
 {
     static script s;
 
@@ -255,10 +255,10 @@ static void clients_that_cannot_be_served_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whatever_the_order_the_bits_are_ddps),
+        cmocka_unit_test(any_unit_order_matches_ddp_bit_for_bit),
         cmocka_unit_test(a_unit_whose_backward_is_in_parts_keeps_its_values),
-        cmocka_unit_test(workers_that_need_different_units_end_with_a_sentence),
-        cmocka_unit_test(clients_that_cannot_be_served_are_refused),
+        cmocka_unit_test(workers_acquiring_different_units_fail_with_an_error),
+        cmocka_unit_test(unsupported_clients_are_rejected),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

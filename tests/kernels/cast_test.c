@@ -166,7 +166,7 @@ static void every_level_casts_to_the_references_bits(void **state)
 
 /* Every 997th float and the ends of every binade: the whole range of
    exponents and patterns of the fraction. */
-static void narrowing_agrees_over_the_whole_range(void **state)
+static void levels_agree_on_narrowing_for_all_exponents(void **state)
 {
     enum { N = 4096 };
     static float x[N];
@@ -191,7 +191,7 @@ static void narrowing_agrees_over_the_whole_range(void **state)
 
 /* Results larger than the caches are the same as those of short ones, whatever the alignment, and
    end where they should. */
-static void long_casts_are_short_ones(void **state)
+static void long_casts_match_short_casts(void **state)
 {
     enum { LONG = (17 << 19) + 5, SHORT = 100000, GUARD = 64 }; /* 17 MiB of halves */
     harness_levels l = harness_open();
@@ -230,8 +230,8 @@ int main(void)
         cmocka_unit_test(narrowing_rounds_to_nearest_even),
         cmocka_unit_test(float_and_double_convert_as_c_does),
         cmocka_unit_test(every_level_casts_to_the_references_bits),
-        cmocka_unit_test(narrowing_agrees_over_the_whole_range),
-        cmocka_unit_test(long_casts_are_short_ones),
+        cmocka_unit_test(levels_agree_on_narrowing_for_all_exponents),
+        cmocka_unit_test(long_casts_match_short_casts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

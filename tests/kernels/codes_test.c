@@ -232,7 +232,7 @@ static void every_level_gives_the_references_bits(void **state)
 
 /* Compared with sums in double; and no element changes with how many rows, or vectors, are given
    at once. Rows of several runs, and rows that are only a remainder. */
-static void products_with_few_vectors_are_the_formulas(void **state)
+static void products_with_few_vectors_match_the_formulas(void **state)
 {
     static const size_t widths[] = { 1, 15, 16, 100, 2047, 2048, 2049, 5003 };
     enum { ROWS = 13, VECTORS = 9, WIDEST = 5003, STEP = 17 };
@@ -300,7 +300,7 @@ static void products_with_few_vectors_are_the_formulas(void **state)
 
 /* Results larger than the caches are the same as those of short ones, whatever the alignment, and
    end where they should. */
-static void long_products_are_short_ones(void **state)
+static void long_products_match_short_products(void **state)
 {
     enum { ROWS = 1100, WIDE = 4003, GUARD = 64 };
     harness_levels l = harness_open();
@@ -507,7 +507,7 @@ static void codes_do_not_depend_on_the_binade_of_the_scale(void **state)
     harness_close(&l);
 }
 
-static void levels_are_kept_exactly(void **state)
+static void values_on_a_level_are_coded_exactly(void **state)
 {
     harness_levels l = harness_open();
     uint16_t draws[256];
@@ -567,7 +567,7 @@ static void uniform_levels_need_no_table(void **state)
     harness_close(&l);
 }
 
-static void a_range_is_what_its_ends_and_even_steps_between_are(void **state)
+static void range_codes_decode_to_evenly_spaced_values(void **state)
 {
     static const float ends[][2] = {
         { -1, 1 }, { 0, 0 }, { -3e38f, -1e38f }, { 1e-45f, 3e-40f }, { -0.0f, 7 }, { 0.1f, 0.1f },
@@ -701,7 +701,7 @@ static void top_k_is_exact_with_ties_by_index(void **state)
     harness_close(&l);
 }
 
-static void extents_are_those_of_the_numbers(void **state)
+static void extents_match_the_minimum_and_maximum(void **state)
 {
     harness_levels l = harness_open();
     float x[100], low, high;
@@ -795,7 +795,7 @@ static void quantising_is_drawing_and_rounding(void **state)
     harness_close(&l);
 }
 
-static void sums_of_many_runs_are_those_of_each(void **state)
+static void batched_run_sums_match_single_run_sums(void **state)
 {
     enum { N = 700 };
     static const size_t runs[] = { 1, 7, 16, 17, 64, 100, 256, 350, N, 2 * N };
@@ -827,21 +827,21 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quantising_is_drawing_and_rounding),
-        cmocka_unit_test(sums_of_many_runs_are_those_of_each),
+        cmocka_unit_test(batched_run_sums_match_single_run_sums),
         cmocka_unit_test(every_level_gives_the_references_bits),
-        cmocka_unit_test(products_with_few_vectors_are_the_formulas),
-        cmocka_unit_test(long_products_are_short_ones),
+        cmocka_unit_test(products_with_few_vectors_match_the_formulas),
+        cmocka_unit_test(long_products_match_short_products),
         cmocka_unit_test(draws_are_the_halves_of_tutti_random),
         cmocka_unit_test(rounding_keeps_the_expectation_over_all_draws),
         cmocka_unit_test(any_levels_keep_the_expectation_over_all_draws),
         cmocka_unit_test(codes_do_not_depend_on_the_binade_of_the_scale),
-        cmocka_unit_test(levels_are_kept_exactly),
+        cmocka_unit_test(values_on_a_level_are_coded_exactly),
         cmocka_unit_test(uniform_levels_need_no_table),
-        cmocka_unit_test(a_range_is_what_its_ends_and_even_steps_between_are),
+        cmocka_unit_test(range_codes_decode_to_evenly_spaced_values),
         cmocka_unit_test(cutting_goes_towards_zero_and_keeps_nan),
         cmocka_unit_test(packing_puts_element_i_at_bit_i_times_bits),
         cmocka_unit_test(top_k_is_exact_with_ties_by_index),
-        cmocka_unit_test(extents_are_those_of_the_numbers),
+        cmocka_unit_test(extents_match_the_minimum_and_maximum),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,7 +99,7 @@ static void sums_into_all_vectors_have_the_same_bits_in_each(void **state)
     harness_close(&l);
 }
 
-static void every_number_of_vectors_keeps_the_tree(void **state)
+static void tree_sum_matches_recursion_for_any_vector_count(void **state)
 {
     static const int more[] = { 63, 64, 65, 96, 100, 127, 128, 129, 1000, 2047, 2048, 4095, 4096 };
     static const size_t lengths[] = { 0, 1, 7, 16, 31, 255, 256, 257, 700 };
@@ -115,7 +115,7 @@ static void every_number_of_vectors_keeps_the_tree(void **state)
 }
 
 /* (0+1)+2 keeps the 1 that 0+(1+2) loses; six and seven likewise. */
-static void the_order_is_the_promised_one(void **state)
+static void summation_order_is_as_documented(void **state)
 {
     harness_levels l = harness_open();
     const float big = 1e8f, minus = -1e8f, one = 1;
@@ -140,7 +140,7 @@ static void the_order_is_the_promised_one(void **state)
     harness_close(&l);
 }
 
-static void the_result_may_be_any_of_the_vectors(void **state)
+static void the_result_may_overwrite_any_input_vector(void **state)
 {
     enum { P = 19, N = 600 };
     harness_levels l = harness_open();
@@ -172,10 +172,10 @@ static void the_result_may_be_any_of_the_vectors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_number_of_vectors_keeps_the_tree),
+        cmocka_unit_test(tree_sum_matches_recursion_for_any_vector_count),
         cmocka_unit_test(sums_into_all_vectors_have_the_same_bits_in_each),
-        cmocka_unit_test(the_order_is_the_promised_one),
-        cmocka_unit_test(the_result_may_be_any_of_the_vectors),
+        cmocka_unit_test(summation_order_is_as_documented),
+        cmocka_unit_test(the_result_may_overwrite_any_input_vector),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -287,7 +287,7 @@ static void the_reference_is_the_formula(void **state)
 }
 
 /* Sixteen lanes and their pairwise sum, written out from the header. */
-static void sums_keep_their_sixteen_lanes(void **state)
+static void sums_use_the_documented_sixteen_lanes(void **state)
 {
     harness_levels l = harness_open();
     float x[1000], y[1000];
@@ -371,7 +371,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_level_gives_the_references_bits),
         cmocka_unit_test(the_reference_is_the_formula),
-        cmocka_unit_test(sums_keep_their_sixteen_lanes),
+        cmocka_unit_test(sums_use_the_documented_sixteen_lanes),
         cmocka_unit_test(one_number_that_is_not_finite_is_found_anywhere),
         cmocka_unit_test(steps_do_not_depend_on_the_split),
     };

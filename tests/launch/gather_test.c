@@ -88,7 +88,7 @@ static int status_of(pid_t pid)
     return WEXITSTATUS(status);
 }
 
-static void ranks_get_what_a_launcher_would_give(void **state)
+static void ranks_without_a_launcher_get_the_variables_of_one(void **state)
 {
     (void)state;
     for (int k = 0; k < 4; k++) {
@@ -174,7 +174,7 @@ static int remove_folder(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_get_what_a_launcher_would_give),
+        cmocka_unit_test(ranks_without_a_launcher_get_the_variables_of_one),
         cmocka_unit_test(no_memory_at_odd_steps_of_rank_0),
         cmocka_unit_test(no_memory_at_even_steps_of_rank_0),
         cmocka_unit_test(no_memory_at_odd_steps_of_rank_1),

@@ -119,7 +119,7 @@ static void are_gone(int workers)
         continue;
 }
 
-static void workers_on_hosts_get_place_directory_arguments_and_variables(void **state)
+static void workers_on_hosts_get_rank_directory_arguments_and_variables(void **state)
 {
     heard h;
     tutti_launch_result result;
@@ -144,7 +144,7 @@ static void workers_on_hosts_get_place_directory_arguments_and_variables(void **
     unsetenv("TUTTI_TEST_WORD");
 }
 
-static void an_end_with_a_code_is_told_with_its_host(void **state)
+static void exit_code_is_reported_with_its_host(void **state)
 {
     heard h;
     const tutti_launch_result result = run("a:2,b:2", "code", here, 30, &h, TUTTI_OK);
@@ -188,7 +188,7 @@ static void a_host_that_does_not_answer_is_named_after_the_deadline(void **state
     assert_says(h.text[2], "tutti: 2 s: host b (ranks 1 to 2) has not answered\n");
 }
 
-static void a_command_that_fails_is_told_with_its_own_words(void **state)
+static void failing_remote_command_is_reported_with_its_output(void **state)
 {
     heard h;
     tutti_launch_result result =
@@ -209,7 +209,7 @@ static void a_command_that_fails_is_told_with_its_own_words(void **state)
         "cannot execute '/nowhere/rsh' to start on host a; install it, or give --rsh (No such file or directory)");
 }
 
-static void what_a_login_prints_is_passed_on_and_what_no_agent_says_is_refused(void **state)
+static void login_output_is_forwarded_and_invalid_agents_are_rejected(void **state)
 {
     heard h;
     tutti_launch_result result = run("a:1", "hello", "sh -c 'echo Welcome to a; eval \"$1\"'", 30, &h, TUTTI_OK);
@@ -242,7 +242,7 @@ static void what_a_login_prints_is_passed_on_and_what_no_agent_says_is_refused(v
 }
 
 /* All hosts here are names of one machine. */
-static void names_of_one_machine_share_its_cores_as_the_workers_of_one_launcher_do(void **state)
+static void host_names_of_one_machine_share_its_cores(void **state)
 {
     static const struct {
         const char *hosts;
@@ -285,7 +285,7 @@ static void names_of_one_machine_share_its_cores_as_the_workers_of_one_launcher_
     }
 }
 
-static void cores_are_shared_by_who_has_one_in_common_under_one_kernel(void **state)
+static void overlapping_cores_of_one_kernel_count_as_shared(void **state)
 {
     static const char a[] = "615ec90f-f1f3-4f9f-ac27-ec5978b9fdcf", b[] = "615ec90f-f1f3-4f9f-ac27-ec5978b9fdce";
     static const struct { const char *kernel[2], *cpus[2]; bool shared;
@@ -345,7 +345,7 @@ static void a_directory_that_a_host_lacks_is_named(void **state)
                              "(No such file or directory)");
 }
 
-static void an_agent_refuses_what_is_no_job(void **state)
+static void agent_rejects_invalid_jobs(void **state)
 {
     static const struct { const char *text; size_t bytes; const char *says; } jobs[] = {
         { "hello\n",           6,  "what came is no job" },
@@ -528,16 +528,16 @@ static int teardown(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(workers_on_hosts_get_place_directory_arguments_and_variables),
-        cmocka_unit_test(an_end_with_a_code_is_told_with_its_host),
+        cmocka_unit_test(workers_on_hosts_get_rank_directory_arguments_and_variables),
+        cmocka_unit_test(exit_code_is_reported_with_its_host),
         cmocka_unit_test(a_killed_worker_ends_the_run_everywhere),
         cmocka_unit_test(a_host_that_does_not_answer_is_named_after_the_deadline),
-        cmocka_unit_test(a_command_that_fails_is_told_with_its_own_words),
-        cmocka_unit_test(what_a_login_prints_is_passed_on_and_what_no_agent_says_is_refused),
-        cmocka_unit_test(names_of_one_machine_share_its_cores_as_the_workers_of_one_launcher_do),
-        cmocka_unit_test(cores_are_shared_by_who_has_one_in_common_under_one_kernel),
+        cmocka_unit_test(failing_remote_command_is_reported_with_its_output),
+        cmocka_unit_test(login_output_is_forwarded_and_invalid_agents_are_rejected),
+        cmocka_unit_test(host_names_of_one_machine_share_its_cores),
+        cmocka_unit_test(overlapping_cores_of_one_kernel_count_as_shared),
         cmocka_unit_test(a_directory_that_a_host_lacks_is_named),
-        cmocka_unit_test(an_agent_refuses_what_is_no_job),
+        cmocka_unit_test(agent_rejects_invalid_jobs),
         cmocka_unit_test(any_allocation_may_fail_and_nothing_stays_open),
         cmocka_unit_test(a_signal_ends_the_workers_on_all_hosts),
         cmocka_unit_test(workers_on_hosts_die_with_the_launcher_and_with_their_agent),

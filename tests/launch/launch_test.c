@@ -87,7 +87,7 @@ static void assert_says(const char *text, const char *wanted)
         fail_msg("'%s' should contain '%s'", text, wanted);
 }
 
-static void workers_that_end_well_are_no_news(void **state)
+static void successful_workers_produce_no_report(void **state)
 {
     static const int sizes[] = { 1, 2, 3, 7, 11 };
 
@@ -103,7 +103,7 @@ static void workers_that_end_well_are_no_news(void **state)
     assert_int_equal(launch(3, "strangers").exit_code, 0); /* programs that do not use tutti at all */
 }
 
-static void failure_report_are_the_sentence(void **state)
+static void launcher_returns_the_failure_report_of_the_worker(void **state)
 {
     tutti_launch_result result;
 
@@ -122,7 +122,7 @@ static void failure_report_are_the_sentence(void **state)
     assert_int_equal(result.exit_code, 2);
 }
 
-static void a_silent_exit_is_told_with_its_code(void **state)
+static void exit_without_a_report_is_reported_with_its_code(void **state)
 {
     char wanted[100];
     tutti_launch_result result;
@@ -185,7 +185,7 @@ static void a_killed_worker_is_noticed_and_named(void **state)
     print_message("latest notice: %.2f ms\n", (double)latest / 1e6);
 }
 
-static void survivors_that_do_not_leave_are_killed_after_the_grace(void **state)
+static void surviving_workers_are_killed_after_the_grace_period(void **state)
 {
     const char *const argv[] = { LAUNCH_WORKER, "stubborn", record_path, NULL };
     tutti_launch_options options = options_of(3, argv);
@@ -204,7 +204,7 @@ static void survivors_that_do_not_leave_are_killed_after_the_grace(void **state)
     assert_true(now_ns() - start >= 50000000 && now_ns() - start < (int64_t)10000000000);
 }
 
-static void the_root_is_named_not_its_echoes(void **state)
+static void root_cause_is_reported_instead_of_its_consequences(void **state)
 {
     const char *const argv[] = { LAUNCH_WORKER, "echo", record_path, NULL };
     tutti_launch_options options = options_of(3, argv);
@@ -291,7 +291,7 @@ static void a_signal_ends_the_run(void **state)
     }
 }
 
-static void workers_deaf_to_a_signal_are_killed_after_the_grace(void **state)
+static void workers_ignoring_signals_are_killed_after_the_grace_period(void **state)
 {
     int fd;
     pid_t pid = launcher_process(3, "stubborn", 0, &fd);
@@ -313,7 +313,7 @@ static void workers_deaf_to_a_signal_are_killed_after_the_grace(void **state)
 }
 
 /* As Ctrl-C in a terminal does it: to the whole group, launcher and workers at once. */
-static void ctrl_c_is_the_user_s_doing_not_a_loss(void **state)
+static void ctrl_c_is_not_reported_as_a_lost_worker(void **state)
 {
     (void)state;
     for (int i = 0; i < 10; i++) {
@@ -352,7 +352,7 @@ static void ctrl_c_is_the_user_s_doing_not_a_loss(void **state)
     }
 }
 
-static void what_the_user_ignores_stays_ignored(void **state)
+static void ignored_signals_stay_ignored(void **state)
 {
     int fd;
     pid_t pid;
@@ -398,7 +398,7 @@ static void workers_die_with_their_launcher(void **state)
 }
 
 /* ---- what cannot be started ---- */
-static void what_cannot_be_started_is_told(void **state)
+static void programs_that_cannot_be_started_are_reported(void **state)
 {
     static const char *const nowhere[] = { "/nowhere/tutti", NULL }, *const folder[] = { "/tmp", NULL },
                              *const empty[] = { NULL };
@@ -491,7 +491,7 @@ static void a_small_dev_shm_is_enough(void **state)
 /* poll() takes no more entries than files may be open, so some limits would let workers start and
    then no longer see them end. Whatever the limit is, the run is over or refused, and nothing
    stays. */
-static void too_few_open_files_are_a_sentence(void **state)
+static void a_low_limit_of_open_files_is_reported(void **state)
 {
     const char *const argv[] = { "/bin/true", NULL };
     struct rlimit limit;
@@ -540,7 +540,7 @@ static int64_t time_of_looks(int64_t looks)
     return least;
 }
 
-static void workers_have_cores_and_threads_of_their_own(void **state)
+static void workers_get_separate_cores_and_thread_counts(void **state)
 {
     const char *const argv[] = { LAUNCH_WORKER, "plain", record_path, NULL };
     const int cores = tutti_cores(), counts[] = { 1, 2, cores, cores + 2 };
@@ -661,7 +661,7 @@ static bool is_there(const char *folder, const char *name)
 }
 
 /* One owner at a time, named to others; unused directories go with it, from the lowest up. */
-static void a_directory_is_one_owner_s(void **state)
+static void a_directory_has_at_most_one_owner(void **state)
 {
     char folder[] = "/tmp/tutti-claim-XXXXXX", below[200], name[120], host[64] = "", path[240];
     tutti_launch_claim *claim, *other;
@@ -709,23 +709,23 @@ static void a_directory_is_one_owner_s(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(workers_that_end_well_are_no_news),
-        cmocka_unit_test(failure_report_are_the_sentence),
-        cmocka_unit_test(a_silent_exit_is_told_with_its_code),
+        cmocka_unit_test(successful_workers_produce_no_report),
+        cmocka_unit_test(launcher_returns_the_failure_report_of_the_worker),
+        cmocka_unit_test(exit_without_a_report_is_reported_with_its_code),
         cmocka_unit_test(a_killed_worker_is_noticed_and_named),
-        cmocka_unit_test(survivors_that_do_not_leave_are_killed_after_the_grace),
-        cmocka_unit_test(the_root_is_named_not_its_echoes),
+        cmocka_unit_test(surviving_workers_are_killed_after_the_grace_period),
+        cmocka_unit_test(root_cause_is_reported_instead_of_its_consequences),
         cmocka_unit_test(a_signal_ends_the_run),
-        cmocka_unit_test(workers_deaf_to_a_signal_are_killed_after_the_grace),
-        cmocka_unit_test(ctrl_c_is_the_user_s_doing_not_a_loss),
-        cmocka_unit_test(what_the_user_ignores_stays_ignored),
+        cmocka_unit_test(workers_ignoring_signals_are_killed_after_the_grace_period),
+        cmocka_unit_test(ctrl_c_is_not_reported_as_a_lost_worker),
+        cmocka_unit_test(ignored_signals_stay_ignored),
         cmocka_unit_test(workers_die_with_their_launcher),
-        cmocka_unit_test(what_cannot_be_started_is_told),
+        cmocka_unit_test(programs_that_cannot_be_started_are_reported),
         cmocka_unit_test(a_small_dev_shm_is_enough),
-        cmocka_unit_test(too_few_open_files_are_a_sentence),
-        cmocka_unit_test(workers_have_cores_and_threads_of_their_own),
+        cmocka_unit_test(a_low_limit_of_open_files_is_reported),
+        cmocka_unit_test(workers_get_separate_cores_and_thread_counts),
         cmocka_unit_test(any_allocation_may_fail_and_nothing_stays_open),
-        cmocka_unit_test(a_directory_is_one_owner_s),
+        cmocka_unit_test(a_directory_has_at_most_one_owner),
     };
     int failed;
 

@@ -97,7 +97,7 @@ static tutti_launch_result run(plan p, told *t)
     return result;
 }
 
-static void the_run_goes_on_and_each_loss_is_told_at_once(void **state)
+static void run_continues_and_each_loss_is_reported_at_once(void **state)
 {
     static const struct { int n; const char *victims; int ranks[3], lost;
     } cases[] = {
@@ -157,7 +157,7 @@ static void too_few_workers_end_the_run_with_exit_code_3(void **state)
 }
 
 /* One that fails by itself is lost like any other, unless it refuses its command line. */
-static void a_failure_of_one_worker_s_own_is_a_loss_and_a_refusal_is_not(void **state)
+static void worker_failures_are_losses_but_usage_errors_are_not(void **state)
 {
     tutti_launch_result result;
     told t;
@@ -177,7 +177,7 @@ static void a_failure_of_one_worker_s_own_is_a_loss_and_a_refusal_is_not(void **
 
 /* Goal: a worker that has left its failure report and then does not end is ended, whether or not
    the run continues, and its report counts, not our signal. */
-static void who_has_failed_and_does_not_end_is_ended(void **state)
+static void failed_worker_that_does_not_exit_is_killed(void **state)
 {
     tutti_launch_result result;
     told t;
@@ -219,7 +219,7 @@ static void assert_stopped(const char *text, int rank)
     assert_non_null(strstr(at, " s and was ended"));
 }
 
-static void a_stopped_worker_is_lost_and_ended(void **state)
+static void a_stopped_worker_is_lost_and_the_run_continues(void **state)
 {
     tutti_launch_result result;
     told t;
@@ -239,7 +239,7 @@ static void a_stopped_worker_is_lost_and_ended(void **state)
     assert_true(t.at[0] - record_of(1).killed_ns < (int64_t)30000000000);
 }
 
-static void a_stopped_worker_ends_a_run_that_does_not_go_on(void **state)
+static void a_stopped_worker_ends_a_run_that_cannot_continue(void **state)
 {
     tutti_launch_result result;
     told t;
@@ -255,7 +255,7 @@ static void a_stopped_worker_ends_a_run_that_does_not_go_on(void **state)
                 result.noticed_ns - record_of(1).killed_ns < (int64_t)30000000000);
 }
 
-static void a_worker_that_goes_on_soon_is_not_lost(void **state)
+static void a_briefly_stopped_worker_is_not_lost(void **state)
 {
     tutti_launch_result result;
     told t;
@@ -270,7 +270,7 @@ static void a_worker_that_goes_on_soon_is_not_lost(void **state)
 }
 
 /* The launcher kills one that was expelled and does not leave by itself. */
-static void an_expelled_worker_never_comes_back(void **state)
+static void an_expelled_worker_is_killed_and_reported(void **state)
 {
     tutti_launch_result result;
     told t;
@@ -288,7 +288,7 @@ static void an_expelled_worker_never_comes_back(void **state)
 
 /* Goal: Ctrl-Z of the whole job for longer than any timeout, then fg, is no loss. Method: the
    launcher in a process group of its own, all stopped at once. */
-static void a_job_that_is_stopped_as_a_whole_loses_nobody(void **state)
+static void stopping_the_whole_job_loses_no_worker(void **state)
 {
     const pid_t job = fork();
     int status = 0;
@@ -311,7 +311,7 @@ static void a_job_that_is_stopped_as_a_whole_loses_nobody(void **state)
 
 /* A real process that is stopped and continued, looked at at times of the test's choice: so the
    bound itself is looked at. */
-static void it_takes_two_and_a_half_seconds_to_be_lost_and_one_to_be_warned(void **state)
+static void stop_warning_and_loss_follow_their_time_limits(void **state)
 {
     const int64_t ms = 1000000, begin = 7000 * ms, silence = 3000 * ms;
     launch_stopped s = { 0 };
@@ -373,16 +373,16 @@ static int teardown(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        OVER_BOTH(the_run_goes_on_and_each_loss_is_told_at_once),
+        OVER_BOTH(run_continues_and_each_loss_is_reported_at_once),
         OVER_BOTH(too_few_workers_end_the_run_with_exit_code_3),
-        OVER_BOTH(a_failure_of_one_worker_s_own_is_a_loss_and_a_refusal_is_not),
-        OVER_BOTH(who_has_failed_and_does_not_end_is_ended),
-        OVER_BOTH(a_stopped_worker_is_lost_and_ended),
-        cmocka_unit_test_prestate(a_stopped_worker_ends_a_run_that_does_not_go_on, (void *)(uintptr_t)"shm"),
-        cmocka_unit_test(it_takes_two_and_a_half_seconds_to_be_lost_and_one_to_be_warned),
-        OVER_BOTH(a_worker_that_goes_on_soon_is_not_lost),
-        OVER_BOTH(an_expelled_worker_never_comes_back),
-        OVER_BOTH(a_job_that_is_stopped_as_a_whole_loses_nobody),
+        OVER_BOTH(worker_failures_are_losses_but_usage_errors_are_not),
+        OVER_BOTH(failed_worker_that_does_not_exit_is_killed),
+        OVER_BOTH(a_stopped_worker_is_lost_and_the_run_continues),
+        cmocka_unit_test_prestate(a_stopped_worker_ends_a_run_that_cannot_continue, (void *)(uintptr_t)"shm"),
+        cmocka_unit_test(stop_warning_and_loss_follow_their_time_limits),
+        OVER_BOTH(a_briefly_stopped_worker_is_not_lost),
+        OVER_BOTH(an_expelled_worker_is_killed_and_reported),
+        OVER_BOTH(stopping_the_whole_job_loses_no_worker),
     };
 
     return together(tests, TUTTI_LENGTH(tests), setup, teardown, argc > 1 ? argv[1] : NULL);

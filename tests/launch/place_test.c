@@ -44,7 +44,7 @@ static void is_place(char *const *environment, tutti_launch_by by, int rank, int
 }
 
 /* Three workers of four continue, and two ranks serve: 0 1 2 (3) 4 5 become 0 1 2 and 3 4. */
-static void fewer_take_part_than_a_launcher_has_started(void **state)
+static void ranks_are_renumbered_if_only_some_take_part(void **state)
 {
     static const int now[] = { 0, 1, 2, -1, 3, 4 };
     char rank[8];
@@ -69,7 +69,7 @@ static void fewer_take_part_than_a_launcher_has_started(void **state)
     }
 }
 
-static void each_launcher_tells_its_processes_their_place(void **state)
+static void rank_and_size_are_read_from_launcher_variables(void **state)
 {
     (void)state;
     is_place(NULL, TUTTI_BY_NOBODY, 0, 1, "");
@@ -88,14 +88,14 @@ static void each_launcher_tells_its_processes_their_place(void **state)
     assert_string_equal(found(LIST(SLURM, "SLURM_NTASKS=8", "SLURM_PROCID=3", "SLURMD_NODENAME=n7")).host, "n7");
 }
 
-static void what_a_batch_script_sees_is_no_place(void **state)
+static void batch_script_variables_give_no_rank(void **state)
 {
     (void)state;
     is_place(LIST("SLURM_NTASKS=8"), TUTTI_BY_NOBODY, 0, 1, "");
     is_place(LIST("SLURM_NTASKS=8", "SLURM_PROCID=0", "SLURM_JOB_ID=3"), TUTTI_BY_NOBODY, 0, 1, "");
 }
 
-static void half_a_place_is_refused_with_both_values(void **state)
+static void incomplete_rank_and_size_are_rejected_with_both_values(void **state)
 {
     (void)state;
     refused(LIST("TUTTI_RANK=1"), "TUTTI_RANK is '1' and TUTTI_SIZE is '(not set)': the size must be 1 to 1048576, the "
@@ -157,7 +157,7 @@ static void slurm_below_another_launcher_is_no_contradiction(void **state)
 
 /* Every launcher present or not, agreeing or not, alone or of several: the winner is the first of
    several ranks in the order, unless two of several differ. */
-static void any_mixture_follows_the_one_order(void **state)
+static void launcher_precedence_holds_for_any_mixture(void **state)
 {
     static const struct { const char *rank, *size; tutti_launch_by by; } names[] = {
         { "TUTTI_RANK",           "TUTTI_SIZE",           TUTTI_BY_TUTTI },
@@ -292,7 +292,7 @@ static void ranks_learn_whether_they_are_on_one_host(void **state)
     }
 }
 
-static void ranks_of_one_host_gather_what_nobody_gives_them(void **state)
+static void ranks_on_one_host_gather_missing_launcher_variables(void **state)
 {
     char *const *torch = LIST("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=localhost", "MASTER_PORT=1");
     char *const *with_key = LIST("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=localhost", "MASTER_PORT=1", "TUTTI_RUN_KEY=k");
@@ -327,7 +327,7 @@ static const char *value(char **environment, const char *name)
     return NULL;
 }
 
-static void a_transport_finds_the_place_in_its_own_words(void **state)
+static void rank_and_meeting_place_are_translated_to_tutti_variables(void **state)
 {
     char **a, **b, **c;
     tutti_launch_place p = found(LIST("PATH=x", "RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=h", "MASTER_PORT=29500"));
@@ -359,7 +359,7 @@ static void a_transport_finds_the_place_in_its_own_words(void **state)
 }
 
 /* Rank, size, place and key are all that a user has to give. */
-static void a_place_by_hand_needs_no_run_id(void **state)
+static void manually_set_rank_and_size_need_no_run_id(void **state)
 {
     static const char *const keys[] = { "TUTTI_RUN_KEY=k", "TUTTI_RUN_KEY_FILE=f" };
     char **a, **b;
@@ -525,19 +525,19 @@ static void a_command_is_split_at_blanks_outside_quotes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_launcher_tells_its_processes_their_place),
-        cmocka_unit_test(what_a_batch_script_sees_is_no_place),
-        cmocka_unit_test(half_a_place_is_refused_with_both_values),
+        cmocka_unit_test(rank_and_size_are_read_from_launcher_variables),
+        cmocka_unit_test(batch_script_variables_give_no_rank),
+        cmocka_unit_test(incomplete_rank_and_size_are_rejected_with_both_values),
         cmocka_unit_test(launchers_that_disagree_are_refused_with_both_values),
         cmocka_unit_test(slurm_below_another_launcher_is_no_contradiction),
-        cmocka_unit_test(any_mixture_follows_the_one_order),
+        cmocka_unit_test(launcher_precedence_holds_for_any_mixture),
         cmocka_unit_test(ranks_learn_where_to_meet),
         cmocka_unit_test(ranks_learn_whether_they_are_on_one_host),
-        cmocka_unit_test(ranks_of_one_host_gather_what_nobody_gives_them),
-        cmocka_unit_test(a_transport_finds_the_place_in_its_own_words),
-        cmocka_unit_test(a_place_by_hand_needs_no_run_id),
+        cmocka_unit_test(ranks_on_one_host_gather_missing_launcher_variables),
+        cmocka_unit_test(rank_and_meeting_place_are_translated_to_tutti_variables),
+        cmocka_unit_test(manually_set_rank_and_size_need_no_run_id),
         cmocka_unit_test(lists_of_hosts_are_expanded_as_slurm_writes_them),
-        cmocka_unit_test(fewer_take_part_than_a_launcher_has_started),
+        cmocka_unit_test(ranks_are_renumbered_if_only_some_take_part),
         cmocka_unit_test(random_lists_are_expanded_in_order),
         cmocka_unit_test(hosts_of_a_run_have_workers_and_first_ranks),
         cmocka_unit_test(a_command_is_split_at_blanks_outside_quotes),

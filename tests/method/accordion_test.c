@@ -112,7 +112,7 @@ static void run_merging(merging *j, int n)
         fail_msg("%s on %d: %s", j->t.options.method, n, err.text);
 }
 
-static void steps_that_are_merged_are_one_of_more_passes(void **state)
+static void merged_steps_match_one_step_with_more_passes(void **state)
 {
     static const struct { int n, steps; const char *optimizer, *scale, *codec; int lane;
     } cases[] = {
@@ -148,7 +148,7 @@ static void steps_that_are_merged_are_one_of_more_passes(void **state)
 
 /* An epoch of 40 samples by three workers is steps of 12, 12, 12 and 4 samples, the last made of
    2, 1 and 1: merged, they are the mean over all 40. */
-static void the_mean_is_over_samples_whatever_the_shares_of_steps(void **state)
+static void merged_steps_average_over_all_samples(void **state)
 {
     merging whole = merging_of(1, 1, 2, 6), merged = merging_of(4, 1, 3, 6);
     double apart = 0;
@@ -165,7 +165,7 @@ static void the_mean_is_over_samples_whatever_the_shares_of_steps(void **state)
 }
 
 /* The update is skipped where a number in any of them is not finite. */
-static void an_overflow_in_a_step_that_waits_leaves_out_the_update(void **state)
+static void overflow_in_a_merged_step_skips_the_update(void **state)
 {
     merging j = merging_of(4, 1, 2, 5);
 
@@ -240,7 +240,7 @@ static void check_moves(const char *method, const char *schedule, const char *si
     trial_drop(&t);
 }
 
-static void the_batch_grows_where_the_sheet_says(void **state)
+static void batch_grows_in_the_expected_steps(void **state)
 {
     (void)state;
     for (times = 1; times <= 64; times *= 64) { /* of a loss that is 64 times as large the same */
@@ -318,7 +318,7 @@ static void check_periods(const char *method, const char *schedule, const char *
     }
 }
 
-static void workers_go_alone_for_longer_where_nothing_changes(void **state)
+static void averaging_period_grows_outside_critical_regimes(void **state)
 {
     (void)state;
     for (times = 1; times <= 64; times *= 64) {
@@ -368,7 +368,7 @@ static void norms_of_zero_or_beyond_float_are_critical(void **state)
 
 /* One worker, and levels that lose nothing, or an update of a step, or any periods: SGD, to the
    bit, whatever the optimiser. */
-static void one_worker_with_dense_levels_is_single(void **state)
+static void one_worker_with_dense_levels_matches_single(void **state)
 {
     static const char *const methods[] = {
         "accordion(low=fp32,high=fp32,interval=2,unit=step,min_numel=0)",
@@ -402,7 +402,7 @@ static float shaped_of_first(int rank, uint64_t step, size_t i, float x)
 /* Worker 0's gradients fall to a quarter. With those of worker 1, which do not fall, the root
    mean square goes from 4 to 2.9: neither worker finds that critical at eta 0.5, and both do at
    0.25, at the same step. */
-static void the_norm_is_all_workers_whoever_decides(void **state)
+static void norm_combines_the_gradients_of_all_workers(void **state)
 {
     static const struct {
         double eta;
@@ -461,7 +461,7 @@ static void periods_that_are_equal_are_local_sgd(void **state)
 
 /* A worker whose gradient is not finite alone makes no step; it counts neither in its norm nor in
    the divisor, and all decide equally. */
-static void a_worker_without_a_step_has_its_norm_from_the_others(void **state)
+static void worker_with_a_skipped_step_uses_the_others_norm(void **state)
 {
     trial t = trial_of("accordion(mode=localsteps,period_high=4,interval=2,unit=step,eta=0.05)", "sgd(lr=0.5)", 8);
 
@@ -486,7 +486,7 @@ static void a_worker_without_a_step_has_its_norm_from_the_others(void **state)
    the gradients, to the byte, and a fixed count of numbers at each check; and all have the same
    model after an averaging. Steps in which nothing travels count for a window and add nothing to
    it. */
-static void displacements_of_models_have_levels_too(void **state)
+static void compression_levels_apply_to_model_displacements(void **state)
 {
     enum { STEPS = 16, N = 2, TENSORS = 3, PARTS = 3 };
     /* of the averagings after steps 1, 3, ..., 15; checks are before 4, 8, 12 */
@@ -539,7 +539,7 @@ static void displacements_of_models_have_levels_too(void **state)
 /* The models of the run without Accordion, to the bit, and its bytes, except for the bytes of
    decisions: `numbers` at each of `checks`. That the decisions are those of the run that acts:
    tests/codec/accordion_test.c. */
-static void a_dry_run_is_the_run_without(void **state)
+static void dry_run_matches_the_run_without_accordion(void **state)
 {
     static const struct { const char *method, *as; int checks, numbers;
     } cases[] = {
@@ -576,7 +576,7 @@ static void a_dry_run_is_the_run_without(void **state)
     }
 }
 
-static void gradients_that_are_left_out_are_no_part_of_a_norm(void **state)
+static void skipped_gradients_do_not_count_in_the_norm(void **state)
 {
     trial t = trial_of("accordion(mode=batch,batch_high=8,interval=2,unit=step)", "sgd(lr=0.5)", 8);
 
@@ -643,19 +643,19 @@ static void invalid_options_are_rejected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_that_are_merged_are_one_of_more_passes),
-        cmocka_unit_test(the_mean_is_over_samples_whatever_the_shares_of_steps),
-        cmocka_unit_test(an_overflow_in_a_step_that_waits_leaves_out_the_update),
-        cmocka_unit_test(the_batch_grows_where_the_sheet_says),
-        cmocka_unit_test(workers_go_alone_for_longer_where_nothing_changes),
+        cmocka_unit_test(merged_steps_match_one_step_with_more_passes),
+        cmocka_unit_test(merged_steps_average_over_all_samples),
+        cmocka_unit_test(overflow_in_a_merged_step_skips_the_update),
+        cmocka_unit_test(batch_grows_in_the_expected_steps),
+        cmocka_unit_test(averaging_period_grows_outside_critical_regimes),
         cmocka_unit_test(norms_of_zero_or_beyond_float_are_critical),
-        cmocka_unit_test(one_worker_with_dense_levels_is_single),
-        cmocka_unit_test(the_norm_is_all_workers_whoever_decides),
+        cmocka_unit_test(one_worker_with_dense_levels_matches_single),
+        cmocka_unit_test(norm_combines_the_gradients_of_all_workers),
         cmocka_unit_test(periods_that_are_equal_are_local_sgd),
-        cmocka_unit_test(a_worker_without_a_step_has_its_norm_from_the_others),
-        cmocka_unit_test(displacements_of_models_have_levels_too),
-        cmocka_unit_test(a_dry_run_is_the_run_without),
-        cmocka_unit_test(gradients_that_are_left_out_are_no_part_of_a_norm),
+        cmocka_unit_test(worker_with_a_skipped_step_uses_the_others_norm),
+        cmocka_unit_test(compression_levels_apply_to_model_displacements),
+        cmocka_unit_test(dry_run_matches_the_run_without_accordion),
+        cmocka_unit_test(skipped_gradients_do_not_count_in_the_norm),
         cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

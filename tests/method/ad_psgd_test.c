@@ -5,7 +5,7 @@
 
 static const int sizes[] = { 2, 3, 4, 5, 7, 8 };
 
-static void one_worker_is_single_bit_for_bit(void **state)
+static void one_worker_matches_method_single_bit_for_bit(void **state)
 {
     static const char *const methods[] = {
         "ad-psgd", "ad-psgd(graph=ring,exchanges=3,outstanding=0)", "ad-psgd(exchanges=0,lr_staleness=on)",
@@ -114,7 +114,7 @@ static void check_traffic(const trial *t, const char *spec, bool bipartite, int 
     tutti_graph_close(g);
 }
 
-static void no_gradient_is_lost_and_every_pair_sends_what_the_sheet_says(void **state)
+static void no_gradient_is_lost_and_traffic_matches_the_formula(void **state)
 {
     static const struct { const char *method, *graph; bool bipartite; int exchanges; } kinds[] = {
         { "ad-psgd(graph=ring)", "ring", false, 1 },
@@ -152,7 +152,7 @@ static void no_gradient_is_lost_and_every_pair_sends_what_the_sheet_says(void **
    likely as any other (ad-psgd.md, invariant 3): random partners are, and cyclic ones come
    equally often. Without overlap, since with it a late neighbour, as any is on a busy machine,
    does not hold up the others, and is met less often. */
-static void every_pair_meets_as_often_as_any_other(void **state)
+static void all_pairs_average_equally_often(void **state)
 {
     (void)state;
     for (int cyclic = 0; cyclic < 2; cyclic++)
@@ -185,7 +185,7 @@ static float nothing(int rank, uint64_t step, size_t i, float x)
     return step == 0 ? (float)(rank * 8) : 0;
 }
 
-static void averaging_alone_keeps_the_mean_and_draws_the_models_together(void **state)
+static void averaging_alone_preserves_the_mean_and_contracts_the_models(void **state)
 {
     (void)state;
     for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
@@ -211,7 +211,7 @@ static void averaging_alone_keeps_the_mean_and_draws_the_models_together(void **
 /* All ask at once, round an even ring: with weights of one half throughout the models would only
    change places. The requests are served by threads in any order, hence this many trials; in each
    the models must come together. */
-static void those_who_ask_each_other_at_once_meet_in_the_middle(void **state)
+static void simultaneous_requests_bring_the_models_together(void **state)
 {
     (void)state;
     for (int n = 2; n <= 8; n *= 2)
@@ -228,7 +228,7 @@ static void those_who_ask_each_other_at_once_meet_in_the_middle(void **state)
         }
 }
 
-static void looking_at_the_agreed_model_between_steps_loses_nothing(void **state)
+static void evaluating_between_steps_loses_no_gradient(void **state)
 {
     (void)state;
     for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
@@ -274,7 +274,7 @@ static void invalid_options_are_rejected(void **state)
     assert_int_equal(refused("ad-psgd(outstanding=1000000,graph=ring)", 4, &err), TUTTI_OK);
 }
 
-static void shares_of_a_step_are_refused_where_there_are_no_steps_together(void **state)
+static void batch_shares_are_rejected_without_synchronous_steps(void **state)
 {
     const int64_t batch_of[2] = { 1, 3 };
     trial t = trial_of("ad-psgd", "sgd(lr=0.1)", 2);
@@ -289,7 +289,7 @@ static void shares_of_a_step_are_refused_where_there_are_no_steps_together(void 
     trial_drop(&t);
 }
 
-static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker(void **state)
+static void nonfinite_gradient_is_fatal_or_skipped_by_its_worker(void **state)
 {
     (void)state;
     trial_not_finite("ad-psgd", "sgd(lr=0.0625)");
@@ -298,15 +298,15 @@ static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_wor
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_worker_is_single_bit_for_bit),
-        cmocka_unit_test(no_gradient_is_lost_and_every_pair_sends_what_the_sheet_says),
-        cmocka_unit_test(every_pair_meets_as_often_as_any_other),
-        cmocka_unit_test(averaging_alone_keeps_the_mean_and_draws_the_models_together),
-        cmocka_unit_test(those_who_ask_each_other_at_once_meet_in_the_middle),
-        cmocka_unit_test(looking_at_the_agreed_model_between_steps_loses_nothing),
+        cmocka_unit_test(one_worker_matches_method_single_bit_for_bit),
+        cmocka_unit_test(no_gradient_is_lost_and_traffic_matches_the_formula),
+        cmocka_unit_test(all_pairs_average_equally_often),
+        cmocka_unit_test(averaging_alone_preserves_the_mean_and_contracts_the_models),
+        cmocka_unit_test(simultaneous_requests_bring_the_models_together),
+        cmocka_unit_test(evaluating_between_steps_loses_no_gradient),
         cmocka_unit_test(invalid_options_are_rejected),
-        cmocka_unit_test(shares_of_a_step_are_refused_where_there_are_no_steps_together),
-        cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker),
+        cmocka_unit_test(batch_shares_are_rejected_without_synchronous_steps),
+        cmocka_unit_test(nonfinite_gradient_is_fatal_or_skipped_by_its_worker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 static const int sizes[] = { 2, 3, 4, 5, 8 };
 static const double rate = 0.0625;
 
-static void one_worker_is_single_bit_for_bit(void **state)
+static void one_worker_matches_method_single_bit_for_bit(void **state)
 {
     static const char *const methods[] = {
         "ringmaster-asgd", "ringmaster-asgd(max_delay=1,stops=on)", "ringmaster-asgd(lr_delay=inverse)",
@@ -100,7 +100,7 @@ static void ringmaster_applies_or_drops_every_gradient_and_nothing_else(void **s
 }
 
 static void
-the_table_of_dude_and_ringleader_weighs_all_workers_the_same_whatever_their_number_of_gradients(void **state)
+dude_and_ringleader_tables_weight_all_workers_equally(void **state)
 {
     static const char *const methods[] = {
         "dude-asgd", "dude-asgd(table=worker)", "dude-asgd(group=2)", "dude-asgd(group=2,table=worker)",
@@ -169,7 +169,7 @@ static float rounded(int rank, uint64_t step, size_t i, float x)
 
 /* One gradient in each entry: the direction is that gradient in 8 bits, and everything computed
    from it has 24: momentum, second moments, the model. */
-static void a_table_in_two_bytes_rounds_gradients_and_nothing_else(void **state)
+static void bf16_table_rounds_only_the_gradients(void **state)
 {
     static const char *const methods[] = {
         "ringleader-asgd(table_dtype=bf16)", "ringleader-asgd(table_dtype=bf16,table=worker)",
@@ -222,7 +222,7 @@ static void a_group_of_all_is_synchronous_sgd(void **state)
 
 /* Between a run of 9 steps and one of 4 lie 5 of each worker: up a gradient, down a model, except
    for ringleader's workers that continue; nothing between others. */
-static void every_pair_sends_what_the_sheet_says(void **state)
+static void traffic_per_pair_matches_the_papers_formula(void **state)
 {
     static const char *const methods[] = {
         "ringmaster-asgd", "dude-asgd", "dude-asgd(table=worker)", "ringleader-asgd(point=fresh)", "ringleader-asgd",
@@ -261,7 +261,7 @@ static void every_pair_sends_what_the_sheet_says(void **state)
         }
 }
 
-static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker(void **state)
+static void nonfinite_gradient_is_fatal_or_skipped_by_its_worker(void **state)
 {
     static const char *const methods[] = { "ringmaster-asgd(stops=on)", "ringleader-asgd", "dude-asgd(group=3)" };
 
@@ -295,7 +295,7 @@ static tutti_status huge_rank(tutti_world *world, void *arg, tutti_error *err)
 }
 
 /* For a model that would fit: the machine reports more memory than it has. */
-static void a_table_beyond_the_machine_is_refused_before_memory_is_taken(void **state)
+static void table_exceeding_host_memory_is_rejected(void **state)
 {
     static const char *const methods[] = { "ringleader-asgd", "dude-asgd" };
 
@@ -359,7 +359,7 @@ static void invalid_options_are_rejected(void **state)
     trial_drop(&t);
 }
 
-static void bins_of_a_histogram_are_exact_up_to_1024_and_a_quarter_of_a_doubling_above(void **state)
+static void histogram_bins_are_exact_to_1024_then_quarter_octaves(void **state)
 {
     (void)state;
     for (int bin = 0; bin < TUTTI_HISTOGRAM_BINS; bin++) {
@@ -377,17 +377,17 @@ static void bins_of_a_histogram_are_exact_up_to_1024_and_a_quarter_of_a_doubling
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_worker_is_single_bit_for_bit),
+        cmocka_unit_test(one_worker_matches_method_single_bit_for_bit),
         cmocka_unit_test(ringmaster_applies_or_drops_every_gradient_and_nothing_else),
         cmocka_unit_test(
-            the_table_of_dude_and_ringleader_weighs_all_workers_the_same_whatever_their_number_of_gradients),
-        cmocka_unit_test(a_table_in_two_bytes_rounds_gradients_and_nothing_else),
+            dude_and_ringleader_tables_weight_all_workers_equally),
+        cmocka_unit_test(bf16_table_rounds_only_the_gradients),
         cmocka_unit_test(a_group_of_all_is_synchronous_sgd),
-        cmocka_unit_test(every_pair_sends_what_the_sheet_says),
-        cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker),
-        cmocka_unit_test(a_table_beyond_the_machine_is_refused_before_memory_is_taken),
+        cmocka_unit_test(traffic_per_pair_matches_the_papers_formula),
+        cmocka_unit_test(nonfinite_gradient_is_fatal_or_skipped_by_its_worker),
+        cmocka_unit_test(table_exceeding_host_memory_is_rejected),
         cmocka_unit_test(invalid_options_are_rejected),
-        cmocka_unit_test(bins_of_a_histogram_are_exact_up_to_1024_and_a_quarter_of_a_doubling_above),
+        cmocka_unit_test(histogram_bins_are_exact_to_1024_then_quarter_octaves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

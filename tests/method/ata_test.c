@@ -6,7 +6,7 @@
 
 /* Integer gradients and powers of two: equal to the bit, whichever worker computed what. Times
    are this machine's noise, so allocations are arbitrary. */
-static void any_allocation_is_one_worker_with_the_whole_step(void **state)
+static void any_allocation_matches_one_worker_with_the_whole_step(void **state)
 {
     static const char *const methods[] = {
         "ata(tasks=16)", "ata(tasks=16,width_scale=0)", "ata(allocation=uniform,tasks=16)",
@@ -45,7 +45,7 @@ static void any_allocation_is_one_worker_with_the_whole_step(void **state)
 }
 
 /* Fewer tasks than workers: all have been tried after ceil(n / B) steps. */
-static void everybody_is_tried(void **state)
+static void every_worker_is_tried(void **state)
 {
     (void)state;
     for (int n = 5; n <= 8; n++) {
@@ -73,7 +73,7 @@ static double least(const double *seconds, int n, int r, int left)
     return best;
 }
 
-static void known_times_get_the_allocation_that_is_best_for_them(void **state)
+static void known_times_get_the_optimal_allocation(void **state)
 {
     uint64_t draw = 1;
 
@@ -139,9 +139,9 @@ static void invalid_options_are_rejected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_allocation_is_one_worker_with_the_whole_step),
-        cmocka_unit_test(everybody_is_tried),
-        cmocka_unit_test(known_times_get_the_allocation_that_is_best_for_them),
+        cmocka_unit_test(any_allocation_matches_one_worker_with_the_whole_step),
+        cmocka_unit_test(every_worker_is_tried),
+        cmocka_unit_test(known_times_get_the_optimal_allocation),
         cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,7 +6,7 @@
 
 static const int sizes[] = { 2, 3, 4, 5, 7, 8 };
 
-static void one_worker_is_single_bit_for_bit(void **state)
+static void one_worker_matches_method_single_bit_for_bit(void **state)
 {
     static const char *const methods[] = {
         "lasgd", "lasgd(local_steps=1,max_delay=0)", "asr-adpsgd", "asr-adpsgd(mixing=random-ring)",
@@ -69,7 +69,7 @@ static void check_late(const char *method, int n, int h, bool late, int warmup)
     trial_drop(&t);
 }
 
-static void delay_by_one_is_the_mean_less_ones_own_step(void **state)
+static void delayed_averages_match_the_recursion(void **state)
 {
     (void)state;
     for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
@@ -84,7 +84,7 @@ static void delay_by_one_is_the_mean_less_ones_own_step(void **state)
 }
 
 /* Averaging before each gradient or after each step: the same models at the end. */
-static void without_delay_and_local_steps_lasgd_is_an_all_reduce_every_step(void **state)
+static void lasgd_without_delay_matches_local_sgd_with_period_one(void **state)
 {
     (void)state;
     for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
@@ -188,7 +188,7 @@ static void check_mean(const trial *t)
     }
 }
 
-static void at_ones_own_pace_no_gradient_is_lost_and_rounds_are_as_many_as_due(void **state)
+static void asynchronous_workers_lose_no_gradient_and_make_due_rounds(void **state)
 {
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(paced); k++)
@@ -209,7 +209,7 @@ static void at_ones_own_pace_no_gradient_is_lost_and_rounds_are_as_many_as_due(v
 }
 
 /* Gradients take next to no time here: many rounds fall due while one is made. */
-static void rounds_that_are_too_many_are_left_out_by_all_alike_and_no_gradient_is_lost(void **state)
+static void excess_rounds_are_skipped_by_all_without_losing_gradients(void **state)
 {
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(hurried); k++)
@@ -232,7 +232,7 @@ static float once(int rank, uint64_t step, size_t i, float x)
 
 /* No worker continues before all rounds of a step are made, and from the second step on the
    gradients are 0: what remains are the rounds, and those are W's. */
-static void rounds_beside_the_computation_are_those_of_the_graph(void **state)
+static void rounds_concurrent_with_computation_follow_the_graph(void **state)
 {
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(paced); k++)
@@ -323,7 +323,7 @@ static tutti_status refused(const char *method, int n, tutti_error *err)
     return status;
 }
 
-static void options_at_their_ends_and_what_cannot_work(void **state)
+static void option_bounds_are_enforced_and_conflicts_rejected(void **state)
 {
     static const char *const fine[] = {
         "lasgd(local_steps=1000000000,warmup=1000000000)", "lasgd(local_steps=1,max_delay=1)", "rand-psgd(rounds=1000)",
@@ -374,7 +374,7 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
                                   "'random'?; `tutti topology` lists them");
 }
 
-static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker(void **state)
+static void nonfinite_gradient_is_fatal_or_skipped_by_its_worker(void **state)
 {
     static const char *const methods[] = {
         "lasgd(local_steps=2)", "asr-adpsgd", "asr-adpsgd(mixing=delay-by-one)", "rand-psgd",
@@ -421,17 +421,17 @@ static void traits_follow_from_the_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_worker_is_single_bit_for_bit),
-        cmocka_unit_test(delay_by_one_is_the_mean_less_ones_own_step),
-        cmocka_unit_test(without_delay_and_local_steps_lasgd_is_an_all_reduce_every_step),
+        cmocka_unit_test(one_worker_matches_method_single_bit_for_bit),
+        cmocka_unit_test(delayed_averages_match_the_recursion),
+        cmocka_unit_test(lasgd_without_delay_matches_local_sgd_with_period_one),
         cmocka_unit_test(rounds_after_each_step_are_d_psgd_to_the_bit),
-        cmocka_unit_test(at_ones_own_pace_no_gradient_is_lost_and_rounds_are_as_many_as_due),
-        cmocka_unit_test(rounds_that_are_too_many_are_left_out_by_all_alike_and_no_gradient_is_lost),
-        cmocka_unit_test(rounds_beside_the_computation_are_those_of_the_graph),
+        cmocka_unit_test(asynchronous_workers_lose_no_gradient_and_make_due_rounds),
+        cmocka_unit_test(excess_rounds_are_skipped_by_all_without_losing_gradients),
+        cmocka_unit_test(rounds_concurrent_with_computation_follow_the_graph),
         cmocka_unit_test(late_averages_lose_no_gradient),
         cmocka_unit_test(lasgd_sends_an_all_reduce_every_local_steps),
-        cmocka_unit_test(options_at_their_ends_and_what_cannot_work),
-        cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker),
+        cmocka_unit_test(option_bounds_are_enforced_and_conflicts_rejected),
+        cmocka_unit_test(nonfinite_gradient_is_fatal_or_skipped_by_its_worker),
         cmocka_unit_test(traits_follow_from_the_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

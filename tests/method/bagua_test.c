@@ -23,7 +23,7 @@ static void same_at_every_step(const char *one, const char *other, const char *o
     trial_drop(&b);
 }
 
-static void one_worker_of_each_is_single_bit_for_bit(void **state)
+static void one_worker_matches_single_for_every_algorithm(void **state)
 {
     static const char *const methods[] = {
         "bagua", "bagua(hierarchical=on)", "bagua(algorithm=bytegrad)", "bagua(algorithm=decentralized)",
@@ -66,7 +66,7 @@ static void exact_sums_are_ddp_to_the_bit_however_they_are_made(void **state)
 }
 
 /* Groups of three do not fit the binary tree of the sum. */
-static void teams_of_any_size_sum_to_rounding(void **state)
+static void teams_of_three_match_ddp_within_rounding(void **state)
 {
     trial a = trial_of("bagua(hierarchical=3)", "sgd(lr=0.1)", 6), b = trial_of("ddp", "sgd(lr=0.1)", 6);
 
@@ -110,7 +110,7 @@ static void bytegrad_is_ddp_through_the_codec(void **state)
 /* What was delivered in T steps is T times the mean gradient except for the errors that are kept
    now: half a step of the codes for a worker and as much for an owner. Without feedback the same
    rounding is made T times. */
-static void error_feedback_delivers_what_was_put_in(void **state)
+static void error_feedback_bounds_the_accumulated_error(void **state)
 {
     enum { STEPS = 14 };
     static const int workers[] = { 2, 4 };
@@ -136,7 +136,7 @@ static void error_feedback_delivers_what_was_put_in(void **state)
     assert_true(worst[1] > 2 * worst[0]);
 }
 
-static void qadam_is_the_method_of_that_name(void **state)
+static void algorithm_qadam_matches_method_qadam(void **state)
 {
     (void)state;
     for (int n = 2; n <= 5; n++) {
@@ -180,7 +180,7 @@ static int peer_as_published(int s, int r, int n)
     return r < half ? (s + r) % half + half : back;
 }
 
-static void pairs_are_those_published(void **state)
+static void pairs_match_the_published_schedule(void **state)
 {
     (void)state;
     for (int n = 2; n <= 8; n += 2) {
@@ -347,7 +347,7 @@ static void forget(trial *t)
     trial_drop(t);
 }
 
-static void copies_are_their_owners_models_bit_for_bit(void **state)
+static void neighbour_copies_match_the_owners_model_bit_for_bit(void **state)
 {
     static const struct { const char *method; int n, team, every; } cases[] = {
         { "on-a-ring", 2, 1, 1 },
@@ -379,7 +379,7 @@ static void copies_are_their_owners_models_bit_for_bit(void **state)
 }
 
 /* w moves by t except for half a step of the codes over the bucket, which here is a tensor. */
-static void a_step_on_the_ring_is_the_recursion(void **state)
+static void ring_step_matches_the_recursion(void **state)
 {
     (void)state;
     for (int n = 2; n <= 5; n++) {
@@ -443,7 +443,7 @@ static void the_ring_mixes_as_d_psgd_does_and_contracts(void **state)
     }
 }
 
-static void low_precision_trains_by_the_ring(void **state)
+static void low_precision_ring_approaches_the_optimum(void **state)
 {
     static const char *const switches[] = { ",fusion=off", ",overlap=off", ",bucket_mb=0.004",
                                             ",communication_interval=2", ",hierarchical=2" };
@@ -514,7 +514,7 @@ static void leaders_alone_send_between_machines(void **state)
 }
 
 /* What goes through the codec between machines: a byte an element and each tensor's extremes. */
-static void codes_go_between_leaders(void **state)
+static void leaders_exchange_encoded_gradients(void **state)
 {
     const sent s = sent_of("bagua(algorithm=bytegrad,hierarchical=2)", "sgd(lr=0.1)", 4),
                flat = sent_of("bagua(algorithm=bytegrad)", "sgd(lr=0.1)", 2),
@@ -530,7 +530,7 @@ static void codes_go_between_leaders(void **state)
 }
 
 /* Fusion is a matter of messages: two halves of a bucket, or each tensor. */
-static void fusion_shows_in_messages(void **state)
+static void fusion_reduces_messages_but_not_bytes(void **state)
 {
     const sent fused = sent_of("bagua", "sgd(lr=0.1)", 2), each = sent_of("bagua(fusion=off)", "sgd(lr=0.1)", 2),
                models = sent_of("bagua(algorithm=decentralized,peer_selection=shift_one)", "sgd(lr=0.1)", 2),
@@ -544,7 +544,7 @@ static void fusion_shows_in_messages(void **state)
     assert_true(models.bytes[0][1] == 4.0 * ELEMENTS && each_model.bytes[0][1] == 4.0 * ELEMENTS);
 }
 
-static void buckets_are_told(void **state)
+static void number_of_buckets_is_reported(void **state)
 {
     static const struct { const char *method; double buckets; } cases[] = {
         { "bagua", 1 },
@@ -606,7 +606,7 @@ static void a_ring_sends_a_byte_an_element_to_both_sides(void **state)
                                                                   : ELEMENTS + 8));
 }
 
-static void an_interval_leaves_steps_without_a_message(void **state)
+static void steps_within_the_communication_interval_send_nothing(void **state)
 {
     trial one = trial_of("bagua(algorithm=decentralized,communication_interval=7)", "sgd(lr=0.1)", 7),
           two = trial_of("bagua(algorithm=decentralized,communication_interval=7)", "sgd(lr=0.1)", 8),
@@ -679,7 +679,7 @@ static float then_nothing(int rank, uint64_t step, size_t i, float x)
 
 /* Once no worker steps any more, two averagings bring all models to the same bits. The machine
    may be busy: the time that they are given doubles. */
-static void two_averagings_are_consensus(void **state)
+static void two_averaging_rounds_reach_consensus(void **state)
 {
     bool same = false;
 
@@ -779,7 +779,7 @@ static void conflicting_options_are_rejected(void **state)
     }
 }
 
-static void what_the_run_says_besides_is_refused(void **state)
+static void conflicting_run_options_are_rejected(void **state)
 {
     static const struct { const char *method, *codec, *teams, *collective, *says; double clip; } wrong[] = {
         { "bagua(algorithm=bytegrad)", "fp16", "none", "auto", "brings its own", 0 },
@@ -837,7 +837,7 @@ static void traits_follow_from_the_algorithm(void **state)
     }
 }
 
-static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **state)
+static void nonfinite_gradient_ends_the_run_or_is_skipped(void **state)
 {
     static const char *const all[] = { "bagua", "bagua(algorithm=bytegrad)" };
 
@@ -858,35 +858,35 @@ static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **sta
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_worker_of_each_is_single_bit_for_bit),
+        cmocka_unit_test(one_worker_matches_single_for_every_algorithm),
         cmocka_unit_test(exact_sums_are_ddp_to_the_bit_however_they_are_made),
-        cmocka_unit_test(teams_of_any_size_sum_to_rounding),
+        cmocka_unit_test(teams_of_three_match_ddp_within_rounding),
         cmocka_unit_test(bytegrad_is_ddp_through_the_codec),
-        cmocka_unit_test(error_feedback_delivers_what_was_put_in),
-        cmocka_unit_test(qadam_is_the_method_of_that_name),
+        cmocka_unit_test(error_feedback_bounds_the_accumulated_error),
+        cmocka_unit_test(algorithm_qadam_matches_method_qadam),
         cmocka_unit_test(the_growing_correction_makes_steps_longer),
-        cmocka_unit_test(pairs_are_those_published),
+        cmocka_unit_test(pairs_match_the_published_schedule),
         cmocka_unit_test(models_follow_the_recursion),
         cmocka_unit_test(models_have_the_bits_of_d_psgd_on_the_same_graph),
-        cmocka_unit_test(copies_are_their_owners_models_bit_for_bit),
-        cmocka_unit_test(a_step_on_the_ring_is_the_recursion),
+        cmocka_unit_test(neighbour_copies_match_the_owners_model_bit_for_bit),
+        cmocka_unit_test(ring_step_matches_the_recursion),
         cmocka_unit_test(the_ring_mixes_as_d_psgd_does_and_contracts),
-        cmocka_unit_test(low_precision_trains_by_the_ring),
+        cmocka_unit_test(low_precision_ring_approaches_the_optimum),
         cmocka_unit_test(leaders_alone_send_between_machines),
-        cmocka_unit_test(codes_go_between_leaders),
-        cmocka_unit_test(fusion_shows_in_messages),
-        cmocka_unit_test(buckets_are_told),
+        cmocka_unit_test(leaders_exchange_encoded_gradients),
+        cmocka_unit_test(fusion_reduces_messages_but_not_bytes),
+        cmocka_unit_test(number_of_buckets_is_reported),
         cmocka_unit_test(pairs_send_to_opposite_peers_only),
         cmocka_unit_test(a_ring_sends_a_byte_an_element_to_both_sides),
-        cmocka_unit_test(an_interval_leaves_steps_without_a_message),
+        cmocka_unit_test(steps_within_the_communication_interval_send_nothing),
         cmocka_unit_test(averagings_keep_the_mean_and_the_run_ends),
-        cmocka_unit_test(two_averagings_are_consensus),
+        cmocka_unit_test(two_averaging_rounds_reach_consensus),
         cmocka_unit_test(a_warm_up_is_ddp),
         cmocka_unit_test(a_tuned_run_has_the_bits_of_ddp),
         cmocka_unit_test(conflicting_options_are_rejected),
-        cmocka_unit_test(what_the_run_says_besides_is_refused),
+        cmocka_unit_test(conflicting_run_options_are_rejected),
         cmocka_unit_test(traits_follow_from_the_algorithm),
-        cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out),
+        cmocka_unit_test(nonfinite_gradient_ends_the_run_or_is_skipped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

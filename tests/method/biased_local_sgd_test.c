@@ -28,7 +28,7 @@ static bool is_same_everywhere(const dealt *d, int n)
 }
 
 /* A round of tau steps is as many of single's. */
-static void one_worker_is_single_bit_for_bit(void **state)
+static void one_worker_matches_method_single_bit_for_bit(void **state)
 {
     static const struct { const char *method; int tau; } cases[] = {
         { "biased-local-sgd", 1 },
@@ -56,7 +56,7 @@ static void one_worker_is_single_bit_for_bit(void **state)
 
 /* One step each, at each worker's own positions: the mean of models is that of gradients. To the
    bit where sums are exact; to rounding with momentum and weight decay, which are linear. */
-static void one_step_each_is_synchronous(void **state)
+static void one_local_step_per_worker_matches_ddp(void **state)
 {
     static const char *const methods[] = { "biased-local-sgd(steps=1:1:1:1,bias_ratio=1)",
                                            "biased-local-sgd(steps=1:1:1:1)", /* no worker is slow */
@@ -108,7 +108,7 @@ static void equal_steps_are_local_sgd_bit_for_bit(void **state)
 
 /* Without a bias a data pass has every sample once, whichever worker took it, also where the last
    round is incomplete; the next pass begins with the next round. */
-static void without_a_bias_a_pass_has_every_sample_once(void **state)
+static void unbiased_epoch_uses_every_sample_once(void **state)
 {
     static const struct { int n; uint64_t samples; const char *method; int rounds; } cases[] = {
         { 3, 500, "biased-local-sgd(steps=6:1:6,bias_ratio=1)", 10 },   /* 13 x 4 = 52: 9.6 */
@@ -248,7 +248,7 @@ static void slow_workers_take_the_top(const char *method, int n, int rounds, int
     dealt_drop(&d);
 }
 
-static void slow_workers_take_exactly_the_top_of_the_newest_scores(void **state)
+static void slow_workers_take_the_samples_with_the_highest_scores(void **state)
 {
     (void)state;
     slow_workers_take_the_top("biased-local-sgd(steps=15:1)", 2, 8, 5, 32, 128);
@@ -268,7 +268,7 @@ static float fixed(uint64_t sample, uint64_t step)
     return (float)((sample * 2654435761u) % 1024) / 256;
 }
 
-static void slow_workers_have_the_larger_losses(void **state)
+static void slow_workers_train_on_samples_with_higher_losses(void **state)
 {
     dealt d = chosen_of("biased-local-sgd(steps=15:1)", 4, 1, 24, SET);
 
@@ -294,7 +294,7 @@ static void slow_workers_have_the_larger_losses(void **state)
 
 /* sgd(lr=0.25[,momentum=0.5]) on gradients that depend on the sample alone, in exact arithmetic:
    the model after a round, from what each worker visited. */
-static void models_are_weighed_and_momenta_treated_as_asked(void **state)
+static void averaging_follows_agg_mix_and_momentum_policy(void **state)
 {
     static const struct { const char *method; double q[2], momentum; int policy; } cases[] = {
         { "biased-local-sgd(steps=3:1,bias_ratio=1)", { 0.5, 0.5 }, 0, 0 },
@@ -341,7 +341,7 @@ static void models_are_weighed_and_momenta_treated_as_asked(void **state)
 
 /* A client that does not state how many samples there are has no epochs that would end a
    round. */
-static void without_a_number_of_samples_a_round_is_whole(void **state)
+static void rounds_are_complete_when_the_dataset_size_is_unknown(void **state)
 {
     (void)state;
     for (int n = 2; n <= 5; n++) {
@@ -368,7 +368,7 @@ static void a_gradient_that_is_not_finite_is_found_in_a_local_step(void **state)
 
 /* ---- what is sent ---- */
 
-static void traffic_is_an_all_reduce_a_round_and_the_visits_of_a_pass(void **state)
+static void traffic_is_one_all_reduce_per_round_plus_scores(void **state)
 {
     static const struct { int n; const char *method; int taus, own[4]; bool biased; } cases[] = {
         { 2, "biased-local-sgd(steps=15:1)", 16, { 15, 1 }, true },
@@ -402,7 +402,7 @@ static void traffic_is_an_all_reduce_a_round_and_the_visits_of_a_pass(void **sta
 /* ---- checkpoints ---- */
 
 /* Saved in the middle of the second data pass, of a run that continues to the fourth. */
-static void every_declared_state_matters(void **state)
+static void zeroing_any_declared_state_changes_the_resumed_run(void **state)
 {
     static const char *const methods[] = {
         "biased-local-sgd(steps=4:1,bias_ratio=2)",
@@ -458,7 +458,7 @@ static double alike(int rank, uint64_t step, int64_t pass, int64_t samples)
     return 0.0005;
 }
 
-static void steps_are_measured_and_the_same_on_all(void **state)
+static void measured_steps_are_the_same_on_all_workers(void **state)
 {
     dealt d = chosen_of("biased-local-sgd(round_steps=4)", 4, 1, 8, SET);
     int most = 0;
@@ -529,7 +529,7 @@ static float silent(uint64_t sample, uint64_t step)
     return NAN;
 }
 
-static void a_loss_that_is_not_told_is_named(void **state)
+static void unreported_loss_is_rejected_with_its_sample(void **state)
 {
     dealt d = chosen_of("biased-local-sgd(steps=3:1)", 4, 1, 2, SET);
     tutti_error err;
@@ -544,20 +544,20 @@ static void a_loss_that_is_not_told_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_worker_is_single_bit_for_bit),
-        cmocka_unit_test(one_step_each_is_synchronous),
+        cmocka_unit_test(one_worker_matches_method_single_bit_for_bit),
+        cmocka_unit_test(one_local_step_per_worker_matches_ddp),
         cmocka_unit_test(equal_steps_are_local_sgd_bit_for_bit),
-        cmocka_unit_test(without_a_bias_a_pass_has_every_sample_once),
-        cmocka_unit_test(slow_workers_take_exactly_the_top_of_the_newest_scores),
-        cmocka_unit_test(slow_workers_have_the_larger_losses),
-        cmocka_unit_test(models_are_weighed_and_momenta_treated_as_asked),
-        cmocka_unit_test(without_a_number_of_samples_a_round_is_whole),
+        cmocka_unit_test(unbiased_epoch_uses_every_sample_once),
+        cmocka_unit_test(slow_workers_take_the_samples_with_the_highest_scores),
+        cmocka_unit_test(slow_workers_train_on_samples_with_higher_losses),
+        cmocka_unit_test(averaging_follows_agg_mix_and_momentum_policy),
+        cmocka_unit_test(rounds_are_complete_when_the_dataset_size_is_unknown),
         cmocka_unit_test(a_gradient_that_is_not_finite_is_found_in_a_local_step),
-        cmocka_unit_test(traffic_is_an_all_reduce_a_round_and_the_visits_of_a_pass),
-        cmocka_unit_test(every_declared_state_matters),
-        cmocka_unit_test(steps_are_measured_and_the_same_on_all),
+        cmocka_unit_test(traffic_is_one_all_reduce_per_round_plus_scores),
+        cmocka_unit_test(zeroing_any_declared_state_changes_the_resumed_run),
+        cmocka_unit_test(measured_steps_are_the_same_on_all_workers),
         cmocka_unit_test(invalid_options_are_rejected),
-        cmocka_unit_test(a_loss_that_is_not_told_is_named),
+        cmocka_unit_test(unreported_loss_is_rejected_with_its_sample),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

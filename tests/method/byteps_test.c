@@ -7,7 +7,7 @@
 
 /* ---- bits ---- */
 
-static void every_bit_is_ddps(void **state)
+static void results_match_ddp_bit_for_bit(void **state)
 {
     static const char *const forms[] = {
         "byteps",
@@ -32,7 +32,7 @@ static void every_bit_is_ddps(void **state)
     }
 }
 
-static void machines_sum_first_to_the_same_bits(void **state)
+static void summing_within_hosts_first_matches_ddp_bit_for_bit(void **state)
 {
     static const struct { const char *method; int n, servers; } cases[] = {
         { "byteps(node=2,partition_bytes=1000)", 4, 0 },  { "byteps(node=2,partition_bytes=1000)", 4, 1 },
@@ -47,7 +47,7 @@ static void machines_sum_first_to_the_same_bits(void **state)
         trial_is_ddp(cases[k].method, "sgd(lr=0.1,momentum=0.9)", cases[k].n, cases[k].servers, 0, (int64_t)k % 2);
 }
 
-static void one_worker_is_single_and_sends_nothing(void **state)
+static void one_worker_matches_single_and_sends_nothing(void **state)
 {
     (void)state;
     for (int servers = 0; servers <= 2; servers++) {
@@ -62,7 +62,7 @@ static void one_worker_is_single_and_sends_nothing(void **state)
     }
 }
 
-static void a_step_that_is_not_finite_is_ddps(void **state)
+static void step_with_a_nonfinite_gradient_matches_ddp(void **state)
 {
     trial b = trial_of("ddp", "sgd(lr=0.0625)", 6);
 
@@ -85,7 +85,7 @@ static void a_step_that_is_not_finite_is_ddps(void **state)
 }
 
 /* Gradients of few bits are exact as halves, and so are their means here. */
-static void halves_are_exact_where_fp16_is_and_the_same_on_all(void **state)
+static void fp16_wire_keeps_representable_values_exact_and_replicas_equal(void **state)
 {
     (void)state;
     for (int servers = 0; servers <= 4; servers++)
@@ -110,7 +110,7 @@ static void halves_are_exact_where_fp16_is_and_the_same_on_all(void **state)
 
 /* k M_cpu + n M_gpu = M; both kinds of machines carry as much each way; without servers as in an
    all-reduce, with n of them M / B. */
-static void the_split_is_the_papers_and_loads_all_links_alike(void **state)
+static void split_matches_the_paper_and_balances_all_links(void **state)
 {
     static const struct { int n, k; double server, machine, link; } table[] = { /* the sheet's */
         { 4, 0, 0, 0.25, 1.5 }, { 4, 1, 1.0 / 3, 1.0 / 6, 4.0 / 3 }, { 4, 2, 0.3, 0.1, 1.2 }, { 4, 4, 0.25, 0, 1 },
@@ -139,7 +139,7 @@ static void the_split_is_the_papers_and_loads_all_links_alike(void **state)
 
 enum { ALL = 1533, STEPS = 5 };
 
-static void each_pair_sends_what_the_split_says(void **state)
+static void traffic_per_pair_matches_the_split(void **state)
 {
     static const struct { int n, k, bytes; uint32_t parts[TRIAL_RANKS]; } cases[] = {
         { 4, 0, 0, { 1, 1, 1, 1 } },
@@ -167,7 +167,7 @@ static void each_pair_sends_what_the_split_says(void **state)
 
 /* Of a rank each way, per step, what the formula gives, except for a rounding a chunk and
    server. */
-static void links_carry_what_the_formula_says(void **state)
+static void bytes_per_link_match_the_formula(void **state)
 {
     (void)state;
     for (int n = 2; n <= 4; n++)
@@ -204,7 +204,7 @@ static void check_same_traffic(const char *method, const char *other, int n, int
 }
 
 /* In chunks as large as its buckets. */
-static void without_servers_it_is_the_parameter_server_and_with_n_the_classic_one(void **state)
+static void traffic_without_or_with_n_servers_matches_parameter_server(void **state)
 {
     (void)state;
     for (int n = 1; n <= 5; n++)
@@ -216,7 +216,7 @@ static void without_servers_it_is_the_parameter_server_and_with_n_the_classic_on
 
 /* Layers first: worker 0 notifies each other worker of every chunk, in a message without
    payload. */
-static void a_led_lane_sends_a_turn_for_each_chunk(void **state)
+static void leader_ordered_lane_sends_one_message_per_chunk(void **state)
 {
     trial a = trial_served("byteps(partition_bytes=1024)", "sgd(lr=0.1)", STEPS, 1),
           b = trial_served("byteps(partition_bytes=1024,priority=layer)", "sgd(lr=0.1)", STEPS, 1);
@@ -238,7 +238,7 @@ static void a_led_lane_sends_a_turn_for_each_chunk(void **state)
 /* Each chunk goes from every worker to one server and back. Of 24 chunks, all of 64 elements but
    the last, no server has a chunk more than its part, and the paper's parts of 4 and 2 machines, 2,
    2, 2, 2, 6 and 6 twentieths, are 2.4 chunks and 7.2. */
-static void whole_chunks_go_to_who_is_least_full(void **state)
+static void greedy_assignment_balances_whole_chunks_across_servers(void **state)
 {
     static const struct { int n, k; double most; } cases[] = { { 4, 0, 1.002 }, { 4, 2, 1.3 }, { 4, 4, 1.002 },
                                                                { 3, 0, 1.002 }, { 1, 0, 1 } };
@@ -268,7 +268,7 @@ static void whole_chunks_go_to_who_is_least_full(void **state)
 
 /* ---- chunks in flight ---- */
 
-static void no_more_chunks_are_under_way_than_credits(void **state)
+static void chunks_in_flight_do_not_exceed_the_credits(void **state)
 {
     (void)state;
     for (int credits = 1; credits <= 8; credits *= 2)
@@ -290,7 +290,7 @@ static void no_more_chunks_are_under_way_than_credits(void **state)
 /* ---- async ---- */
 
 /* The initial weights and all that was sent since: in numbers that float32 holds exactly. */
-static void what_workers_change_is_conserved(void **state)
+static void asynchronous_updates_are_each_applied_once(void **state)
 {
     static const struct { int n, servers; } sizes[] = { { 1, 0 }, { 1, 1 }, { 2, 0 }, { 3, 1 }, { 4, 0 },
                                                         { 4, 1 }, { 4, 2 }, { 4, 4 }, { 3, 5 } };
@@ -319,7 +319,7 @@ static void what_workers_change_is_conserved(void **state)
 }
 
 /* x + (x' - x) is x' except for its rounding, and x' itself where numbers are few bits. */
-static void one_worker_alone_is_local_sgd(void **state)
+static void one_asynchronous_worker_matches_single(void **state)
 {
     static const char *const optimizers[] = { "sgd(lr=0.0625)", "sgd(lr=0.1,momentum=0.9)", "adamw(lr=0.01)" };
 
@@ -341,7 +341,7 @@ static void one_worker_alone_is_local_sgd(void **state)
 
 /* Each pair sends what the other has of the model, once a gradient each way. At the end all
    gather it; or, where ranks only serve, the first worker does, and notifies the others. */
-static void async_sends_by_the_same_parts(void **state)
+static void async_traffic_follows_the_same_split(void **state)
 {
     static const struct { int n, k; uint32_t parts[TRIAL_RANKS]; } cases[] = {
         { 4, 0, { 1, 1, 1, 1 } }, { 4, 2, { 2, 2, 2, 2, 6, 6 } }, { 3, 3, { 0, 0, 0, 1, 1, 1 } },
@@ -403,21 +403,21 @@ static void invalid_options_are_rejected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_bit_is_ddps),
-        cmocka_unit_test(machines_sum_first_to_the_same_bits),
-        cmocka_unit_test(one_worker_is_single_and_sends_nothing),
-        cmocka_unit_test(a_step_that_is_not_finite_is_ddps),
-        cmocka_unit_test(halves_are_exact_where_fp16_is_and_the_same_on_all),
-        cmocka_unit_test(the_split_is_the_papers_and_loads_all_links_alike),
-        cmocka_unit_test(each_pair_sends_what_the_split_says),
-        cmocka_unit_test(links_carry_what_the_formula_says),
-        cmocka_unit_test(without_servers_it_is_the_parameter_server_and_with_n_the_classic_one),
-        cmocka_unit_test(a_led_lane_sends_a_turn_for_each_chunk),
-        cmocka_unit_test(whole_chunks_go_to_who_is_least_full),
-        cmocka_unit_test(no_more_chunks_are_under_way_than_credits),
-        cmocka_unit_test(what_workers_change_is_conserved),
-        cmocka_unit_test(one_worker_alone_is_local_sgd),
-        cmocka_unit_test(async_sends_by_the_same_parts),
+        cmocka_unit_test(results_match_ddp_bit_for_bit),
+        cmocka_unit_test(summing_within_hosts_first_matches_ddp_bit_for_bit),
+        cmocka_unit_test(one_worker_matches_single_and_sends_nothing),
+        cmocka_unit_test(step_with_a_nonfinite_gradient_matches_ddp),
+        cmocka_unit_test(fp16_wire_keeps_representable_values_exact_and_replicas_equal),
+        cmocka_unit_test(split_matches_the_paper_and_balances_all_links),
+        cmocka_unit_test(traffic_per_pair_matches_the_split),
+        cmocka_unit_test(bytes_per_link_match_the_formula),
+        cmocka_unit_test(traffic_without_or_with_n_servers_matches_parameter_server),
+        cmocka_unit_test(leader_ordered_lane_sends_one_message_per_chunk),
+        cmocka_unit_test(greedy_assignment_balances_whole_chunks_across_servers),
+        cmocka_unit_test(chunks_in_flight_do_not_exceed_the_credits),
+        cmocka_unit_test(asynchronous_updates_are_each_applied_once),
+        cmocka_unit_test(one_asynchronous_worker_matches_single),
+        cmocka_unit_test(async_traffic_follows_the_same_split),
         cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -243,7 +243,7 @@ static const char *const optimizers[] = { "sgd(lr=0.05,momentum=0.9)", "adamw(lr
 /* ---- bits ---- */
 
 /* 1 KiB is 256 elements: most tensors are several parts, and parts meet several tensors. */
-static void the_bits_are_ddps_whatever_parts_credit_and_order(void **state)
+static void results_match_ddp_for_any_partition_credit_and_order(void **state)
 {
     static const char *const forms[] = {
         "bytescheduler",
@@ -272,7 +272,7 @@ static void the_bits_are_ddps_whatever_parts_credit_and_order(void **state)
         }
 }
 
-static void over_servers_they_are_too(void **state)
+static void results_over_servers_match_ddp_bit_for_bit(void **state)
 {
     static const struct { const char *method; int n, servers; } cases[] = {
         { "bytescheduler(over=servers)", 2, 0 },
@@ -298,7 +298,7 @@ static void over_servers_they_are_too(void **state)
 }
 
 /* Several passes a step, uneven shares, short steps. */
-static void so_they_are_with_shares_and_passes(void **state)
+static void results_match_ddp_with_uneven_shares_and_several_passes(void **state)
 {
     static const int64_t shares[] = { 1, 4, 1 };
 
@@ -319,7 +319,7 @@ static void so_they_are_with_shares_and_passes(void **state)
 }
 
 /* What needs all gradients has a barrier for it, and then ddp's bits. */
-static void the_barrier_is_kept_where_it_must_be_and_the_run_says_so(void **state)
+static void barrier_is_kept_where_required_and_reported(void **state)
 {
     static const struct { double clip; tutti_nonfinite nonfinite; const char *scale, *words; } cases[] = {
         { 3, TUTTI_NONFINITE_STOP, "", "clip-norm" },
@@ -390,7 +390,7 @@ static void parts_are_cut_after_small_tensors_are_fused(void **state)
 /* What ddp sends in all, or parameter-server, and a message without payload for each part from
    worker 0 to each other. Small parts may take another algorithm, which sends more; these are
    large enough. */
-static void it_sends_what_ddp_does_and_a_turn_for_each_part(void **state)
+static void traffic_matches_ddp_plus_one_message_per_part(void **state)
 {
     (void)state;
     for (int n = 2; n <= RANKS; n++)
@@ -457,7 +457,7 @@ static int admissions(const run *r, uint64_t step, admission *log)
 /* Worker 1 begins when all of worker 0's gradients are ready. Until then worker 0 has admitted as
    much as the credit allows; from there on the order is that of layers, with the parts of a layer
    in sequence. */
-static void among_what_is_ready_the_first_layer_goes_first(void **state)
+static void ready_parts_are_sent_in_layer_order(void **state)
 {
     static admission log[1024];
 
@@ -486,7 +486,7 @@ static void among_what_is_ready_the_first_layer_goes_first(void **state)
         }
 }
 
-static void what_is_under_way_fits_into_the_credit(void **state)
+static void bytes_in_flight_do_not_exceed_the_credit(void **state)
 {
     static admission log[1024];
 
@@ -519,7 +519,7 @@ static void what_is_under_way_fits_into_the_credit(void **state)
 
 /* The forward of step 1 begins at worker 0 while the exchange of step 0 waits for worker 1.
    Priority inside one step would end this with a sentence: there worker 0 waits for all of it. */
-static void forward_begins_before_the_exchange_of_the_step_before_has_ended(void **state)
+static void forward_overlaps_the_exchange_of_the_previous_step(void **state)
 {
     static const char *const forms[] = { "bytescheduler(partition_mb=0.001,credit_mb=1,fuse_mb=0)",
                                          "bytescheduler(over=servers,partition_mb=0.001,credit_mb=1,fuse_mb=0)" };
@@ -540,7 +540,7 @@ static void forward_begins_before_the_exchange_of_the_step_before_has_ended(void
 
 /* ---- the tuner ---- */
 
-static void no_decision_of_the_tuner_changes_a_bit(void **state)
+static void tuner_decisions_do_not_change_the_results(void **state)
 {
     static const char *const forms[] = {
         "bytescheduler(partition_mb=0.002,credit_mb=0.004,tune=both,tune_points=3,tune_steps=4)",
@@ -564,7 +564,7 @@ static void no_decision_of_the_tuner_changes_a_bit(void **state)
 
 /* ---- what goes wrong ---- */
 
-static void a_gradient_that_is_not_finite_is_named(void **state)
+static void nonfinite_gradient_is_reported_with_worker_tensor_and_step(void **state)
 {
     static const char *const forms[] = { "bytescheduler(partition_mb=0.001)",
                                          "bytescheduler(partition_mb=0.001,cross_barrier=off)",
@@ -617,17 +617,17 @@ static void invalid_options_are_rejected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_bits_are_ddps_whatever_parts_credit_and_order),
-        cmocka_unit_test(over_servers_they_are_too),
-        cmocka_unit_test(so_they_are_with_shares_and_passes),
-        cmocka_unit_test(the_barrier_is_kept_where_it_must_be_and_the_run_says_so),
+        cmocka_unit_test(results_match_ddp_for_any_partition_credit_and_order),
+        cmocka_unit_test(results_over_servers_match_ddp_bit_for_bit),
+        cmocka_unit_test(results_match_ddp_with_uneven_shares_and_several_passes),
+        cmocka_unit_test(barrier_is_kept_where_required_and_reported),
         cmocka_unit_test(parts_are_cut_after_small_tensors_are_fused),
-        cmocka_unit_test(it_sends_what_ddp_does_and_a_turn_for_each_part),
-        cmocka_unit_test(among_what_is_ready_the_first_layer_goes_first),
-        cmocka_unit_test(what_is_under_way_fits_into_the_credit),
-        cmocka_unit_test(forward_begins_before_the_exchange_of_the_step_before_has_ended),
-        cmocka_unit_test(no_decision_of_the_tuner_changes_a_bit),
-        cmocka_unit_test(a_gradient_that_is_not_finite_is_named),
+        cmocka_unit_test(traffic_matches_ddp_plus_one_message_per_part),
+        cmocka_unit_test(ready_parts_are_sent_in_layer_order),
+        cmocka_unit_test(bytes_in_flight_do_not_exceed_the_credit),
+        cmocka_unit_test(forward_overlaps_the_exchange_of_the_previous_step),
+        cmocka_unit_test(tuner_decisions_do_not_change_the_results),
+        cmocka_unit_test(nonfinite_gradient_is_reported_with_worker_tensor_and_step),
         cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -86,7 +86,7 @@ static void expect(trial *t, const char *spec, bool atc, double gamma, double ra
     tutti_graph_close(g);
 }
 
-static void models_are_those_of_the_recursion_to_the_bit(void **state)
+static void models_match_the_recursion_bit_for_bit(void **state)
 {
     static const struct { const char *graph, *codec; double ratio, gamma; } cases[] = {
         { "ring",          "topk(ratio=0.25)",             0.25, 0.25 },
@@ -113,7 +113,7 @@ static void models_are_those_of_the_recursion_to_the_bit(void **state)
 }
 
 /* Nothing lost and gamma 1: d-psgd. */
-static void without_loss_it_is_d_psgd(void **state)
+static void lossless_codec_matches_d_psgd(void **state)
 {
     (void)state;
     for (int order = 0; order < 2; order++)
@@ -151,7 +151,7 @@ static const char *const contractive[] = {
 
 /* Invariant 2, and that the default gamma averages: after the one step that separates models they
    come together, and their mean stays. */
-static void the_mean_is_kept_whatever_is_lost_and_the_models_agree(void **state)
+static void lossy_averaging_preserves_the_mean_and_contracts_the_models(void **state)
 {
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(contractive); k++) {
@@ -181,7 +181,7 @@ static void the_mean_is_kept_whatever_is_lost_and_the_models_agree(void **state)
 /* Invariant 3 for good: a copy that differed by a bit would stay so, and models with
    it. Workers with equal gradients stay equal to the bit, and are `single`'s:
    differences of equal copies are 0. */
-static void workers_that_compute_alike_stay_alike(void **state)
+static void workers_with_equal_gradients_keep_equal_models(void **state)
 {
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(contractive); k++) {
@@ -199,7 +199,7 @@ static void workers_that_compute_alike_stay_alike(void **state)
 
 /* From 256 KiB on a thread of the mixer's makes the rounds, while gradients are computed; a first
    tensor of more than 4 MiB makes two messages. */
-static void beside_the_computation_it_gives_the_same_bits(void **state)
+static void overlap_with_computation_gives_the_same_bits(void **state)
 {
     static const size_t counts[2][TRIAL_TENSORS] = { { 60000, 40000, 500 }, { (1 << 20) + 100, 333, 1000 } };
 
@@ -223,7 +223,7 @@ static void beside_the_computation_it_gives_the_same_bits(void **state)
 }
 
 /* Invariant 9. Three tensors of 1000, 33 and 500 elements in one message. */
-static void every_pair_sends_what_the_codec_makes_of_a_model(void **state)
+static void each_worker_sends_one_encoded_model_per_round(void **state)
 {
     static const struct { const char *codec; uint64_t bytes; } cases[] = {
         { "fp32", 4 * 1533 }, { "fp16", 2 * 1533 }, { "sign", 3 * 4 + 125 + 5 + 63 },
@@ -323,7 +323,7 @@ static double apart_at(const averaging *a, int n, int k)
 /* Invariant 6: a ring of 8, one of 8 numbers in a message. With gamma 0.2 the squared distance
    between the workers and their mean falls by the same factor in the same number of rounds, again
    and again, down to what float32 resolves; with 0.7 it grows. */
-static void averaging_with_one_number_in_eight_converges_linearly_or_not_at_all(void **state)
+static void sparse_averaging_converges_linearly_for_small_gamma_only(void **state)
 {
     static averaging a;
     tutti_error err = { .rank = -1 };
@@ -366,7 +366,7 @@ static void averaging_with_one_number_in_eight_converges_linearly_or_not_at_all(
 /* The published 2 n are one sum of the neighbours' copies and one's own; here each neighbour has
    one, (degree + 1) n, so that one that is lost can be excluded (mixer_codec.c). And nothing else
    over rounds. */
-static void memory_is_a_public_copy_of_every_neighbour_and_ones_own(void **state)
+static void memory_is_one_public_copy_per_neighbour_plus_own(void **state)
 {
     static const struct {
         const char *graph;
@@ -388,7 +388,7 @@ static void memory_is_a_public_copy_of_every_neighbour_and_ones_own(void **state
     }
 }
 
-static void what_cannot_go_that_way_is_refused_with_the_reason(void **state)
+static void unsupported_codecs_are_rejected_with_the_reason(void **state)
 {
     static const struct { const char *method, *codec, *sentence; } cases[] = {
         { "d-psgd", "powersgd",
@@ -431,7 +431,7 @@ static float huge_at_worker_one(int rank, uint64_t step, size_t i, float x)
 }
 
 /* A number that all copies would take over must be finite. */
-static void a_number_beyond_the_codecs_range_ends_the_run_before_it_is_sent(void **state)
+static void value_outside_the_codec_range_ends_the_run(void **state)
 {
     static const char *const codecs[] = { "fp16", "large(topk(ratio=0.3),small=fp16)", "bf16", "int8",
                                           "topk(ratio=0.2)" },
@@ -464,16 +464,16 @@ static void a_number_beyond_the_codecs_range_ends_the_run_before_it_is_sent(void
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(models_are_those_of_the_recursion_to_the_bit),
-        cmocka_unit_test(without_loss_it_is_d_psgd),
-        cmocka_unit_test(the_mean_is_kept_whatever_is_lost_and_the_models_agree),
-        cmocka_unit_test(workers_that_compute_alike_stay_alike),
-        cmocka_unit_test(beside_the_computation_it_gives_the_same_bits),
-        cmocka_unit_test(every_pair_sends_what_the_codec_makes_of_a_model),
-        cmocka_unit_test(averaging_with_one_number_in_eight_converges_linearly_or_not_at_all),
-        cmocka_unit_test(memory_is_a_public_copy_of_every_neighbour_and_ones_own),
-        cmocka_unit_test(what_cannot_go_that_way_is_refused_with_the_reason),
-        cmocka_unit_test(a_number_beyond_the_codecs_range_ends_the_run_before_it_is_sent),
+        cmocka_unit_test(models_match_the_recursion_bit_for_bit),
+        cmocka_unit_test(lossless_codec_matches_d_psgd),
+        cmocka_unit_test(lossy_averaging_preserves_the_mean_and_contracts_the_models),
+        cmocka_unit_test(workers_with_equal_gradients_keep_equal_models),
+        cmocka_unit_test(overlap_with_computation_gives_the_same_bits),
+        cmocka_unit_test(each_worker_sends_one_encoded_model_per_round),
+        cmocka_unit_test(sparse_averaging_converges_linearly_for_small_gamma_only),
+        cmocka_unit_test(memory_is_one_public_copy_per_neighbour_plus_own),
+        cmocka_unit_test(unsupported_codecs_are_rejected_with_the_reason),
+        cmocka_unit_test(value_outside_the_codec_range_ends_the_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,7 +109,7 @@ static void expect(float (*x)[ALL], int n, int node, bool feedback, const struct
     }
 }
 
-static void residuals_of_workers_and_servers_are_the_recursions(void **state)
+static void residuals_of_workers_and_servers_match_the_recursion(void **state)
 {
     static const struct { const char *method; int n, node; bool feedback; const struct rates *rates; } cases[] = {
         { "byteps", 2, 1, true, &constant_rate },
@@ -145,7 +145,7 @@ static void residuals_of_workers_and_servers_are_the_recursions(void **state)
 
 /* A worker without samples in a step keeps the residual that it had. All shares uneven: the mean
    is ddp's except for what sixteen bits lose, which the residual makes good. */
-static void what_is_owed_weighs_the_same_in_uneven_steps(void **state)
+static void residuals_are_weighted_correctly_with_uneven_shares(void **state)
 {
     int64_t shares[TRIAL_RANKS] = { 5, 0, 1 };
     trial a = coded("byteps", "bf16", 1), b = coded("ddp", "", 0);
@@ -207,7 +207,7 @@ static float between_levels(int rank, uint64_t step, size_t i, float x)
 
 /* Random rounding uses other draws in each step, at workers and at servers: with the same
    gradient in each step, elements are rounded in different directions. */
-static void each_step_draws_anew(void **state)
+static void random_rounding_differs_between_steps(void **state)
 {
     (void)state;
     for (int servers = 0; servers <= 2; servers += 2)
@@ -239,7 +239,7 @@ static uint64_t message(uint64_t first, uint64_t count)
     return 2 * count + 4 * (vectors - 1);
 }
 
-static void each_pair_sends_the_messages_of_its_parts(void **state)
+static void encoded_traffic_per_pair_matches_its_parts(void **state)
 {
     static const struct { int n, k, bytes; uint32_t parts[TRIAL_RANKS]; } cases[] = {
         { 2, 0, 0, { 1, 1 } },
@@ -290,7 +290,7 @@ static void invalid_options_are_rejected(void **state)
 }
 
 /* Without residuals a step may be skipped; the run ends over such a gradient otherwise. */
-static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **state)
+static void nonfinite_gradient_ends_the_run_or_is_skipped(void **state)
 {
     trial a = coded("byteps", "topk(ratio=0.5)", 1), b = coded("byteps(feedback=off)", "topk(ratio=0.5)", 1);
     tutti_error err;
@@ -313,13 +313,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_codec_that_loses_nothing_changes_no_bit),
-        cmocka_unit_test(residuals_of_workers_and_servers_are_the_recursions),
-        cmocka_unit_test(what_is_owed_weighs_the_same_in_uneven_steps),
+        cmocka_unit_test(residuals_of_workers_and_servers_match_the_recursion),
+        cmocka_unit_test(residuals_are_weighted_correctly_with_uneven_shares),
         cmocka_unit_test(all_workers_have_the_same_bits_whatever_the_codec),
-        cmocka_unit_test(each_step_draws_anew),
-        cmocka_unit_test(each_pair_sends_the_messages_of_its_parts),
+        cmocka_unit_test(random_rounding_differs_between_steps),
+        cmocka_unit_test(encoded_traffic_per_pair_matches_its_parts),
         cmocka_unit_test(invalid_options_are_rejected),
-        cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out),
+        cmocka_unit_test(nonfinite_gradient_ends_the_run_or_is_skipped),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

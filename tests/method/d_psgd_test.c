@@ -20,7 +20,7 @@ static bool may_be(const char *spec, int n)
     return strncmp(spec, "random", 6) != 0 || n == 1 || n > 2;
 }
 
-static void one_worker_is_single_bit_for_bit(void **state)
+static void one_worker_matches_method_single_bit_for_bit(void **state)
 {
     static const char *const methods[] = {
         "d-psgd", "d-psgd(order=atc)", "d-psgd(graph=hypercube,overlap=off)", "d-psgd(random(8))",
@@ -179,7 +179,7 @@ static void equal_gradients_keep_the_models_equal_and_equal_to_one_worker(void *
         }
 }
 
-static void traffic_is_exactly_the_graph(void **state)
+static void traffic_matches_the_graph_exactly(void **state)
 {
     static const int sizes[] = { 1, 2, 5, 8 };
 
@@ -253,7 +253,7 @@ static void overlap_and_lanes_change_no_bit(void **state)
     }
 }
 
-static void several_passes_a_step_and_looking_at_the_agreed_model_disturb_nothing(void **state)
+static void several_passes_and_evaluations_do_not_change_training(void **state)
 {
     trial a = trial_of("d-psgd", "sgd(lr=0.1,momentum=0.9)", 6), b = trial_of("d-psgd", "sgd(lr=0.1,momentum=0.9)", 6);
 
@@ -283,7 +283,7 @@ static float apart_once(int rank, uint64_t step, size_t i, float x)
 /* Without gradients a round leaves at most |lambda_2| of the distance from the mean (invariant
    4): of a ring (1 + 2 cos(2 pi / n)) / 3, of others what the graph gives; and so much, in the
    end, of a ring's. */
-static void a_round_shrinks_the_distance_from_the_mean_as_the_gap_says(void **state)
+static void round_contracts_towards_the_mean_by_the_spectral_gap(void **state)
 {
     static const char *const kinds[] = { "ring", "complete", "torus", "exponential", "star", "ring(lazy=true)" };
 
@@ -365,7 +365,7 @@ static float nan_at_worker_two_step_one(int rank, uint64_t step, size_t i, float
     return rank == 2 && step == 1 && i == 0 ? NAN : x;
 }
 
-static void failures_are_named_and_nobody_hangs(void **state)
+static void failures_are_reported_without_deadlock(void **state)
 {
     static const char *const methods[] = { "d-psgd", "d-psgd(order=atc)" };
     tutti_error err;
@@ -401,17 +401,17 @@ static void failures_are_named_and_nobody_hangs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_worker_is_single_bit_for_bit),
+        cmocka_unit_test(one_worker_matches_method_single_bit_for_bit),
         cmocka_unit_test(every_model_follows_the_recursion_on_every_graph_in_both_orders),
         cmocka_unit_test(the_mean_of_the_models_moves_by_the_mean_gradient),
         cmocka_unit_test(the_complete_graph_is_an_all_reduce_of_models_to_the_bit),
         cmocka_unit_test(equal_gradients_keep_the_models_equal_and_equal_to_one_worker),
-        cmocka_unit_test(traffic_is_exactly_the_graph),
+        cmocka_unit_test(traffic_matches_the_graph_exactly),
         cmocka_unit_test(overlap_and_lanes_change_no_bit),
-        cmocka_unit_test(several_passes_a_step_and_looking_at_the_agreed_model_disturb_nothing),
-        cmocka_unit_test(a_round_shrinks_the_distance_from_the_mean_as_the_gap_says),
+        cmocka_unit_test(several_passes_and_evaluations_do_not_change_training),
+        cmocka_unit_test(round_contracts_towards_the_mean_by_the_spectral_gap),
         cmocka_unit_test(bare_d_psgd_converges_on_any_number_of_workers),
-        cmocka_unit_test(failures_are_named_and_nobody_hangs),
+        cmocka_unit_test(failures_are_reported_without_deadlock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,7 +49,7 @@ static const int unlike[4] = { 16, 8, 4, 4 }, odd[4] = { 19, 7, 4, 1 };
 
 /* ---- identities ---- */
 
-static void one_worker_is_single_bit_for_bit(void **state)
+static void one_worker_matches_method_single_bit_for_bit(void **state)
 {
     taken *a = taken_of("dabmd(microbatch=8,most=8,compute_ms=1e9)", 203, 3 * 203),
           *b = taken_of("single", 203, 3 * 203);
@@ -93,7 +93,7 @@ static void one_worker_fed_all_samples_makes_the_same_step(void **state)
 }
 
 /* lr (mean over the samples of all), or the mean of the workers' own means. */
-static void weighting_says_what_counts_the_same(void **state)
+static void weighting_averages_over_samples_or_over_workers(void **state)
 {
     (void)state;
     for (int node = 0; node < 2; node++) {
@@ -115,7 +115,7 @@ static void weighting_says_what_counts_the_same(void **state)
     }
 }
 
-static void weightings_are_one_where_all_take_as_much(void **state)
+static void weightings_agree_for_equal_batches(void **state)
 {
     static const int equal[4] = { 12, 12, 12, 12 };
     taken *t[2];
@@ -136,7 +136,7 @@ static void weightings_are_one_where_all_take_as_much(void **state)
 
 /* The variance of a step's gradient, over many draws of its samples: that of one sample divided
    by b, and with node that of a mean of means of b_i. */
-static void the_variance_is_that_of_as_many_samples(void **state)
+static void gradient_variance_matches_the_number_of_samples(void **state)
 {
     enum { DRAWS = 80 };
     const double one = (15.0 * 15 - 1) / 12 / 64; /* a sample's pull is one of -7 ... 7, in eighths */
@@ -194,7 +194,7 @@ static void consensus_keeps_the_mean_and_contracts(void **state)
 
 /* Averaging k of step s is round s K + k of the graph: against a computation in double. In round r
    each has half of its own model and half of that of the one 2^(r mod period) below. */
-static void a_graph_that_changes_goes_on_with_each_averaging(void **state)
+static void time_varying_graph_advances_with_each_averaging(void **state)
 {
     static const int counts[6] = { 19, 7, 4, 1, 12, 8 };
 
@@ -241,7 +241,7 @@ static uint64_t sent(const taken *t, int n)
 }
 
 /* A model to each neighbour K times, and 8 bytes to every worker. */
-static void what_is_sent_is_what_the_page_says(void **state)
+static void traffic_matches_the_documented_formula(void **state)
 {
     (void)state;
     for (int k = 1; k <= 3; k++) {
@@ -423,7 +423,7 @@ static void the_simplex_is_never_left(void **state)
 
 /* ---- files, refusals, gradients that are not finite ---- */
 
-static void a_run_goes_on_in_the_middle_of_an_epoch(void **state)
+static void run_resumes_in_the_middle_of_an_epoch(void **state)
 {
     static const char *const options[] = { ",compute_ms=1", ",compute_ms=1,graph=ring,consensus=2", "" };
     char folder[SCRATCH_PATH + 64];
@@ -453,7 +453,7 @@ static void a_run_goes_on_in_the_middle_of_an_epoch(void **state)
     }
 }
 
-static void what_it_cannot_do_is_refused(void **state)
+static void unsupported_options_are_rejected(void **state)
 {
     static const struct { const char *method, *optimizer, *sentence; } cases[] = {
         { "dabmd(consensus=2)", "sgd(lr=0.1)", "without a graph all average with all, and once is enough" },
@@ -476,13 +476,13 @@ static void what_it_cannot_do_is_refused(void **state)
     }
 }
 
-static void a_gradient_that_is_not_finite_is_named_or_left_out(void **state)
+static void nonfinite_gradient_is_reported_or_skipped(void **state)
 {
     (void)state;
     trial_not_finite("dabmd(compute_ms=0.01)", "sgd(lr=0.1)");
 }
 
-static void a_round_lasts_its_time_and_a_micro_batch(void **state)
+static void round_ends_at_the_first_micro_batch_past_time(void **state)
 {
     taken *t = taken_of("dabmd(compute_ms=40,microbatch=2,most=64)", 4096, 0);
 
@@ -516,22 +516,22 @@ static int remove_directory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_worker_is_single_bit_for_bit),
+        cmocka_unit_test(one_worker_matches_method_single_bit_for_bit),
         cmocka_unit_test(one_worker_fed_all_samples_makes_the_same_step),
-        cmocka_unit_test(weighting_says_what_counts_the_same),
-        cmocka_unit_test(weightings_are_one_where_all_take_as_much),
-        cmocka_unit_test(the_variance_is_that_of_as_many_samples),
+        cmocka_unit_test(weighting_averages_over_samples_or_over_workers),
+        cmocka_unit_test(weightings_agree_for_equal_batches),
+        cmocka_unit_test(gradient_variance_matches_the_number_of_samples),
         cmocka_unit_test(consensus_keeps_the_mean_and_contracts),
-        cmocka_unit_test(a_graph_that_changes_goes_on_with_each_averaging),
-        cmocka_unit_test(what_is_sent_is_what_the_page_says),
+        cmocka_unit_test(time_varying_graph_advances_with_each_averaging),
+        cmocka_unit_test(traffic_matches_the_documented_formula),
         cmocka_unit_test(the_entropy_step_is_the_argmin_by_brute_force),
         cmocka_unit_test(the_projection_is_the_nearest_point_by_brute_force),
         cmocka_unit_test(the_three_point_identity_holds),
         cmocka_unit_test(the_simplex_is_never_left),
-        cmocka_unit_test(a_run_goes_on_in_the_middle_of_an_epoch),
-        cmocka_unit_test(what_it_cannot_do_is_refused),
-        cmocka_unit_test(a_gradient_that_is_not_finite_is_named_or_left_out),
-        cmocka_unit_test(a_round_lasts_its_time_and_a_micro_batch),
+        cmocka_unit_test(run_resumes_in_the_middle_of_an_epoch),
+        cmocka_unit_test(unsupported_options_are_rejected),
+        cmocka_unit_test(nonfinite_gradient_is_reported_or_skipped),
+        cmocka_unit_test(round_ends_at_the_first_micro_batch_past_time),
     };
     return cmocka_run_group_tests_name("method/dabmd", tests, make_directory, remove_directory);
 }

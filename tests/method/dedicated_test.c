@@ -47,7 +47,7 @@ static void synchronous_methods_have_the_bits_of_ddp(void **state)
     }
 }
 
-static void one_worker_is_single_bit_for_bit(void **state)
+static void one_worker_matches_method_single_bit_for_bit(void **state)
 {
     static const char *const methods[] = {
         "asgd", "asgd(lr_delay=poly)", "asgd(softsync=1)", "ssp", "ssp(staleness=0)", "ringmaster-asgd", "dude-asgd",
@@ -70,7 +70,7 @@ static float bad(int rank, uint64_t step, size_t i, float x)
     return step == 3 && i == 1010 ? NAN : x - (float)(i % 5);
 }
 
-static void a_step_that_is_left_out_is_voted_on_by_the_workers_alone(void **state)
+static void a_skipped_step_is_decided_by_the_workers_alone(void **state)
 {
     trial a = trial_served("parameter-server", "sgd(lr=0.1)", 6, 2), b = trial_of("ddp", "sgd(lr=0.1)", 6);
 
@@ -85,7 +85,7 @@ static void a_step_that_is_left_out_is_voted_on_by_the_workers_alone(void **stat
     trial_drop(&b);
 }
 
-static void uneven_shares_and_tails_are_the_workers(void **state)
+static void uneven_shares_and_short_steps_match_ddp(void **state)
 {
     static const int64_t shares[] = { 1, 4, 0, 3 };
     trial a = trial_served("parameter-server(bucket_mb=0.003)", "sgd(lr=0.1,momentum=0.9)", 5, 2),
@@ -159,7 +159,7 @@ static uint64_t part(uint64_t n, int s, int k)
     return (k + 1 == s ? n : n / 16 * (uint64_t)(k + 1) / (uint64_t)s * 16) - n / 16 * (uint64_t)k / (uint64_t)s * 16;
 }
 
-static void slices_go_between_workers_and_servers_only(void **state)
+static void shards_travel_only_between_workers_and_servers(void **state)
 {
     static const char *const methods[] = { "parameter-server", "backup-workers(backup=0)", "asgd", "ssp(staleness=1)" };
 
@@ -293,7 +293,7 @@ static void run_saved(saved *s, int ranks)
 /* Saved with some servers and continued with others, the bits are those of the run that was not
    interrupted. With one worker asgd and its relatives have no choice of order, so their bits are
    the same, too: adam counts updates, so versions must be right. */
-static void a_checkpoint_goes_on_with_any_number_of_servers(void **state)
+static void checkpoint_resumes_with_any_number_of_servers(void **state)
 {
     static const struct {
         const char *method, *optimizer;
@@ -350,13 +350,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(synchronous_methods_have_the_bits_of_ddp),
-        cmocka_unit_test(one_worker_is_single_bit_for_bit),
-        cmocka_unit_test(a_step_that_is_left_out_is_voted_on_by_the_workers_alone),
-        cmocka_unit_test(uneven_shares_and_tails_are_the_workers),
+        cmocka_unit_test(one_worker_matches_method_single_bit_for_bit),
+        cmocka_unit_test(a_skipped_step_is_decided_by_the_workers_alone),
+        cmocka_unit_test(uneven_shares_and_short_steps_match_ddp),
         cmocka_unit_test(no_gradient_is_lost_or_counted_twice),
-        cmocka_unit_test(slices_go_between_workers_and_servers_only),
+        cmocka_unit_test(shards_travel_only_between_workers_and_servers),
         cmocka_unit_test(invalid_options_are_rejected),
-        cmocka_unit_test(a_checkpoint_goes_on_with_any_number_of_servers),
+        cmocka_unit_test(checkpoint_resumes_with_any_number_of_servers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@
 #include "../../src/method/rule.h"
 #include "tutti/engine.h"
 
-static void a_number_over_n_is_divided_and_nothing_else_is_touched(void **state)
+static void defaults_over_n_are_divided_by_the_worker_count(void **state)
 {
     static const tutti_method_default rows[] = {
         { "optimizer", "sgd(lr=0.2/n,momentum=0.5)" }, { "lr-schedule", "step(at=30/n:60/n,x2/n=1)" },
@@ -42,7 +42,7 @@ static void a_number_over_n_is_divided_and_nothing_else_is_touched(void **state)
 }
 
 /* A method whose default depends on its own options, and that adds to a given adam. */
-static void a_default_holds_under_its_condition_and_adds_to_what_is_given(void **state)
+static void conditional_defaults_apply_and_extend_given_options(void **state)
 {
     typedef struct toy { int64_t parts; int way; } toy;
     static const tutti_option options[] = {
@@ -198,7 +198,7 @@ static void run(job *j)
         fail_msg("%s: %s", j->options.method, err.text);
 }
 
-static void an_engine_takes_the_methods_default_and_a_clients_word_before_it(void **state)
+static void client_options_override_the_methods_defaults(void **state)
 {
     static const struct { const char *method, *optimizer; double lr;
     } cases[] = {
@@ -224,7 +224,7 @@ static void an_engine_takes_the_methods_default_and_a_clients_word_before_it(voi
 }
 
 /* The method adds what a given adam lacks; what is given is not touched. */
-static void an_engine_adds_to_an_optimizer_that_is_given(void **state)
+static void method_defaults_complete_a_given_optimizer(void **state)
 {
     static const struct { const char *method, *optimizer; double eps; } cases[] = {
         { "ddp", "adam", 1e-8 },
@@ -247,7 +247,7 @@ static void an_engine_adds_to_an_optimizer_that_is_given(void **state)
    them cut. The samples of a worker that a step of backup-workers does not wait for are not
    counted, so there it waits for all. The clock of scadles runs a hundred times faster than by
    its defaults. */
-static void epochs_are_as_many_samples_under_every_method(void **state)
+static void every_method_trains_the_same_samples_per_epoch(void **state)
 {
     static const struct { const char *name, *spec; } otherwise[] = {
         { "backup-workers", "backup-workers(backup=0)" },
@@ -277,7 +277,7 @@ static void epochs_are_as_many_samples_under_every_method(void **state)
         }
 }
 
-static void samples_are_had_by_the_first_step_that_has_them(void **state)
+static void training_stops_at_the_first_step_with_enough_samples(void **state)
 {
     static const struct { const char *method; uint64_t data, asked, had; } cases[] = {
         { "ddp", 0, 1, 16 },       { "asgd", 0, 1, 8 },       /* a step of both; a gradient of either */
@@ -304,7 +304,7 @@ static void samples_are_had_by_the_first_step_that_has_them(void **state)
     }
 }
 
-static void what_cannot_be_asked_for_is_refused(void **state)
+static void impossible_training_lengths_are_rejected(void **state)
 {
     tutti_error err = { .text = "" };
     job unknown = { .options = { .batch = 8 }, .epochs = 2 },
@@ -321,14 +321,14 @@ static void what_cannot_be_asked_for_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_number_over_n_is_divided_and_nothing_else_is_touched),
-        cmocka_unit_test(a_default_holds_under_its_condition_and_adds_to_what_is_given),
-        cmocka_unit_test(an_engine_adds_to_an_optimizer_that_is_given),
+        cmocka_unit_test(defaults_over_n_are_divided_by_the_worker_count),
+        cmocka_unit_test(conditional_defaults_apply_and_extend_given_options),
+        cmocka_unit_test(method_defaults_complete_a_given_optimizer),
         cmocka_unit_test(every_default_of_the_registry_is_a_spec_or_a_number),
-        cmocka_unit_test(an_engine_takes_the_methods_default_and_a_clients_word_before_it),
-        cmocka_unit_test(epochs_are_as_many_samples_under_every_method),
-        cmocka_unit_test(samples_are_had_by_the_first_step_that_has_them),
-        cmocka_unit_test(what_cannot_be_asked_for_is_refused),
+        cmocka_unit_test(client_options_override_the_methods_defaults),
+        cmocka_unit_test(every_method_trains_the_same_samples_per_epoch),
+        cmocka_unit_test(training_stops_at_the_first_step_with_enough_samples),
+        cmocka_unit_test(impossible_training_lengths_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

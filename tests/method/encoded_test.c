@@ -25,7 +25,7 @@ static void same_as_ddp(const char *method, const char *codec, const char *optim
     free(b);
 }
 
-static void methods_are_their_codecs_with_the_sheets_defaults(void **state)
+static void methods_match_ddp_with_their_codec_and_default_options(void **state)
 {
     static const struct { const char *method, *codec;
     } cases[] = {
@@ -206,7 +206,7 @@ static void too_large_a_variance_is_warned_of(void **state)
 
 /* ---- alq, amq ---- */
 
-static void levels_are_fitted_when_it_is_time_and_never_is_said_at_once(void **state)
+static void levels_are_fitted_on_schedule_or_a_warning_given(void **state)
 {
     static const struct { const char *method, *said; bool fits, small; } cases[] = {
         { "alq(bucket=128,first=2,second=0,every=0,skip_below=0)", "levels: alq: step 2: psi ",
@@ -384,7 +384,7 @@ static void powersgd_warns_of_a_warm_start_without_error_feedback(void **state)
 
 /* With equal settings, or eta=0, or before the first check it is the static codec, to the bit;
    afterwards, with an eta that nothing reaches, `high` in every byte. */
-static void accordion_is_its_low_codec_until_nothing_changes_and_then_its_high_one(void **state)
+static void accordion_switches_to_the_high_codec_outside_critical_regimes(void **state)
 {
     static const struct { const char *method, *as; int from, until; bool bits; } cases[] = {
         { "accordion(low=powersgd(rank=2),high=powersgd(rank=2),interval=2,unit=step,min_numel=0)",
@@ -434,7 +434,7 @@ static void accordion_is_low_again_when_the_learning_rate_falls(void **state)
 
 /* An interval as long as the run, or half of it: nothing would ever be compared. The run reports
    that before the first step. */
-static void accordion_says_when_no_check_will_come(void **state)
+static void accordion_warns_when_no_check_can_take_effect(void **state)
 {
     static const struct { const char *method; uint64_t steps; const char *said;
     } cases[] = {
@@ -480,7 +480,7 @@ static void accordion_says_when_no_check_will_come(void **state)
 
 /* One line a check, with what the decision was based on, in the terms of the mode; in a dry run
    the same with a mark. */
-static void accordion_tells_the_norms_it_went_by(void **state)
+static void accordion_logs_the_norms_behind_each_decision(void **state)
 {
     static const struct { const char *method, *low, *high;
     } cases[] = {
@@ -536,7 +536,7 @@ static void accordion_tells_the_norms_it_went_by(void **state)
 /* Through the engine: the vote of momenta is compared with a separate computation in double; a
    momentum within rounding of 0 is not judged. Replicas and bytes are checked too. `against` is
    the number of workers that have the others' gradients with the sign turned. */
-static void signum_steps_where_most_momenta_point(void **state)
+static void signum_follows_the_majority_vote_of_momenta(void **state)
 {
     enum { N = 8 };
     const double beta = 0.9, lr = 0.0625, wd = 0.5;
@@ -586,7 +586,7 @@ static void signum_steps_where_most_momenta_point(void **state)
 
 /* All workers agree, with fewer than half against them: the bits of the one; half of them: a tie,
    which is +; and more, the other way. */
-static void a_minority_of_liars_changes_no_bit(void **state)
+static void minority_of_adversarial_workers_changes_no_bit(void **state)
 {
     static const int liars[] = { 1, 2, 3 };
     job *one = job_of("signum(beta=0)", NULL, "sgd(lr=0.0625)", 6);
@@ -616,21 +616,21 @@ static void a_minority_of_liars_changes_no_bit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(methods_are_their_codecs_with_the_sheets_defaults),
+        cmocka_unit_test(methods_match_ddp_with_their_codec_and_default_options),
         cmocka_unit_test(conflicting_options_are_rejected),
         cmocka_unit_test(too_large_a_variance_is_warned_of),
-        cmocka_unit_test(levels_are_fitted_when_it_is_time_and_never_is_said_at_once),
+        cmocka_unit_test(levels_are_fitted_on_schedule_or_a_warning_given),
         cmocka_unit_test(dgc_is_its_codec_under_plain_sgd),
         cmocka_unit_test(dgc_without_anything_held_back_is_sgd_with_momentum),
         cmocka_unit_test(dgc_decays_weights_with_its_momentum),
         cmocka_unit_test(dgc_clips_tensors_of_a_single_worker),
         cmocka_unit_test(powersgd_warns_of_a_warm_start_without_error_feedback),
-        cmocka_unit_test(accordion_is_its_low_codec_until_nothing_changes_and_then_its_high_one),
+        cmocka_unit_test(accordion_switches_to_the_high_codec_outside_critical_regimes),
         cmocka_unit_test(accordion_is_low_again_when_the_learning_rate_falls),
-        cmocka_unit_test(accordion_says_when_no_check_will_come),
-        cmocka_unit_test(accordion_tells_the_norms_it_went_by),
-        cmocka_unit_test(signum_steps_where_most_momenta_point),
-        cmocka_unit_test(a_minority_of_liars_changes_no_bit),
+        cmocka_unit_test(accordion_warns_when_no_check_can_take_effect),
+        cmocka_unit_test(accordion_logs_the_norms_behind_each_decision),
+        cmocka_unit_test(signum_follows_the_majority_vote_of_momenta),
+        cmocka_unit_test(minority_of_adversarial_workers_changes_no_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -470,7 +470,7 @@ static void selections(void **state)
     all_pairs(rows, TUTTI_LENGTH(rows));
 }
 
-static void factors_of_matrices(void **state)
+static void traffic_of_powersgd_matches_the_formula(void **state)
 {
     static const row rows[] = {
         { "powersgd", "", { FACTORS, .rank = 1, .products = 1, .width = 4, .shrink = 2 } },
@@ -496,7 +496,7 @@ static void factors_of_matrices(void **state)
     all_pairs(rows, TUTTI_LENGTH(rows));
 }
 
-static void signs_and_bytes(void **state)
+static void traffic_of_sign_and_byte_codecs_matches_the_formula(void **state)
 {
     static const row rows[] = {
         { "signum", "", { BY_OWNERS, votes } },
@@ -521,7 +521,7 @@ static void signs_and_bytes(void **state)
 
 /* A norm needs another to compare with, so what nothing can stop is
    compressed more from the second check on. */
-static void levels_of_accordion(void **state)
+static void traffic_of_accordion_matches_the_formula(void **state)
 {
 #define HIGH(r) { FACTORS, .rank = r, .products = 1, .width = 4, .shrink = 2, .min = 1024 }
     static const row rows[] = {
@@ -555,8 +555,10 @@ static void levels_of_accordion(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quantisers),      cmocka_unit_test(selections),          cmocka_unit_test(factors_of_matrices),
-        cmocka_unit_test(signs_and_bytes), cmocka_unit_test(levels_of_accordion),
+        cmocka_unit_test(quantisers),      cmocka_unit_test(selections),
+        cmocka_unit_test(traffic_of_powersgd_matches_the_formula),
+        cmocka_unit_test(traffic_of_sign_and_byte_codecs_matches_the_formula),
+        cmocka_unit_test(traffic_of_accordion_matches_the_formula),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,7 +59,7 @@ static void one_worker_is_adam_with_its_second_moment_frozen(void **state)
 /* Until it is frozen it is Adam, without correction of the bias, of the mean gradient of all.
    Workers with equal gradients, as many as a power of two, whose mean is exact: the bits of one
    worker. */
-static void a_warm_up_of_many_is_adam_of_the_mean_gradient(void **state)
+static void warmup_matches_adam_on_the_mean_gradient(void **state)
 {
     enum { N = 10 };
     const double b1 = 0.8, b2 = 0.9, eps = 1e-3, lr = 0.05;
@@ -104,7 +104,7 @@ static void a_warm_up_of_many_is_adam_of_the_mean_gradient(void **state)
 
 /* With correction of the bias the warm-up is the optimiser adam under ddp, except for the
    rounding of lr m. */
-static void a_corrected_warm_up_is_the_optimiser_adam(void **state)
+static void bias_corrected_warmup_matches_ddp_with_adam(void **state)
 {
     enum { N = 10 };
     static const char *const methods[] = { "onebit-adam(bias_correction=on,freeze_step=100)", "qadam" };
@@ -165,7 +165,7 @@ static size_t chunks_of(size_t n) { return 8 * ceil_div(n, 256) + n; }
 
 /* To the byte, for lengths that are no multiples of 8 W; and all workers have the same x and m,
    where m is what the next step's message starts from. */
-static void workers_are_equal_and_send_an_all_reduce_and_then_codes(void **state)
+static void replicas_are_equal_and_traffic_is_encoded_after_warmup(void **state)
 {
     /* by_all: the messages of all go to all */
     static const struct { const char *method, *codec; size_t (*bytes)(size_t n); bool by_all;
@@ -232,7 +232,7 @@ static void weights_that_no_gradient_reached_stay_where_they_are(void **state)
 
 /* All of the warm-up is Adam, its last step too, to the bit; the mask is for what is compressed,
    from the next step on. */
-static void the_last_step_of_a_warm_up_is_adams(void **state)
+static void last_warmup_step_is_not_compressed(void **state)
 {
     (void)state;
     for (int k = 0; k < 2; k++)
@@ -251,7 +251,7 @@ static void the_last_step_of_a_warm_up_is_adams(void **state)
 
 /* D = 4 steps: with gradients of a steady size |v_t|_1 / |v_(t-D)|_1 comes near 1 after a few
    windows, and not before the rate has risen. */
-static void it_freezes_by_itself_when_the_second_moment_is_stable(void **state)
+static void second_moment_is_frozen_automatically_when_stable(void **state)
 {
     int frozen[2] = { -1, -1 };
 
@@ -288,13 +288,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_worker_is_adam_with_its_second_moment_frozen),
-        cmocka_unit_test(a_warm_up_of_many_is_adam_of_the_mean_gradient),
-        cmocka_unit_test(a_corrected_warm_up_is_the_optimiser_adam),
+        cmocka_unit_test(warmup_matches_adam_on_the_mean_gradient),
+        cmocka_unit_test(bias_corrected_warmup_matches_ddp_with_adam),
         cmocka_unit_test(a_warm_up_may_be_a_share_of_the_run),
-        cmocka_unit_test(workers_are_equal_and_send_an_all_reduce_and_then_codes),
+        cmocka_unit_test(replicas_are_equal_and_traffic_is_encoded_after_warmup),
         cmocka_unit_test(weights_that_no_gradient_reached_stay_where_they_are),
-        cmocka_unit_test(the_last_step_of_a_warm_up_is_adams),
-        cmocka_unit_test(it_freezes_by_itself_when_the_second_moment_is_stable),
+        cmocka_unit_test(last_warmup_step_is_not_compressed),
+        cmocka_unit_test(second_moment_is_frozen_automatically_when_stable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

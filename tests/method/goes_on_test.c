@@ -213,7 +213,7 @@ static scene *scene_of(const char *method, int lost_before, unsigned lost)
     return s;
 }
 
-static void on_the_complete_graph_the_models_are_those_of_the_formula_to_the_bit(void **state)
+static void complete_graph_models_after_losses_match_the_formula(void **state)
 {
     (void)state;
     for (int order = 0; order < 2; order++)
@@ -229,7 +229,7 @@ static void on_the_complete_graph_the_models_are_those_of_the_formula_to_the_bit
 
 /* Public copies, through a codec that loses nothing: the same models, and a lost worker has no
    weight though its copy is still there. */
-static void through_a_codec_the_lost_weigh_nothing_either(void **state)
+static void lost_workers_have_no_weight_with_a_codec(void **state)
 {
     (void)state;
     for (int order = 0; order < 2; order++)
@@ -242,7 +242,7 @@ static void through_a_codec_the_lost_weigh_nothing_either(void **state)
         }
 }
 
-static void other_graphs_move_the_weight_of_the_lost_to_the_diagonal_too(void **state)
+static void weight_of_lost_workers_moves_to_the_diagonal(void **state)
 {
     static const char *const graphs[] = { "ring", "exponential", "one-peer", "directed-ring", "star" };
 
@@ -266,7 +266,7 @@ static void other_graphs_move_the_weight_of_the_lost_to_the_diagonal_too(void **
 
 /* A sender keeps what it would have given to a lost one. With W symmetric that equals the
    receiver's keeping what it would have received, and weights of 1/2 and 1 are exact. */
-static void push_sum_keeps_the_share_of_the_lost(void **state)
+static void push_sum_sender_keeps_the_share_of_lost_workers(void **state)
 {
     (void)state;
     for (unsigned lost = 0; lost < 15; lost++)
@@ -285,7 +285,7 @@ static void push_sum_keeps_the_share_of_the_lost(void **state)
         }
 }
 
-static void the_loss_is_told_and_samples_are_those_that_were_computed(void **state)
+static void loss_is_reported_and_only_computed_samples_are_counted(void **state)
 {
     scene *s = scene_of("d-psgd(graph=ring)", 2, 1u << 3);
 
@@ -301,7 +301,7 @@ static void the_loss_is_told_and_samples_are_those_that_were_computed(void **sta
     free(s);
 }
 
-static void a_graph_that_falls_apart_is_told(void **state)
+static void disconnected_graph_is_reported(void **state)
 {
     static const char *const methods[] = { "d-psgd", "hop" };
 
@@ -326,7 +326,7 @@ static void a_graph_that_falls_apart_is_told(void **state)
     }
 }
 
-static void with_stop_on_loss_the_others_fail_because_of_it(void **state)
+static void stop_on_loss_ends_the_other_workers(void **state)
 {
     scene *s = scene_of("d-psgd(graph=complete)", 1, 1u << 2);
 
@@ -338,7 +338,7 @@ static void with_stop_on_loss_the_others_fail_because_of_it(void **state)
     free(s);
 }
 
-static void a_checkpoint_is_that_of_a_run_of_those_who_are_left(void **state)
+static void checkpoint_after_a_loss_holds_only_the_remaining_workers(void **state)
 {
     char directory[SCRATCH_PATH], found[400];
     scene *s = scene_of("d-psgd(graph=ring)", 1, 1u << 1);
@@ -402,7 +402,7 @@ static tutti_status failing_main(tutti_world *world, void *arg, tutti_error *err
 /* Goal: a worker that fails before it has done its part of a meeting is lost to the others; none
    waits for another for ever. Method: the agreement on the final model, with an allocation
    failure on one worker. */
-static void who_fails_by_itself_in_a_meeting_is_lost_and_the_others_hold_it_without(void **state)
+static void others_finish_when_a_worker_fails_during_final_averaging(void **state)
 {
     scene *s = calloc(1, sizeof *s);
     tutti_error err = { .rank = -1 };
@@ -424,15 +424,15 @@ static void who_fails_by_itself_in_a_meeting_is_lost_and_the_others_hold_it_with
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(on_the_complete_graph_the_models_are_those_of_the_formula_to_the_bit),
-        cmocka_unit_test(through_a_codec_the_lost_weigh_nothing_either),
-        cmocka_unit_test(other_graphs_move_the_weight_of_the_lost_to_the_diagonal_too),
-        cmocka_unit_test(push_sum_keeps_the_share_of_the_lost),
-        cmocka_unit_test(the_loss_is_told_and_samples_are_those_that_were_computed),
-        cmocka_unit_test(a_graph_that_falls_apart_is_told),
-        cmocka_unit_test(with_stop_on_loss_the_others_fail_because_of_it),
-        cmocka_unit_test(a_checkpoint_is_that_of_a_run_of_those_who_are_left),
-        cmocka_unit_test(who_fails_by_itself_in_a_meeting_is_lost_and_the_others_hold_it_without),
+        cmocka_unit_test(complete_graph_models_after_losses_match_the_formula),
+        cmocka_unit_test(lost_workers_have_no_weight_with_a_codec),
+        cmocka_unit_test(weight_of_lost_workers_moves_to_the_diagonal),
+        cmocka_unit_test(push_sum_sender_keeps_the_share_of_lost_workers),
+        cmocka_unit_test(loss_is_reported_and_only_computed_samples_are_counted),
+        cmocka_unit_test(disconnected_graph_is_reported),
+        cmocka_unit_test(stop_on_loss_ends_the_other_workers),
+        cmocka_unit_test(checkpoint_after_a_loss_holds_only_the_remaining_workers),
+        cmocka_unit_test(others_finish_when_a_worker_fails_during_final_averaging),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -267,7 +267,7 @@ static void play(run *r)
 
 static const int machines[N] = { 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3 };
 
-static void groups_are_disjoint_in_one_order_and_nobody_waits_for_ever(void **state)
+static void groups_are_disjoint_ordered_and_free_of_deadlock(void **state)
 {
     (void)state;
     for (uint64_t dice = 1; dice <= 1200; dice++) {
@@ -287,7 +287,7 @@ static void groups_are_disjoint_in_one_order_and_nobody_waits_for_ever(void **st
 }
 
 /* Invariant 6, with steps of 0 to 50 ms and 10,000 groups. */
-static void nobody_waits_longer_than_for_the_groups_ahead(void **state)
+static void waiting_time_is_bounded_by_the_groups_ahead(void **state)
 {
     enum { WORKERS = 8, GROUPS = 10000 };
 
@@ -303,7 +303,7 @@ static void nobody_waits_longer_than_for_the_groups_ahead(void **state)
     }
 }
 
-static void losses_at_any_moment_leave_nobody_waiting(void **state)
+static void losses_at_any_time_cause_no_deadlock(void **state)
 {
     (void)state;
     for (uint64_t dice = 1; dice <= 1500; dice++) {
@@ -351,7 +351,7 @@ static void a_division_is_a_partition_without_a_group_of_one(void **state)
 }
 
 /* Invariant 3: 1 - (g - 1)/(n - 1) of the squared distance is left by a random group. */
-static void a_random_group_leaves_what_the_formula_says(void **state)
+static void random_group_reduces_the_distance_as_predicted(void **state)
 {
     enum { DRAWS = 20000, G = 3 };
     double left = 0;
@@ -401,7 +401,7 @@ static bool others_are_through(const run *r, int but, int64_t left)
 
 /* Invariant 8: once a worker lags, it is in no group of the others except those that it asks for
    itself. Frozen, it costs the others nothing; slow, it is served. */
-static void with_the_filter_a_slow_worker_holds_up_nobody(void **state)
+static void filter_keeps_a_slow_worker_from_delaying_others(void **state)
 {
     enum { SLOW = 5, STEPS = 4000 };
 
@@ -466,7 +466,7 @@ static void with_the_filter_a_slow_worker_holds_up_nobody(void **state)
 
 /* Once the filter knows a worker that is 50 times slower, all the others are as fast as without
    it: a worker that has waited for it does not count as slow for that. */
-static void who_has_waited_for_a_slow_worker_is_not_slow_itself(void **state)
+static void waiting_on_slow_workers_does_not_count_as_slowness(void **state)
 {
     enum { SLOW = 5, SETTLED = 200, STEPS = 1200 };
 
@@ -504,7 +504,7 @@ static void who_has_waited_for_a_slow_worker_is_not_slow_itself(void **state)
 
 /* A worker that does not come is excluded after the timeout, and served when it comes. A worker
    stopped in the middle of a P-Reduce holds up that group and no other worker. */
-static void who_is_frozen_is_left_out_and_served_again(void **state)
+static void frozen_worker_is_excluded_and_served_again(void **state)
 {
     (void)state;
     for (uint64_t dice = 1; dice <= 100; dice++) {
@@ -554,7 +554,7 @@ static void asks(run *r, int v, int64_t count)
 
 /* Of the workers that lag behind the requester by at least as much as the filter states none is
    taken; of those that lag by less, however little less, each is. */
-static void the_filter_leaves_out_who_lags_by_as_much_as_it_says(void **state)
+static void filter_excludes_workers_lagging_by_its_threshold(void **state)
 {
     (void)state;
     for (int64_t filter = 1; filter <= 5; filter++) {
@@ -573,7 +573,7 @@ static void the_filter_leaves_out_who_lags_by_as_much_as_it_says(void **state)
 }
 
 /* Two members accuse each other, and a third is well: the lower rank stays. */
-static void of_two_that_cannot_reach_each_other_the_higher_goes(void **state)
+static void higher_rank_of_two_mutually_unreachable_members_is_excluded(void **state)
 {
     enum { WELL_SAID = -1 };
 
@@ -608,7 +608,7 @@ static void of_two_that_cannot_reach_each_other_the_higher_goes(void **state)
 
 /* A new generator continues where the reports of all end: with a lower number its groups would
    stand before those that are known, and no worker would take them. */
-static void a_new_generator_goes_on_with_the_numbers(void **state)
+static void new_generator_continues_the_group_numbers(void **state)
 {
     (void)state;
     for (int newest = 0; newest < 3; newest++) {
@@ -694,17 +694,17 @@ static void schedules_are_partitions_that_connect_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(groups_are_disjoint_in_one_order_and_nobody_waits_for_ever),
-        cmocka_unit_test(nobody_waits_longer_than_for_the_groups_ahead),
-        cmocka_unit_test(losses_at_any_moment_leave_nobody_waiting),
+        cmocka_unit_test(groups_are_disjoint_ordered_and_free_of_deadlock),
+        cmocka_unit_test(waiting_time_is_bounded_by_the_groups_ahead),
+        cmocka_unit_test(losses_at_any_time_cause_no_deadlock),
         cmocka_unit_test(a_division_is_a_partition_without_a_group_of_one),
-        cmocka_unit_test(a_random_group_leaves_what_the_formula_says),
-        cmocka_unit_test(with_the_filter_a_slow_worker_holds_up_nobody),
-        cmocka_unit_test(who_has_waited_for_a_slow_worker_is_not_slow_itself),
-        cmocka_unit_test(who_is_frozen_is_left_out_and_served_again),
-        cmocka_unit_test(the_filter_leaves_out_who_lags_by_as_much_as_it_says),
-        cmocka_unit_test(of_two_that_cannot_reach_each_other_the_higher_goes),
-        cmocka_unit_test(a_new_generator_goes_on_with_the_numbers),
+        cmocka_unit_test(random_group_reduces_the_distance_as_predicted),
+        cmocka_unit_test(filter_keeps_a_slow_worker_from_delaying_others),
+        cmocka_unit_test(waiting_on_slow_workers_does_not_count_as_slowness),
+        cmocka_unit_test(frozen_worker_is_excluded_and_served_again),
+        cmocka_unit_test(filter_excludes_workers_lagging_by_its_threshold),
+        cmocka_unit_test(higher_rank_of_two_mutually_unreachable_members_is_excluded),
+        cmocka_unit_test(new_generator_continues_the_group_numbers),
         cmocka_unit_test(members_assigned_before_and_after_a_loss_use_the_same_memory),
         cmocka_unit_test(schedules_are_partitions_that_connect_all),
     };

@@ -172,7 +172,7 @@ static void the_mean_of_the_models_moves_by_the_mean_gradient(void **state)
 
 /* ---- identities ---- */
 
-static void one_worker_is_single_bit_for_bit(void **state)
+static void one_worker_matches_method_single_bit_for_bit(void **state)
 {
     static const char *const methods[] = { "gut", "gut(scaling=0)", "gut(scaling=1,graph=complete)" };
 
@@ -329,7 +329,7 @@ static tutti_status long_rank(tutti_world *world, void *arg, tutti_error *err)
 
 /* gut.md, invariant 4: the weighted sum that is kept is that of the models, and after 1000 steps
    it is no further off. There are no copies of neighbours: method/memory. */
-static void the_sum_that_is_kept_is_that_of_the_models_however_long_it_runs(void **state)
+static void stored_neighbour_sum_does_not_drift_from_the_models(void **state)
 {
     static const char *const graphs[] = { "ring", "star" };
 
@@ -370,7 +370,7 @@ static void every_pair_sends_what_d_psgd_sends(void **state)
     }
 }
 
-static void several_passes_a_step_and_looking_at_the_agreed_model_disturb_nothing(void **state)
+static void several_passes_and_evaluations_do_not_change_training(void **state)
 {
     trial a = of("gut", "sgd(lr=0.1,momentum=0.9)", 6), b = of("gut", "sgd(lr=0.1,momentum=0.9)", 6);
 
@@ -389,7 +389,7 @@ static void several_passes_a_step_and_looking_at_the_agreed_model_disturb_nothin
 
 /* Worker 1 has no gradient in step 3: it only gossips, and its neighbours follow what it did. So
    the mean moves by the mean of the other gradients. */
-static void a_step_that_is_left_out_moves_the_mean_by_the_others(void **state)
+static void skipped_gradient_moves_the_mean_by_the_others_only(void **state)
 {
     static const char *const optimizers[] = { "sgd(lr=0.25)", "sgd(lr=0.25,momentum=0.5)" };
 
@@ -457,13 +457,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_model_follows_the_recursion),
         cmocka_unit_test(the_mean_of_the_models_moves_by_the_mean_gradient),
-        cmocka_unit_test(one_worker_is_single_bit_for_bit),
+        cmocka_unit_test(one_worker_matches_method_single_bit_for_bit),
         cmocka_unit_test(without_tracking_it_is_d_psgd_that_communicates_first_to_the_bit),
         cmocka_unit_test(equal_gradients_keep_the_models_equal),
-        cmocka_unit_test(the_sum_that_is_kept_is_that_of_the_models_however_long_it_runs),
+        cmocka_unit_test(stored_neighbour_sum_does_not_drift_from_the_models),
         cmocka_unit_test(every_pair_sends_what_d_psgd_sends),
-        cmocka_unit_test(several_passes_a_step_and_looking_at_the_agreed_model_disturb_nothing),
-        cmocka_unit_test(a_step_that_is_left_out_moves_the_mean_by_the_others),
+        cmocka_unit_test(several_passes_and_evaluations_do_not_change_training),
+        cmocka_unit_test(skipped_gradient_moves_the_mean_by_the_others_only),
         cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,7 @@
    in their hundreds are tests/explore's. */
 #include "trial.h"
 
-static void one_worker_is_single_bit_for_bit(void **state)
+static void one_worker_matches_method_single_bit_for_bit(void **state)
 {
     static const char *const methods[] = {
         "h-adpsgd", "h-adpsgd(super_learner=1,exchanges=0)", "h-adpsgd(super_learner=none)",
@@ -57,7 +57,7 @@ static void of_a_step(int c, uint64_t reduce[TRIAL_RANKS][TRIAL_RANKS])
     trial_drop(&t);
 }
 
-static void no_gradient_is_lost_and_models_travel_as_the_sheet_says(void **state)
+static void no_gradient_is_lost_and_model_traffic_matches_formula(void **state)
 {
     static const struct { int n, c, exchanges; const char *more;
     } kinds[] = {
@@ -191,7 +191,7 @@ static void invalid_options_are_rejected(void **state)
     assert_int_equal(refused("h-adpsgd(super_learner=6)", 6, &err), TUTTI_OK);
 }
 
-static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_machine(void **state)
+static void nonfinite_gradient_is_fatal_or_skipped_by_its_host(void **state)
 {
     trial t = trial_of("h-adpsgd(super_learner=2)", "sgd(lr=0.0625)", 6);
 
@@ -208,12 +208,12 @@ static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_mac
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_worker_is_single_bit_for_bit),
+        cmocka_unit_test(one_worker_matches_method_single_bit_for_bit),
         cmocka_unit_test(one_super_learner_is_ddp_bit_for_bit),
-        cmocka_unit_test(no_gradient_is_lost_and_models_travel_as_the_sheet_says),
+        cmocka_unit_test(no_gradient_is_lost_and_model_traffic_matches_formula),
         cmocka_unit_test(replicas_of_a_machine_are_equal_to_the_bit_in_every_step),
         cmocka_unit_test(invalid_options_are_rejected),
-        cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_machine),
+        cmocka_unit_test(nonfinite_gradient_is_fatal_or_skipped_by_its_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

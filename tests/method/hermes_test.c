@@ -69,7 +69,7 @@ static trial trial_hermes(const char *method, int steps, double (*loss)(trial *,
 
 #define ALWAYS "hermes(push=always,late_after=0,chunk=2,minibatch=2,local_passes=1"
 
-static void one_worker_is_single_bit_for_bit(void **state)
+static void one_worker_matches_method_single_bit_for_bit(void **state)
 {
     static const char *const methods[] = {
         "hermes", ALWAYS ",wire=fp32)", "hermes(local_passes=3,chunk=4,minibatch=1)",
@@ -142,7 +142,7 @@ static void pushed_models_are_merged_by_their_inverse_losses_one_at_a_time(void 
         }
 }
 
-static void of_models_with_equal_losses_the_server_has_the_midpoint(void **state)
+static void models_with_equal_losses_are_merged_to_their_midpoint(void **state)
 {
     trial t = trial_hermes(ALWAYS ",wire=fp32)", 1, watched);
 
@@ -253,7 +253,7 @@ static double falls_and_rises(trial *t, int rank, const float *x)
     return k < LEAST_AT ? 9 - k / 2 * 2 : k == LEAST_AT ? 1 : 2; /* some stay as they are, which is no rise */
 }
 
-static void a_run_ends_once_its_patience_has(void **state)
+static void run_ends_when_patience_is_exhausted(void **state)
 {
     (void)state;
     for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++)
@@ -284,7 +284,7 @@ static void a_run_ends_once_its_patience_has(void **state)
             }
 }
 
-static void a_loss_that_stays_is_never_pushed_and_nothing_is_sent(void **state)
+static void model_with_constant_loss_is_never_pushed(void **state)
 {
     trial t = trial_hermes("hermes(chunk=2,minibatch=2,resize=off)", 16, constant);
 
@@ -327,7 +327,7 @@ static void check_unpushed(const trial *t, int n, bool mean)
     }
 }
 
-static void before_anybody_has_pushed_the_model_is_the_workers_merged_by_the_servers_rule(void **state)
+static void without_pushes_the_final_model_merges_all_workers(void **state)
 {
     static const struct { const char *method; bool mean; } kinds[] = {
         { "hermes(chunk=2,minibatch=2,resize=off)", false },
@@ -363,7 +363,7 @@ static void before_anybody_has_pushed_the_model_is_the_workers_merged_by_the_ser
 /* Between a run of 9 steps and one of 4 lie 5 rounds of each worker. A push: a control message,
    the model up and down, its loss. A round without one: a control message with the time, where
    sizes follow from it. */
-static void every_pair_sends_what_the_sheet_says(void **state)
+static void traffic_per_pair_matches_the_papers_formula(void **state)
 {
     static const struct {
         const char *method;
@@ -410,7 +410,7 @@ static double bad_loss(trial *t, int rank, const float *x)
     return rank == 1 && asked[rank]++ == 2 ? (strstr(t->method, "fp32") != NULL ? NAN : INFINITY) : 1;
 }
 
-static void numbers_that_cannot_be_sent_or_compared_end_the_run_with_the_workers_name(void **state)
+static void overflowing_values_and_nonfinite_losses_end_the_run(void **state)
 {
     trial t = trial_hermes(ALWAYS ")", 4, watched);
     tutti_error err;
@@ -433,7 +433,7 @@ static void numbers_that_cannot_be_sent_or_compared_end_the_run_with_the_workers
     }
 }
 
-static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker(void **state)
+static void nonfinite_gradient_is_fatal_or_skipped_by_its_worker(void **state)
 {
     trial t = trial_hermes(ALWAYS ")", 6, watched);
 
@@ -487,16 +487,16 @@ static void invalid_options_are_rejected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_worker_is_single_bit_for_bit),
+        cmocka_unit_test(one_worker_matches_method_single_bit_for_bit),
         cmocka_unit_test(pushed_models_are_merged_by_their_inverse_losses_one_at_a_time),
-        cmocka_unit_test(of_models_with_equal_losses_the_server_has_the_midpoint),
+        cmocka_unit_test(models_with_equal_losses_are_merged_to_their_midpoint),
         cmocka_unit_test(a_model_is_pushed_when_its_loss_is_low_among_the_last_ones),
-        cmocka_unit_test(a_loss_that_stays_is_never_pushed_and_nothing_is_sent),
-        cmocka_unit_test(before_anybody_has_pushed_the_model_is_the_workers_merged_by_the_servers_rule),
-        cmocka_unit_test(a_run_ends_once_its_patience_has),
-        cmocka_unit_test(every_pair_sends_what_the_sheet_says),
-        cmocka_unit_test(numbers_that_cannot_be_sent_or_compared_end_the_run_with_the_workers_name),
-        cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker),
+        cmocka_unit_test(model_with_constant_loss_is_never_pushed),
+        cmocka_unit_test(without_pushes_the_final_model_merges_all_workers),
+        cmocka_unit_test(run_ends_when_patience_is_exhausted),
+        cmocka_unit_test(traffic_per_pair_matches_the_papers_formula),
+        cmocka_unit_test(overflowing_values_and_nonfinite_losses_end_the_run),
+        cmocka_unit_test(nonfinite_gradient_is_fatal_or_skipped_by_its_worker),
         cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,7 @@ static const int sizes[] = { 2, 3, 4, 5, 8 };
 
 /* ---- bits ---- */
 
-static void every_bit_is_ddps(void **state)
+static void results_match_ddp_bit_for_bit(void **state)
 {
     static const char *const flat[] = {
         "herring(node=none)",
@@ -45,7 +45,7 @@ static void every_bit_is_ddps(void **state)
     trial_is_ddp("herring(node=2,servers=1,fusion_mb=0.0011,min_shard_kb=0)", "sgd(lr=0.1)", 6, 0, 0, 2);
 }
 
-static void one_worker_is_single_and_sends_nothing(void **state)
+static void one_worker_matches_single_and_sends_nothing(void **state)
 {
     static const char *const methods[] = { "herring", "herring(node=none,slots=1)", "herring(wire=fp16)" };
 
@@ -62,7 +62,7 @@ static void one_worker_is_single_and_sends_nothing(void **state)
     }
 }
 
-static void a_step_that_is_not_finite_is_ddps(void **state)
+static void step_with_a_nonfinite_gradient_matches_ddp(void **state)
 {
     static const char *const methods[] = { "herring(node=none,fusion_mb=0.002,min_shard_kb=0)", "herring(node=2)",
                                            "herring(wire=fp16,node=none)" };
@@ -94,7 +94,7 @@ static float too_large(int rank, uint64_t step, size_t i, float x)
 }
 
 /* Gradients of few bits are exact as halves, and so are their means here. */
-static void halves_are_exact_where_fp16_is_and_the_same_on_all(void **state)
+static void fp16_wire_keeps_representable_values_exact_and_replicas_equal(void **state)
 {
     static const char *const methods[] = {
         "herring(wire=fp16,node=none)",
@@ -207,7 +207,7 @@ static void run_load(load *l, int ranks)
         fail_msg("%s on %d ranks: %s", l->method, ranks, err.text);
 }
 
-static void servers_bytes_differ_by_16_a_buffer_whatever_the_tensors(void **state)
+static void server_loads_are_balanced_within_16_bytes_per_buffer(void **state)
 {
     static const struct {
         const char *method;
@@ -246,7 +246,7 @@ static void servers_bytes_differ_by_16_a_buffer_whatever_the_tensors(void **stat
 }
 
 /* Contributions are kept for as many buffers as there are slots, N shards each: Q S. */
-static void memory_goes_by_slots(void **state)
+static void memory_is_proportional_to_slots(void **state)
 {
     load one = { .method = "herring(wire=fp16,node=none,fusion_mb=0.004,min_shard_kb=0,slots=1)" },
          four = { .method = "herring(wire=fp16,node=none,fusion_mb=0.004,min_shard_kb=0,slots=4)" },
@@ -312,7 +312,7 @@ static uint64_t inside(const traffic *c, uint64_t n, int i, int j)
     return of_j + of_i;
 }
 
-static void each_pair_sends_what_the_sheet_says(void **state)
+static void messages_per_pair_match_the_papers_formula(void **state)
 {
     static const traffic cases[] = {
         { "node=none", 2, 0, 1, 1, 2, 4 },
@@ -374,7 +374,7 @@ static void each_pair_sends_what_the_sheet_says(void **state)
 
 /* ---- slots ---- */
 
-static void no_more_buffers_are_under_way_than_slots(void **state)
+static void buffers_in_flight_do_not_exceed_the_slots(void **state)
 {
     (void)state;
     for (int slots = 1; slots <= 8; slots *= 2)
@@ -458,7 +458,7 @@ static void a_buffer_grows_with_its_servers(void **state)
 
 /* Threads are on one machine whose memory they share: nothing needs a server, unless one is asked
    for. */
-static void one_machine_sums_by_itself(void **state)
+static void single_host_sums_without_servers(void **state)
 {
     static const struct {
         const char *method;
@@ -544,7 +544,7 @@ static tutti_status lost_rank(tutti_world *world, void *arg, tutti_error *err)
     return l->ended[rank] = status;
 }
 
-static void a_node_leaves_with_its_worker_and_the_others_go_on(void **state)
+static void node_fails_with_its_lost_worker_and_others_continue(void **state)
 {
     (void)state;
     for (int servers = 1; servers <= 3; servers++) {
@@ -567,18 +567,18 @@ static void a_node_leaves_with_its_worker_and_the_others_go_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_bit_is_ddps),
-        cmocka_unit_test(one_worker_is_single_and_sends_nothing),
-        cmocka_unit_test(a_step_that_is_not_finite_is_ddps),
-        cmocka_unit_test(halves_are_exact_where_fp16_is_and_the_same_on_all),
-        cmocka_unit_test(servers_bytes_differ_by_16_a_buffer_whatever_the_tensors),
-        cmocka_unit_test(memory_goes_by_slots),
-        cmocka_unit_test(each_pair_sends_what_the_sheet_says),
-        cmocka_unit_test(no_more_buffers_are_under_way_than_slots),
+        cmocka_unit_test(results_match_ddp_bit_for_bit),
+        cmocka_unit_test(one_worker_matches_single_and_sends_nothing),
+        cmocka_unit_test(step_with_a_nonfinite_gradient_matches_ddp),
+        cmocka_unit_test(fp16_wire_keeps_representable_values_exact_and_replicas_equal),
+        cmocka_unit_test(server_loads_are_balanced_within_16_bytes_per_buffer),
+        cmocka_unit_test(memory_is_proportional_to_slots),
+        cmocka_unit_test(messages_per_pair_match_the_papers_formula),
+        cmocka_unit_test(buffers_in_flight_do_not_exceed_the_slots),
         cmocka_unit_test(invalid_options_are_rejected),
         cmocka_unit_test(a_buffer_grows_with_its_servers),
-        cmocka_unit_test(one_machine_sums_by_itself),
-        cmocka_unit_test(a_node_leaves_with_its_worker_and_the_others_go_on),
+        cmocka_unit_test(single_host_sums_without_servers),
+        cmocka_unit_test(node_fails_with_its_lost_worker_and_others_continue),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,7 +44,7 @@ static void equal_allocation_is_ddp_with_accumulation(void **state)
 
 /* The default asks for no ring, so a codec needs no further option, and is ddp's: halves and a
    selection whose losses are made good. */
-static void a_codec_carries_what_it_carries_for_ddp(void **state)
+static void codec_gives_the_same_results_as_under_ddp(void **state)
 {
     static const char *const codecs[] = { "fp16", "ef(topk(ratio=0.1))" };
 
@@ -68,7 +68,7 @@ static void a_codec_carries_what_it_carries_for_ddp(void **state)
 
 /* G is the mean over the step's samples, so one worker with all of them takes the same
    steps. 64 samples a step: exact. */
-static void any_allocation_is_one_worker_with_the_whole_step(void **state)
+static void any_allocation_matches_one_worker_with_the_whole_step(void **state)
 {
     static const struct { int n; const char *shares; int64_t want[4];
     } cases[] = {
@@ -109,7 +109,7 @@ static void any_allocation_is_one_worker_with_the_whole_step(void **state)
 
 /* Here times are this machine's noise, and every step may move micro-batches: a random test of
    the rounding. */
-static void a_deal_that_follows_noise_is_the_same_everywhere_and_changes_no_bit(void **state)
+static void adaptive_allocation_is_equal_everywhere_and_close_to_ddp(void **state)
 {
     int moved = 0;
 
@@ -178,7 +178,7 @@ static void one_worker_is_plain_training_bit_for_bit(void **state)
 
 /* 2 (n - 1) messages a piece and step, all to the next in the ring; 4 bytes to everybody a
    window. */
-static void traffic_is_a_ring_a_step_and_a_float_a_window(void **state)
+static void traffic_is_one_ring_per_step_plus_measurements(void **state)
 {
     (void)state;
     for (int n = 2; n <= 7; n++) {
@@ -203,7 +203,7 @@ static void traffic_is_a_ring_a_step_and_a_float_a_window(void **state)
     }
 }
 
-static void micro_batches_are_cut_from_the_step_by_what_is_given(void **state)
+static void micro_batches_are_derived_from_the_given_options(void **state)
 {
     static const struct { const char *method; int64_t batch, accumulate, each, samples; } cases[] = {
         { "hetero-ring",                                 64, 1,  8,  8 },
@@ -277,13 +277,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_allocation_is_ddp_with_accumulation),
-        cmocka_unit_test(a_codec_carries_what_it_carries_for_ddp),
-        cmocka_unit_test(any_allocation_is_one_worker_with_the_whole_step),
-        cmocka_unit_test(a_deal_that_follows_noise_is_the_same_everywhere_and_changes_no_bit),
+        cmocka_unit_test(codec_gives_the_same_results_as_under_ddp),
+        cmocka_unit_test(any_allocation_matches_one_worker_with_the_whole_step),
+        cmocka_unit_test(adaptive_allocation_is_equal_everywhere_and_close_to_ddp),
         cmocka_unit_test(every_sample_is_used_exactly_once_an_epoch_in_the_same_steps),
         cmocka_unit_test(one_worker_is_plain_training_bit_for_bit),
-        cmocka_unit_test(traffic_is_a_ring_a_step_and_a_float_a_window),
-        cmocka_unit_test(micro_batches_are_cut_from_the_step_by_what_is_given),
+        cmocka_unit_test(traffic_is_one_ring_per_step_plus_measurements),
+        cmocka_unit_test(micro_batches_are_derived_from_the_given_options),
         cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

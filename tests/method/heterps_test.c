@@ -86,7 +86,7 @@ static const flushed shapes[] = {
 
 /* ---- tests ---- */
 
-static void test_one_worker_a_stage_is_single_with_as_many_passes(void **state)
+static void test_one_worker_per_stage_matches_single_with_accumulation(void **state)
 {
     static const char *const optimizers[] = { "sgd(lr=0.1,momentum=0.9,weight_decay=0.01)", "adam(lr=0.01)" };
 
@@ -277,7 +277,7 @@ static void watch_cuts(staged_seat *s)
 }
 
 /* Without tables one stage, with them two: the table's unit and the other four, by operations. */
-static void test_a_bare_name_finds_stages(void **state)
+static void test_method_without_options_chooses_stages(void **state)
 {
     static const struct { int ranks; bool table, uncut; const char *method; int ends[STAGED_RANKS]; } cases[] = {
         { 1, false, false, "heterps", { 5 } },
@@ -366,7 +366,7 @@ static void test_invalid_options_are_rejected(void **state)
     }
 }
 
-static void test_a_gradient_that_is_no_number_is_named(void **state)
+static void test_nan_gradient_is_reported_with_its_tensor(void **state)
 {
     static staged r;
     tutti_error err;
@@ -379,7 +379,7 @@ static void test_a_gradient_that_is_no_number_is_named(void **state)
 }
 
 /* Each option at its ends; what is beyond is refused by name. */
-static void test_options_take_their_ends(void **state)
+static void test_option_bounds_are_accepted_and_values_beyond_rejected(void **state)
 {
     static const char *const good[] = {
         "stages=0", "stages=1", "stages=4", "micro_batches=0", "micro_batches=4", "micro_batches=64", "in_flight=0",
@@ -425,16 +425,16 @@ static int remove_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_worker_a_stage_is_single_with_as_many_passes),
+        cmocka_unit_test(test_one_worker_per_stage_matches_single_with_accumulation),
         cmocka_unit_test(test_a_step_is_the_sum_of_its_micro_batches),
         cmocka_unit_test(test_slots_are_bounded),
         cmocka_unit_test(test_bubbles_are_those_of_the_formula),
         cmocka_unit_test(test_widths_make_up_for_slow_stages),
         cmocka_unit_test(test_a_resumed_run_has_the_same_bits),
-        cmocka_unit_test(test_a_bare_name_finds_stages),
+        cmocka_unit_test(test_method_without_options_chooses_stages),
         cmocka_unit_test(test_invalid_options_are_rejected),
-        cmocka_unit_test(test_a_gradient_that_is_no_number_is_named),
-        cmocka_unit_test(test_options_take_their_ends),
+        cmocka_unit_test(test_nan_gradient_is_reported_with_its_tensor),
+        cmocka_unit_test(test_option_bounds_are_accepted_and_values_beyond_rejected),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

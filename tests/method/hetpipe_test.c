@@ -46,7 +46,7 @@ static bool simulates(void)
     return tutti_world_check("sim", NULL) == TUTTI_OK;
 }
 
-static void test_one_micro_batch_at_a_time_is_single(void **state)
+static void test_one_micro_batch_in_flight_matches_single(void **state)
 {
     static const char *const optimizers[] = { "sgd(lr=0.1,momentum=0.9,weight_decay=0.01)", "adam(lr=0.01)" };
 
@@ -70,7 +70,7 @@ static void test_one_micro_batch_at_a_time_is_single(void **state)
 }
 
 /* With one virtual worker, then with several, wherever the run is interrupted. */
-static void test_distance_0_is_the_recursion(void **state)
+static void test_clock_distance_zero_matches_the_recursion(void **state)
 {
     static const struct { int ranks, stages, window, accumulate; const char *more; } cases[] = {
         { 1, 1, 2, 1, "" },  { 1, 1, 4, 2, "" }, { 2, 2, 4, 1, "" },  { 3, 3, 2, 2, "" }, { 4, 4, 8, 1, "" },
@@ -303,7 +303,7 @@ static void test_stages_are_cut_by_speed_and_memory(void **state)
 /* Units of each worker, with virtual workers of two. In the last place a worker's speed is of no
    use, as it has memory for three units only: 2400 bytes each in the first place, 2016 in the
    second. */
-static void test_virtual_workers_have_cuts_of_their_own(void **state)
+static void test_each_virtual_worker_has_its_own_partition(void **state)
 {
     static const struct { int ranks; const char *more; int own[STAGED_RANKS]; } cases[] = {
         { 4, "speeds=1:1:4:1.5", { 1, 2, 4, 3 } },
@@ -376,7 +376,7 @@ static void due_of_a_wave(int ranks, int pipelines, int from, int to, int v, int
     }
 }
 
-static void test_traffic_of_every_pair_is_as_stated(void **state)
+static void test_traffic_per_pair_matches_the_documented_formula(void **state)
 {
     enum { LESS = 2, MORE = 7 };
     static const struct { int ranks; const char *more; } cases[] = {
@@ -418,7 +418,7 @@ static void test_traffic_of_every_pair_is_as_stated(void **state)
 
 /* A unit may be slow on one worker alone. Each of two virtual workers goes by its own times. What
    the run leaves is what it leaves with partitions by operations and speeds. */
-static void test_stages_are_cut_by_what_was_measured(void **state)
+static void test_stages_are_cut_by_measured_times(void **state)
 {
     static const double four[2 * UNITS] = { 4, 4, 4, 4, 4, 1, 1, 1, 1, 1 },
                         odd[2 * UNITS] = { 9, 1, 1, 1, 1, 3, 3, 3, 3, 3 },
@@ -474,7 +474,7 @@ static void test_invalid_options_are_rejected(void **state)
 
 /* A model without points to partition it at, and a number of workers that no number of stages
    divides: whole models. */
-static void test_a_bare_name_finds_stages(void **state)
+static void test_method_without_options_chooses_stages(void **state)
 {
     static const struct { int ranks; bool uncut; int stages; } cases[] = {
         { 1, false, 1 }, { 2, false, 2 }, { 3, false, 3 }, { 4, false, 2 }, { 6, false, 2 }, { 7, false, 1 },
@@ -500,7 +500,7 @@ static void test_a_bare_name_finds_stages(void **state)
 /* Each option at its ends and in all its choices; what is beyond is refused by name. The least and
    the greatest that a run of four can have: the number of workers and the batch bound some more
    closely than the table. */
-static void test_options_take_their_ends(void **state)
+static void test_option_bounds_are_accepted_and_values_beyond_rejected(void **state)
 {
     static const char *const good[] = {
         "stages=0", "stages=1", "stages=4", "in_flight=0", "in_flight=1", "in_flight=32", "clock_distance=0",
@@ -536,18 +536,18 @@ static void test_options_take_their_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_micro_batch_at_a_time_is_single),
-        cmocka_unit_test(test_distance_0_is_the_recursion),
+        cmocka_unit_test(test_one_micro_batch_in_flight_matches_single),
+        cmocka_unit_test(test_clock_distance_zero_matches_the_recursion),
         cmocka_unit_test(test_bounds_are_reached_and_not_exceeded),
         cmocka_unit_test(test_bubbles_are_those_of_the_formula),
         cmocka_unit_test(test_a_resumed_run_has_the_same_bits),
         cmocka_unit_test(test_stages_are_cut_by_speed_and_memory),
-        cmocka_unit_test(test_virtual_workers_have_cuts_of_their_own),
-        cmocka_unit_test(test_traffic_of_every_pair_is_as_stated),
-        cmocka_unit_test(test_stages_are_cut_by_what_was_measured),
+        cmocka_unit_test(test_each_virtual_worker_has_its_own_partition),
+        cmocka_unit_test(test_traffic_per_pair_matches_the_documented_formula),
+        cmocka_unit_test(test_stages_are_cut_by_measured_times),
         cmocka_unit_test(test_invalid_options_are_rejected),
-        cmocka_unit_test(test_a_bare_name_finds_stages),
-        cmocka_unit_test(test_options_take_their_ends),
+        cmocka_unit_test(test_method_without_options_chooses_stages),
+        cmocka_unit_test(test_option_bounds_are_accepted_and_values_beyond_rejected),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,7 +42,7 @@ static float overtaken_one(int rank, uint64_t step, size_t i, float x)
     return trial_quadratic(rank, step, i, x);
 }
 
-static void one_worker_is_single_bit_for_bit(void **state)
+static void one_worker_matches_method_single_bit_for_bit(void **state)
 {
     static const char *const methods[] = {
         "hop",
@@ -66,7 +66,7 @@ static void one_worker_is_single_bit_for_bit(void **state)
     }
 }
 
-static void the_base_is_d_psgd_to_the_bit_whoever_is_late(void **state)
+static void hop_matches_d_psgd_bit_for_bit_despite_stragglers(void **state)
 {
     static const struct {
         const char *graph;
@@ -135,7 +135,7 @@ static void on_a_complete_graph_models_differ_by_one_step_at_most(void **state)
 }
 
 /* One more step is one more model for each that takes it, and a token for each that gives one. */
-static void traffic_is_exactly_the_graph(void **state)
+static void traffic_matches_the_graph_exactly(void **state)
 {
     static const struct {
         const char *method;
@@ -179,7 +179,7 @@ static void traffic_is_exactly_the_graph(void **state)
     }
 }
 
-static void old_models_are_no_older_than_they_may_be(void **state)
+static void model_staleness_stays_within_its_bound(void **state)
 {
     static const struct {
         const char *method;
@@ -228,7 +228,7 @@ static double from_optimum(const trial *t, int n, const float *x)
     return sum;
 }
 
-static void a_slow_worker_jumps_and_its_steps_and_samples_are_told(void **state)
+static void slow_worker_jumps_and_its_skipped_steps_are_reported(void **state)
 {
     static const char *const methods[] = {
         "hop(backup=1,skip=on,trigger=1,max_jump=2)",
@@ -295,7 +295,7 @@ static double drift(const trial *t, int n, double eta, bool old)
 
 /* hop.md, invariant 11: the base keeps the mean. The others do not, once a worker was
    excluded. */
-static void the_base_keeps_the_mean_and_how_far_the_others_drift_is_told(void **state)
+static void base_mode_preserves_the_mean_and_other_modes_drift(void **state)
 {
     static const struct { const char *method; bool base, old; } rows[] = {
         { "hop", true, false },
@@ -349,7 +349,7 @@ static void conflicting_options_are_rejected(void **state)
     }
 }
 
-static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **state)
+static void nonfinite_gradient_ends_the_run_or_is_skipped(void **state)
 {
     (void)state;
     trial_not_finite("hop", "sgd(lr=0.25)");
@@ -358,15 +358,15 @@ static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **sta
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_worker_is_single_bit_for_bit),
-        cmocka_unit_test(the_base_is_d_psgd_to_the_bit_whoever_is_late),
+        cmocka_unit_test(one_worker_matches_method_single_bit_for_bit),
+        cmocka_unit_test(hop_matches_d_psgd_bit_for_bit_despite_stragglers),
         cmocka_unit_test(on_a_complete_graph_models_differ_by_one_step_at_most),
-        cmocka_unit_test(traffic_is_exactly_the_graph),
-        cmocka_unit_test(old_models_are_no_older_than_they_may_be),
-        cmocka_unit_test(a_slow_worker_jumps_and_its_steps_and_samples_are_told),
-        cmocka_unit_test(the_base_keeps_the_mean_and_how_far_the_others_drift_is_told),
+        cmocka_unit_test(traffic_matches_the_graph_exactly),
+        cmocka_unit_test(model_staleness_stays_within_its_bound),
+        cmocka_unit_test(slow_worker_jumps_and_its_skipped_steps_are_reported),
+        cmocka_unit_test(base_mode_preserves_the_mean_and_other_modes_drift),
         cmocka_unit_test(conflicting_options_are_rejected),
-        cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out),
+        cmocka_unit_test(nonfinite_gradient_ends_the_run_or_is_skipped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

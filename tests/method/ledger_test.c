@@ -363,7 +363,7 @@ static bool leaves_one(const char *spec, int n, int64_t backup)
     return well;
 }
 
-static void nobody_leaves_the_table_or_waits_for_ever(void **state)
+static void gaps_stay_within_the_table_without_deadlock(void **state)
 {
     static scene s;
 
@@ -428,7 +428,7 @@ static int64_t reach(const scene *s, int who)
     return far[who];
 }
 
-static void a_frozen_worker_lets_the_others_reach_the_table(void **state)
+static void others_reach_the_gap_bound_behind_a_frozen_worker(void **state)
 {
     static scene s;
     bool full[TUTTI_LENGTH(modes)] = { false };
@@ -471,7 +471,7 @@ static void a_frozen_worker_lets_the_others_reach_the_table(void **state)
 
 /* A worker that stays slow catches up with the others again and again by jumps; they never wait
    for what it left out. */
-static void a_slow_worker_jumps_and_holds_up_nobody(void **state)
+static void slow_worker_jumps_without_delaying_others(void **state)
 {
     static const tutti_ledger_rules rules[] = {
         { .max_gap = 8, .backup = 1 },
@@ -500,7 +500,7 @@ static void a_slow_worker_jumps_and_holds_up_nobody(void **state)
             }
 }
 
-static void on_directed_graphs_jumps_wait_for_nobody_who_waits(void **state)
+static void jumps_on_directed_graphs_cause_no_deadlock(void **state)
 {
     static scene s;
 
@@ -517,7 +517,7 @@ static void on_directed_graphs_jumps_wait_for_nobody_who_waits(void **state)
     }
 }
 
-static void the_others_go_on_without_a_worker_that_is_lost(void **state)
+static void other_workers_continue_after_a_loss(void **state)
 {
     static scene s;
 
@@ -538,7 +538,7 @@ static void the_others_go_on_without_a_worker_that_is_lost(void **state)
 
 /* A worker that gives before it takes lets a neighbour run one too far: the check above would see
    it. */
-static void tokens_that_are_given_before_they_are_taken_break_the_table(void **state)
+static void granting_tokens_too_early_violates_the_gap_bound(void **state)
 {
     static scene s;
     int64_t over = 0;
@@ -566,7 +566,7 @@ static void tokens_that_are_given_before_they_are_taken_break_the_table(void **s
     assert_true(over > 0);
 }
 
-static void options_that_do_not_go_together_are_refused(void **state)
+static void incompatible_options_are_rejected(void **state)
 {
     static const struct {
         const char *spec;
@@ -599,14 +599,14 @@ static void options_that_do_not_go_together_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_leaves_the_table_or_waits_for_ever),
+        cmocka_unit_test(gaps_stay_within_the_table_without_deadlock),
         cmocka_unit_test(random_graphs_have_no_deadlock),
-        cmocka_unit_test(a_frozen_worker_lets_the_others_reach_the_table),
-        cmocka_unit_test(a_slow_worker_jumps_and_holds_up_nobody),
-        cmocka_unit_test(on_directed_graphs_jumps_wait_for_nobody_who_waits),
-        cmocka_unit_test(the_others_go_on_without_a_worker_that_is_lost),
-        cmocka_unit_test(tokens_that_are_given_before_they_are_taken_break_the_table),
-        cmocka_unit_test(options_that_do_not_go_together_are_refused),
+        cmocka_unit_test(others_reach_the_gap_bound_behind_a_frozen_worker),
+        cmocka_unit_test(slow_worker_jumps_without_delaying_others),
+        cmocka_unit_test(jumps_on_directed_graphs_cause_no_deadlock),
+        cmocka_unit_test(other_workers_continue_after_a_loss),
+        cmocka_unit_test(granting_tokens_too_early_violates_the_gap_bound),
+        cmocka_unit_test(incompatible_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
    tests/engine/state_test.c, with every other method's. */
 #include "trial.h"
 
-static void one_worker_is_single_bit_for_bit_whatever_the_period(void **state)
+static void one_worker_matches_single_for_any_period(void **state)
 {
     static const char *const methods[] = { "local-sgd", "local-sgd(period=1)", "local-sgd(period=3,warmup=2)" };
     static const char *const optimizers[] = { "sgd(lr=0.1,momentum=0.9)", "adamw(lr=0.01)" };
@@ -135,7 +135,7 @@ static size_t slice(size_t count, int size, int i)
     return count / (size_t)size + ((size_t)i < count % (size_t)size);
 }
 
-static void traffic_is_one_all_reduce_of_the_model_every_period_and_none_where_models_are_equal(void **state)
+static void traffic_is_one_model_all_reduce_per_period(void **state)
 {
     static const struct { const char *method; int steps, rounds; } cases[] = {
         { "local-sgd", 16, 2 }, { "local-sgd(period=4)", 8, 2 }, { "local-sgd(period=4)", 9, 3 },
@@ -169,7 +169,7 @@ static void traffic_is_one_all_reduce_of_the_model_every_period_and_none_where_m
         }
 }
 
-static void looking_at_the_agreed_model_disturbs_nothing(void **state)
+static void evaluating_the_final_model_does_not_change_training(void **state)
 {
     static const char *const methods[] = {
         "local-sgd(period=3)", "local-sgd(period=3,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))",
@@ -380,7 +380,7 @@ static float huge_all_over(int rank, uint64_t step, size_t i, float x)
 
 /* A displacement goes into the model, so a number that a codec cannot represent may not travel:
    the run ends at the worker that has it, with its name. */
-static void a_number_beyond_the_codecs_range_ends_the_run_before_it_reaches_a_model(void **state)
+static void displacement_outside_the_codec_range_ends_the_run(void **state)
 {
     static const char mend[] = "; take a codec with a wider range (bf16 instead of fp16), lower the learning rate or "
                                "clip the gradient (clip-norm)";
@@ -423,20 +423,20 @@ static void a_number_beyond_the_codecs_range_ends_the_run_before_it_reaches_a_mo
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_worker_is_single_bit_for_bit_whatever_the_period),
+        cmocka_unit_test(one_worker_matches_single_for_any_period),
         cmocka_unit_test(models_are_equal_to_the_bit_after_an_averaging_and_only_then),
         cmocka_unit_test(a_warm_up_to_the_end_is_ddp_bit_for_bit),
         cmocka_unit_test(period_one_is_ddp_up_to_rounding_for_linear_optimisers_and_not_for_adam),
         cmocka_unit_test(period_one_with_plain_sgd_is_ddp_to_the_bit_where_arithmetic_is_exact),
         cmocka_unit_test(the_sum_of_models_moves_by_the_sum_of_gradients),
-        cmocka_unit_test(traffic_is_one_all_reduce_of_the_model_every_period_and_none_where_models_are_equal),
-        cmocka_unit_test(looking_at_the_agreed_model_disturbs_nothing),
+        cmocka_unit_test(traffic_is_one_model_all_reduce_per_period),
+        cmocka_unit_test(evaluating_the_final_model_does_not_change_training),
         cmocka_unit_test(the_outer_optimiser_sees_the_mean_displacement),
         cmocka_unit_test(displacements_travel_through_the_codec),
         cmocka_unit_test(the_outer_optimiser_starts_where_the_warm_up_ends),
         cmocka_unit_test(an_outer_adam_counts_its_own_updates),
         cmocka_unit_test(a_gradient_that_is_not_finite_is_found_in_a_local_step),
-        cmocka_unit_test(a_number_beyond_the_codecs_range_ends_the_run_before_it_reaches_a_model),
+        cmocka_unit_test(displacement_outside_the_codec_range_ends_the_run),
         cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

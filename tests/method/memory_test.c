@@ -48,7 +48,7 @@ static tutti_status count_rank(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-static void a_worker_keeps_as_many_vectors_as_its_page_says(void **state)
+static void number_of_vectors_per_worker_matches_the_documentation(void **state)
 {
     static const row rows[] = {
         /* s, what is sent, the mean; whatever the groups */
@@ -139,7 +139,7 @@ static tutti_status declare_and_take(tutti_world *world, void *arg, tutti_error 
     return TUTTI_OK;
 }
 
-static void kinds_are_told_as_well_by_an_engine_that_only_declares(void **state)
+static void declared_memory_of_each_kind_equals_allocated_memory(void **state)
 {
     /* vectors of values, gradients, states, buffers on 3 workers, rounded down */
     static const struct { const char *method; int vectors[TUTTI_MEMORY_KINDS]; } rows[] = {
@@ -204,7 +204,7 @@ static tutti_status count_server(tutti_world *world, void *arg, tutti_error *err
 
 /* Values and a momentum: 2, where values are kept. In addition n R, and what the rule asks
    for. */
-static void a_server_has_its_slices_and_room_for_what_is_under_way(void **state)
+static void server_memory_is_its_shards_plus_requests_in_flight(void **state)
 {
     static const served rows[] = {
         { "tcp", "asgd", 3, 1, 2 + 3 },
@@ -247,9 +247,9 @@ static void a_server_has_its_slices_and_room_for_what_is_under_way(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_worker_keeps_as_many_vectors_as_its_page_says),
-        cmocka_unit_test(kinds_are_told_as_well_by_an_engine_that_only_declares),
-        cmocka_unit_test(a_server_has_its_slices_and_room_for_what_is_under_way),
+        cmocka_unit_test(number_of_vectors_per_worker_matches_the_documentation),
+        cmocka_unit_test(declared_memory_of_each_kind_equals_allocated_memory),
+        cmocka_unit_test(server_memory_is_its_shards_plus_requests_in_flight),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,7 +109,7 @@ static double spread(const trial *t, int s)
 
 /* d-psgd.md, invariant 4: the distance from the mean shrinks by 1 - gap a round at least; over a
    thousand values of all directions it comes close to that. */
-static void rounds_contract_as_the_gap_says_and_keep_the_mean(void **state)
+static void rounds_contract_by_the_gap_and_preserve_the_mean(void **state)
 {
     static const char *const specs[] = { "ring", "directed-ring", "star", "grid", "exponential", "random(3)" };
 
@@ -166,7 +166,7 @@ static tutti_status note_mass(tutti_method *m, tutti_error *err)
 
 /* Weights of 1/3 and 1/7 have no finite fraction, yet what all hold sums to what they held, to the
    last bit, and so does weight times model, to rounding. */
-static void the_weights_of_push_sum_sum_to_what_they_were_exactly(void **state)
+static void sum_of_push_sum_weights_is_preserved_exactly(void **state)
 {
     /* the last three may be level by the end */
     static const char *const specs[] = {
@@ -207,7 +207,7 @@ static void the_weights_of_push_sum_sum_to_what_they_were_exactly(void **state)
             }
 }
 
-static void chunks_halves_and_places_change_no_bit(void **state)
+static void chunks_split_rounds_and_placement_change_no_bit(void **state)
 {
     static const char *const specs[] = { "probe(ring)", "probe(ring,apart=on)", "probe(ring,halves=on)" };
     /* + 33 + 500: a chunk, and a chunk and one more; three of them are in d_psgd_test.c */
@@ -241,10 +241,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_complete_graph_has_the_bits_of_an_all_reduce),
-        cmocka_unit_test(rounds_contract_as_the_gap_says_and_keep_the_mean),
+        cmocka_unit_test(rounds_contract_by_the_gap_and_preserve_the_mean),
         cmocka_unit_test(the_weight_of_push_sum_travels_with_the_model),
-        cmocka_unit_test(the_weights_of_push_sum_sum_to_what_they_were_exactly),
-        cmocka_unit_test(chunks_halves_and_places_change_no_bit),
+        cmocka_unit_test(sum_of_push_sum_weights_is_preserved_exactly),
+        cmocka_unit_test(chunks_split_rounds_and_placement_change_no_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -286,7 +286,7 @@ static int rank_of_all(void)
     return status != TUTTI_OK || wrong > 0;
 }
 
-static void every_method_and_codec_as_over_shared_memory(void **state)
+static void methods_and_codecs_over_mpi_match_shared_memory(void **state)
 {
     char *arguments[] = { (char *)"rank", NULL };
 
@@ -296,7 +296,7 @@ static void every_method_and_codec_as_over_shared_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_method_and_codec_as_over_shared_memory) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(methods_and_codecs_over_mpi_match_shared_memory) };
 
     if (mpi_job_inside())
         return rank_of_all();

@@ -360,7 +360,7 @@ static int walk(const char *name, const tutti_option *options, bool codec)
     return tested;
 }
 
-static void of_every_method(void **state)
+static void option_bounds_of_every_method_are_enforced(void **state)
 {
     int tested = 0;
 
@@ -375,7 +375,7 @@ static void of_every_method(void **state)
     assert_int_equal(failures, 0);
 }
 
-static void of_every_codec(void **state)
+static void option_bounds_of_every_codec_are_enforced(void **state)
 {
     int tested = 0;
 
@@ -388,7 +388,7 @@ static void of_every_codec(void **state)
 }
 
 /* Bounds as a person would write them. */
-static void a_size_is_said_as_one_would_say_it(void **state)
+static void sizes_are_formatted_for_reading(void **state)
 {
     int found = 0;
 
@@ -411,7 +411,7 @@ static void a_size_is_said_as_one_would_say_it(void **state)
 }
 
 /* An option that changes nothing given another option's value is a mistake of the caller. */
-static void what_has_no_effect_is_refused(void **state)
+static void options_without_effect_are_rejected(void **state)
 {
     static const struct {
         const char *spec, *says;
@@ -454,7 +454,7 @@ static void what_has_no_effect_is_refused(void **state)
 
 /* A method with both sizes refuses a first bucket that is the larger one, and states so among its
    constraints. One that is not given follows bucket_mb. */
-static void a_first_bucket_is_not_the_larger_one(void **state)
+static void first_bucket_must_not_exceed_the_bucket_size(void **state)
 {
     static const struct {
         const char *sizes;
@@ -501,9 +501,10 @@ static void a_first_bucket_is_not_the_larger_one(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(of_every_method), cmocka_unit_test(of_every_codec),
-                                        cmocka_unit_test(what_has_no_effect_is_refused),
-                                        cmocka_unit_test(a_size_is_said_as_one_would_say_it),
-                                        cmocka_unit_test(a_first_bucket_is_not_the_larger_one) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(option_bounds_of_every_method_are_enforced),
+                                        cmocka_unit_test(option_bounds_of_every_codec_are_enforced),
+                                        cmocka_unit_test(options_without_effect_are_rejected),
+                                        cmocka_unit_test(sizes_are_formatted_for_reading),
+                                        cmocka_unit_test(first_bucket_must_not_exceed_the_bucket_size) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

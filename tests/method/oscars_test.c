@@ -7,7 +7,7 @@
 static const int sizes[] = { 2, 3, 4, 5, 8 };
 static const double rate = 0.0625;
 
-static void one_worker_is_single_bit_for_bit(void **state)
+static void one_worker_matches_method_single_bit_for_bit(void **state)
 {
     static const char *const methods[] = {
         "oscars", "oscars(interval=1)", "oscars(weights=normalised,quorum=1,max_late=0)",
@@ -29,7 +29,7 @@ static void one_worker_is_single_bit_for_bit(void **state)
         }
 }
 
-static void every_step_is_applied_or_dropped_and_all_have_the_sum(void **state)
+static void every_step_is_applied_or_dropped_and_replicas_agree(void **state)
 {
     static const struct { const char *method; double max_late;
     } kinds[] = {
@@ -76,7 +76,7 @@ static void every_step_is_applied_or_dropped_and_all_have_the_sum(void **state)
 }
 
 /* A step each, all waited for: synchronous SGD. Then a worker's weight has no effect. */
-static void a_step_at_a_time_with_all_is_synchronous_sgd(void **state)
+static void one_step_rounds_with_full_quorum_match_synchronous_sgd(void **state)
 {
     static const char *const weights[] = { "steps", "uniform", "normalised" };
 
@@ -101,7 +101,7 @@ static void a_step_at_a_time_with_all_is_synchronous_sgd(void **state)
 
 /* All make the same displacement: w makes it too, to the bit where the weights' sum is a power of
    two, else up to the rounding of 1 / sum. */
-static void displacements_that_agree_are_made(void **state)
+static void equal_displacements_are_applied_unchanged(void **state)
 {
     (void)state;
     for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
@@ -121,7 +121,7 @@ static void displacements_that_agree_are_made(void **state)
 
 /* Each request has a displacement, or is the message of a worker that leaves with nothing new, at
    most one; each answer has the model. */
-static void every_pair_sends_what_the_sheet_says(void **state)
+static void traffic_per_pair_matches_the_papers_formula(void **state)
 {
     (void)state;
     for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++)
@@ -202,7 +202,7 @@ static void the_interval_follows_the_loss_or_the_rounds(void **state)
         }
 }
 
-static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker(void **state)
+static void nonfinite_gradient_is_fatal_or_skipped_by_its_worker(void **state)
 {
     trial t = trial_of("oscars(interval=2)", "sgd(lr=0.0625)", 6);
 
@@ -239,13 +239,13 @@ static void invalid_options_are_rejected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_worker_is_single_bit_for_bit),
-        cmocka_unit_test(every_step_is_applied_or_dropped_and_all_have_the_sum),
-        cmocka_unit_test(a_step_at_a_time_with_all_is_synchronous_sgd),
-        cmocka_unit_test(displacements_that_agree_are_made),
-        cmocka_unit_test(every_pair_sends_what_the_sheet_says),
+        cmocka_unit_test(one_worker_matches_method_single_bit_for_bit),
+        cmocka_unit_test(every_step_is_applied_or_dropped_and_replicas_agree),
+        cmocka_unit_test(one_step_rounds_with_full_quorum_match_synchronous_sgd),
+        cmocka_unit_test(equal_displacements_are_applied_unchanged),
+        cmocka_unit_test(traffic_per_pair_matches_the_papers_formula),
         cmocka_unit_test(the_interval_follows_the_loss_or_the_rounds),
-        cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker),
+        cmocka_unit_test(nonfinite_gradient_is_fatal_or_skipped_by_its_worker),
         cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

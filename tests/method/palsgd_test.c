@@ -68,7 +68,7 @@ static float of_x(int rank, uint64_t step, size_t i, float x)
 /* mix_rate 0: mixing steps do nothing, so what is left are the gradient steps at 1/(1 - p) of the
    rate, whose number Adam's corrections go by. The rate itself is never changed: it is that of the
    first step in the last. */
-static void gradient_steps_are_the_inner_optimisers_at_the_longer_rate(void **state)
+static void gradient_steps_use_the_inner_optimiser_with_scaled_rate(void **state)
 {
     static const struct { const char *rule; double lr; } rules[] = {
         { "sgd(lr=%.17g,momentum=0.9)", 0.1 },
@@ -110,7 +110,7 @@ static void gradient_steps_are_the_inner_optimisers_at_the_longer_rate(void **st
 /* ---- the mixing step ---- */
 
 /* lr mix_rate / mix_prob = 1: the model is the global one after a mixing step, bit for bit. */
-static void a_jump_is_exact(void **state)
+static void full_mixing_step_copies_the_global_model_exactly(void **state)
 {
     enum { STEPS = 15, PERIOD = 5 };
     /* in double 0.1 x 3 / 0.3 is above 1 and 0.15 x 3 / 0.45 below; to a float each is 1 */
@@ -142,7 +142,7 @@ static void a_jump_is_exact(void **state)
     }
 }
 
-static void models_are_equal_to_the_bit_after_each_meeting_and_only_then(void **state)
+static void models_are_equal_only_after_global_averaging(void **state)
 {
     static const char *const methods[] = {
         "palsgd(mix_prob=0.4,warmup=2,period=4,coin=independent)", "palsgd(mix_prob=0.4,warmup=2,period=4,outer=none,coin=independent)",
@@ -183,7 +183,7 @@ static float eight_up_then_three_down(int rank, uint64_t step, size_t i, float x
 /* At rate 0.1, eta 0.5, p 0.2, one above the global model and with gradient 3, a step leads to 0.65
    above it in expectation: 1 - 0.1 x 3 - 0.1 x 0.5. A first step with a gradient brings a worker
    there; those that mixed do not count. */
-static void the_expectation_of_a_step_is_that_of_the_drawn_function(void **state)
+static void expected_step_includes_the_pull_to_the_global_model(void **state)
 {
     double sum = 0, squares = 0;
     int n = 0;
@@ -250,7 +250,7 @@ static void the_expectation_holds_over_several_steps(void **state)
     assert_true(fabs(expect - from) > 0.1); /* it has moved */
 }
 
-static void the_elastic_form_is_that_expectation_in_each_step(void **state)
+static void elastic_form_makes_the_expected_step_every_time(void **state)
 {
     enum { STEPS = 8, PERIOD = 4 };
 
@@ -432,7 +432,7 @@ static double expected_drift(const trial *t, int steps, double lr, double eta, d
 
 /* At one mix_rate any p > 0 drifts less than p = 0. Between them there is no order: a small p
    pulls far, a great one makes the gradients between, and their noise, longer. */
-static void at_one_rate_of_mixing_the_drift_is_that_of_the_drawn_steps(void **state)
+static void drift_at_a_fixed_mixing_rate_matches_the_prediction(void **state)
 {
     enum { STEPS = 8, SEEDS = 6 };
     static const double ps[] = { 0, 0.1, 0.5 };
@@ -466,7 +466,7 @@ static void at_one_rate_of_mixing_the_drift_is_that_of_the_drawn_steps(void **st
 }
 
 /* The figure is |x_k - x| before a meeting, the mean of them. */
-static void the_drift_told_is_that_of_the_models(void **state)
+static void reported_drift_matches_the_models(void **state)
 {
     trial t = trial_of("palsgd(mix_prob=0.3,warmup=0,period=1,outer=none,coin=independent)", "sgd(lr=0.1)", 1);
 
@@ -563,7 +563,7 @@ static void every_sample_of_an_epoch_is_taken_once(void **state)
 
 /* ---- refusals ---- */
 
-static void a_pull_beyond_the_global_model_is_refused_with_the_largest_rate(void **state)
+static void overshooting_mix_rate_is_rejected_with_the_largest_allowed(void **state)
 {
     static const struct { const char *method, *optimizer, *schedule, *sentence; } cases[] = {
         { "palsgd(mix_prob=0.1,mix_rate=1.5)", "sgd(lr=0.1)", "constant",
@@ -597,7 +597,7 @@ static void a_pull_beyond_the_global_model_is_refused_with_the_largest_rate(void
 }
 
 /* The rate that the error sentence names is accepted, whatever the numbers. */
-static void the_largest_rate_that_is_named_is_taken(void **state)
+static void suggested_largest_mix_rate_is_accepted(void **state)
 {
     static const double rates[] = { 0.7, 0.3, 0.06, 1.1, 0.0123 }, ps[] = { 0.1, 0.05, 0.33 };
 
@@ -683,7 +683,7 @@ static tutti_status train_own(tutti_world *world, void *arg, tutti_error *err)
 }
 
 /* 0.1 x 2 / 0.4 is a half, 0.25 x 2 / 0.4 beyond 1. A client's rate is known when it sets it. */
-static void a_clients_rate_is_judged_step_by_step(void **state)
+static void client_learning_rate_is_checked_in_each_step(void **state)
 {
     own good = { .lr = 0.1, .later = 0.2 }, raised = { .lr = 0.1, .later = 0.25 }, untold = { .lr = -1, .later = -1 };
     trial t = trial_of("palsgd(mix_prob=0.4,mix_rate=2,warmup=0,period=7,outer=none)", "sgd(lr=0.25)", 2);
@@ -730,7 +730,7 @@ static tutti_status open_and_hear(tutti_world *world, void *arg, tutti_error *er
     return status;
 }
 
-static void a_rate_that_a_coin_makes_much_greater_is_told(void **state)
+static void large_effective_learning_rate_gives_a_warning(void **state)
 {
     static const struct { const char *method; int said; } cases[] = {
         { "palsgd", 0 }, { "palsgd(mix_prob=0.5)", 0 }, { "palsgd(mix_prob=0.75)", 1 },
@@ -749,24 +749,24 @@ static void a_rate_that_a_coin_makes_much_greater_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rate_that_a_coin_makes_much_greater_is_told),
+        cmocka_unit_test(large_effective_learning_rate_gives_a_warning),
         cmocka_unit_test(without_mixing_it_is_local_sgd_to_the_bit),
         cmocka_unit_test(a_warm_up_to_the_end_is_ddp_to_the_bit),
-        cmocka_unit_test(gradient_steps_are_the_inner_optimisers_at_the_longer_rate),
-        cmocka_unit_test(a_jump_is_exact),
-        cmocka_unit_test(models_are_equal_to_the_bit_after_each_meeting_and_only_then),
-        cmocka_unit_test(the_expectation_of_a_step_is_that_of_the_drawn_function),
+        cmocka_unit_test(gradient_steps_use_the_inner_optimiser_with_scaled_rate),
+        cmocka_unit_test(full_mixing_step_copies_the_global_model_exactly),
+        cmocka_unit_test(models_are_equal_only_after_global_averaging),
+        cmocka_unit_test(expected_step_includes_the_pull_to_the_global_model),
         cmocka_unit_test(the_expectation_holds_over_several_steps),
-        cmocka_unit_test(the_elastic_form_is_that_expectation_in_each_step),
+        cmocka_unit_test(elastic_form_makes_the_expected_step_every_time),
         cmocka_unit_test(evaluations_are_binomial),
         cmocka_unit_test(a_mixing_step_sends_nothing),
         cmocka_unit_test(models_drift_less_the_more_steps_mix),
-        cmocka_unit_test(at_one_rate_of_mixing_the_drift_is_that_of_the_drawn_steps),
-        cmocka_unit_test(the_drift_told_is_that_of_the_models),
+        cmocka_unit_test(drift_at_a_fixed_mixing_rate_matches_the_prediction),
+        cmocka_unit_test(reported_drift_matches_the_models),
         cmocka_unit_test(every_sample_of_an_epoch_is_taken_once),
-        cmocka_unit_test(a_pull_beyond_the_global_model_is_refused_with_the_largest_rate),
-        cmocka_unit_test(the_largest_rate_that_is_named_is_taken),
-        cmocka_unit_test(a_clients_rate_is_judged_step_by_step),
+        cmocka_unit_test(overshooting_mix_rate_is_rejected_with_the_largest_allowed),
+        cmocka_unit_test(suggested_largest_mix_rate_is_accepted),
+        cmocka_unit_test(client_learning_rate_is_checked_in_each_step),
         cmocka_unit_test(a_gradient_that_is_not_finite_is_found_in_a_gradient_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -223,7 +223,7 @@ static void the_bits_are_those_of_ddp(void **state)
 }
 
 /* ddp with gradients of tables that are n times as large, n a power of two. */
-static void a_sum_is_the_workers_times_the_mean(void **state)
+static void sparse_sum_is_the_mean_times_the_worker_count(void **state)
 {
     (void)state;
     for (int form = 0; form < 2; form++) {
@@ -307,7 +307,7 @@ static void carry_out_steps(run *r, int n)
     drop(&none);
 }
 
-static void rows_go_between_workers_and_servers_and_dense_as_ddp_sends_it(void **state)
+static void rows_use_servers_and_dense_tensors_match_ddp_traffic(void **state)
 {
     static const struct { const char *method; int workers, servers, of_workers, chunks; } cases[] = {
         { "parallax(partitions=1)", 2, 0, 2, 1 }, { "parallax(partitions=2)", 4, 0, 4, 2 },
@@ -361,7 +361,7 @@ static uint64_t sent(const run *r, int n)
     return all;
 }
 
-static void a_model_without_tables_has_ddps_bytes(void **state)
+static void model_without_tables_has_the_traffic_of_ddp(void **state)
 {
     (void)state;
     for (int form = 0; form < 2; form++)
@@ -385,7 +385,7 @@ static void a_model_without_tables_has_ddps_bytes(void **state)
 /* Over the density: ddp is the lesser of a gather of rows and an all-reduce. Servers send 2 / n
    of the gather; where they would send as much as the all-reduce the table is exchanged, once
    that is known. */
-static void over_the_density_it_is_the_lower_envelope(void **state)
+static void traffic_is_the_minimum_of_gather_and_servers(void **state)
 {
     static const double alpha[] = { 0.01, 0.1, 0.3, 0.9, 1 };
 
@@ -439,7 +439,7 @@ static double model_of(double p, double t1, double t2)
     return 3 + t1 / p + t2 * (p - 1);
 }
 
-static void the_search_finds_the_least_of_its_model(void **state)
+static void partition_search_finds_the_minimum_of_its_model(void **state)
 {
     static const double t1[] = { 1, 4, 30, 200, 1000 }, t2[] = { 0.02, 0.1, 0.5 };
 
@@ -461,7 +461,7 @@ static void the_search_finds_the_least_of_its_model(void **state)
 }
 
 /* Times of no model at all stay within what was tried; two samples are compared. */
-static void whatever_is_measured_the_search_ends_within_what_it_tried(void **state)
+static void partition_search_result_stays_within_the_tried_range(void **state)
 {
     partition_search s = partition_search_begin(4, 4, 8);
 
@@ -490,7 +490,7 @@ static void whatever_is_measured_the_search_ends_within_what_it_tried(void **sta
 
 /* With as many workers to the bit, whatever serves, and with a table that has left its servers;
    with another number it is the run of these workers from that model, ddp's. */
-static void a_checkpoint_goes_on_with_other_workers_and_servers(void **state)
+static void checkpoint_resumes_with_other_numbers_of_workers_and_servers(void **state)
 {
     static const struct { int workers, servers; } sizes[] = { { 4, 0 }, { 4, 3 }, { 3, 0 }, { 2, 1 }, { 1, 0 } };
 
@@ -568,13 +568,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_bits_are_those_of_ddp),
-        cmocka_unit_test(a_sum_is_the_workers_times_the_mean),
-        cmocka_unit_test(rows_go_between_workers_and_servers_and_dense_as_ddp_sends_it),
-        cmocka_unit_test(a_model_without_tables_has_ddps_bytes),
-        cmocka_unit_test(over_the_density_it_is_the_lower_envelope),
-        cmocka_unit_test(the_search_finds_the_least_of_its_model),
-        cmocka_unit_test(whatever_is_measured_the_search_ends_within_what_it_tried),
-        cmocka_unit_test(a_checkpoint_goes_on_with_other_workers_and_servers),
+        cmocka_unit_test(sparse_sum_is_the_mean_times_the_worker_count),
+        cmocka_unit_test(rows_use_servers_and_dense_tensors_match_ddp_traffic),
+        cmocka_unit_test(model_without_tables_has_the_traffic_of_ddp),
+        cmocka_unit_test(traffic_is_the_minimum_of_gather_and_servers),
+        cmocka_unit_test(partition_search_finds_the_minimum_of_its_model),
+        cmocka_unit_test(partition_search_result_stays_within_the_tried_range),
+        cmocka_unit_test(checkpoint_resumes_with_other_numbers_of_workers_and_servers),
         cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests_name("method/parallax", tests, NULL, NULL);

@@ -144,7 +144,7 @@ static void check_bits(const char *method, int n, int servers, double clip, bool
     trial_drop(&b);
 }
 
-static void the_bits_are_ddps_whatever_is_whose(void **state)
+static void any_assignment_of_parts_matches_ddp_bit_for_bit(void **state)
 {
     static const struct { const char *method; int n, servers; } cases[] = {
         { "parted", 1, 1 }, { "parted", 3, 0 }, { "parted", 3, 2 },
@@ -167,7 +167,7 @@ static void the_bits_are_ddps_whatever_is_whose(void **state)
 
 enum { STEPS = 5 };
 
-static void each_pair_sends_what_the_parts_say(void **state)
+static void traffic_per_pair_matches_the_assigned_parts(void **state)
 {
     static const struct { const char *method; int n, servers; uint32_t parts[TRIAL_RANKS]; } cases[] = {
         { "parted", 3, 0, { 1, 1, 1 } },
@@ -189,7 +189,7 @@ static void each_pair_sends_what_the_parts_say(void **state)
     }
 }
 
-static void with_equal_parts_it_is_the_parameter_server_to_the_byte(void **state)
+static void equal_parts_match_parameter_server_byte_for_byte(void **state)
 {
     (void)state;
     for (int n = 1; n <= 5; n++) {
@@ -208,7 +208,7 @@ static void with_equal_parts_it_is_the_parameter_server_to_the_byte(void **state
 
 /* ---- a model ---- */
 
-static void a_model_in_unequal_slices_loses_no_gradient(void **state)
+static void model_in_unequal_shards_loses_no_gradient(void **state)
 {
     static const struct { const char *method; int n, servers; } cases[] = {
         { "parted-model", 2, 1 },
@@ -242,10 +242,10 @@ static void a_model_in_unequal_slices_loses_no_gradient(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_bits_are_ddps_whatever_is_whose),
-        cmocka_unit_test(each_pair_sends_what_the_parts_say),
-        cmocka_unit_test(with_equal_parts_it_is_the_parameter_server_to_the_byte),
-        cmocka_unit_test(a_model_in_unequal_slices_loses_no_gradient),
+        cmocka_unit_test(any_assignment_of_parts_matches_ddp_bit_for_bit),
+        cmocka_unit_test(traffic_per_pair_matches_the_assigned_parts),
+        cmocka_unit_test(equal_parts_match_parameter_server_byte_for_byte),
+        cmocka_unit_test(model_in_unequal_shards_loses_no_gradient),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -86,7 +86,7 @@ static void follow(trial t, int width, int from, int n)
     follow_that(t, t, width, from, n);
 }
 
-static void it_is_ddp_with_gradients_of_models_some_steps_ago_bit_for_bit(void **state)
+static void pipe_sgd_matches_ddp_with_delayed_gradients(void **state)
 {
     static const char *const optimizers[] = { "sgd(lr=0.1)", "sgd(lr=0.05,momentum=0.9,nesterov=true)",
                                               "adamw(lr=0.01)" };
@@ -96,7 +96,7 @@ static void it_is_ddp_with_gradients_of_models_some_steps_ago_bit_for_bit(void *
             follow(trial_of("", optimizers[o], STEPS), 2 + n % 3, n % 2 * 3, n);
 }
 
-static void so_it_is_through_any_codec(void **state)
+static void pipe_sgd_with_a_codec_matches_delayed_ddp(void **state)
 {
     static const char *const codecs[] = { "trunc16", "int8(bucket=0)", "ef(topk(ratio=0.1))", "qsgd(coding=elias)",
                                           "ef(powersgd(rank=1))", "randomk(ratio=0.3)", "alq" };
@@ -112,7 +112,7 @@ static void so_it_is_through_any_codec(void **state)
 
 /* Clipping and schedules apply to the gradient that is applied, and weights are those of the
    gradient's own step. */
-static void clipping_schedules_scales_and_weights_are_those_of_the_gradient(void **state)
+static void clipping_schedules_scales_and_weights_match_delayed_ddp(void **state)
 {
     static const int64_t shares[] = { 2, 6, 4 };
     trial t = trial_of("", "adam(lr=0.05)", STEPS);
@@ -139,7 +139,7 @@ static float bad_once(int rank, uint64_t step, size_t i, float x)
 }
 
 /* Where a gradient is not finite its step is skipped, late, by all. */
-static void a_gradient_that_is_not_finite_is_left_out_when_it_is_due(void **state)
+static void nonfinite_gradient_is_skipped_when_it_would_be_applied(void **state)
 {
     static const char *const codecs[] = { NULL, "ef(topk(ratio=0.1))" };
     tutti_error err;
@@ -175,7 +175,7 @@ static float bad_at_first(int rank, uint64_t step, size_t i, float x)
     return rank == 1 && step == 1 && i == 10 ? NAN : 1;
 }
 
-static void who_has_failed_in_one_piece_begins_no_other(void **state)
+static void failure_in_one_bucket_ends_the_run_with_error(void **state)
 {
     static const char *const methods[] = { "ddp(bucket_mb=0.26,first_bucket_mb=0.26)",
                                            "pipe-sgd(width=3,warmup=0,bucket_mb=0.26)" };
@@ -274,7 +274,7 @@ static void width_one_is_ddp_bit_for_bit(void **state)
 
 /* ---- how old, and how many ---- */
 
-static void gradients_are_as_late_as_the_pipe_is_wide_and_all_are_applied(void **state)
+static void gradient_staleness_is_the_pipeline_width_minus_one(void **state)
 {
     (void)state;
     for (int width = 1; width <= 4; width++)
@@ -304,7 +304,7 @@ static void gradients_are_as_late_as_the_pipe_is_wide_and_all_are_applied(void *
         }
 }
 
-static void lr_scale_is_for_what_is_late(void **state)
+static void lr_scale_applies_to_delayed_gradients_only(void **state)
 {
     trial t = trial_of("pipe-sgd(width=2,warmup=3,lr_scale=0.5)", "sgd(lr=0.0625)", 8);
 
@@ -463,7 +463,7 @@ static tutti_status told_rank(tutti_world *world, void *arg, tutti_error *err)
 }
 
 /* 33 samples of three workers are six steps. */
-static void a_run_that_ends_within_its_warm_up_is_told_so(void **state)
+static void run_ending_within_its_warmup_gives_a_warning(void **state)
 {
     (void)state;
     for (uint64_t steps = 5; steps <= 7; steps++) {
@@ -497,7 +497,7 @@ static void without_a_lane_the_bits_are_the_same(void **state)
 
 /* ---- what is refused ---- */
 
-static void what_cannot_be_late_is_refused(void **state)
+static void options_incompatible_with_delayed_gradients_are_rejected(void **state)
 {
     static const struct { const char *method, *optimizer, *words; } cases[] = {
         { "pipe-sgd", "adam(lazy=on)", "optimizer is lazy, but under method 'pipe-sgd' tables' gradients" },
@@ -542,7 +542,7 @@ static tutti_status open_large(tutti_world *world, void *arg, tutti_error *err)
 
 /* A smaller first bucket is for an exchange that can begin before the whole gradient is there, and
    that the step waits for. Elsewhere it is one more exchange, with its latency. */
-static void what_is_not_exchanged_early_is_no_bucket_more(void **state)
+static void no_smaller_first_bucket_without_early_exchange(void **state)
 {
     opened cases[] = { { "ddp", 2 }, { "pipe-sgd", 1 }, { "pipe-sgd(width=3,bucket_mb=1)", 2 },
                        { "scadles(simulate_clock=on)", 1 }, { "bagua(overlap=off)", 1 } };
@@ -559,23 +559,23 @@ static void what_is_not_exchanged_early_is_no_bucket_more(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_is_ddp_with_gradients_of_models_some_steps_ago_bit_for_bit),
-        cmocka_unit_test(so_it_is_through_any_codec),
-        cmocka_unit_test(what_is_not_exchanged_early_is_no_bucket_more),
-        cmocka_unit_test(clipping_schedules_scales_and_weights_are_those_of_the_gradient),
-        cmocka_unit_test(a_gradient_that_is_not_finite_is_left_out_when_it_is_due),
-        cmocka_unit_test(who_has_failed_in_one_piece_begins_no_other),
+        cmocka_unit_test(pipe_sgd_matches_ddp_with_delayed_gradients),
+        cmocka_unit_test(pipe_sgd_with_a_codec_matches_delayed_ddp),
+        cmocka_unit_test(no_smaller_first_bucket_without_early_exchange),
+        cmocka_unit_test(clipping_schedules_scales_and_weights_match_delayed_ddp),
+        cmocka_unit_test(nonfinite_gradient_is_skipped_when_it_would_be_applied),
+        cmocka_unit_test(failure_in_one_bucket_ends_the_run_with_error),
         cmocka_unit_test(the_loss_scale_falls_once_for_gradients_of_one_scale),
         cmocka_unit_test(a_gradient_is_scaled_back_by_the_scale_of_its_own_step),
         cmocka_unit_test(width_one_is_ddp_bit_for_bit),
-        cmocka_unit_test(gradients_are_as_late_as_the_pipe_is_wide_and_all_are_applied),
-        cmocka_unit_test(lr_scale_is_for_what_is_late),
+        cmocka_unit_test(gradient_staleness_is_the_pipeline_width_minus_one),
+        cmocka_unit_test(lr_scale_applies_to_delayed_gradients_only),
         cmocka_unit_test(it_is_stable_exactly_up_to_its_bound),
         cmocka_unit_test(no_step_waits_for_its_own_exchange),
         cmocka_unit_test(the_warm_up_is_an_epoch_of_steps),
-        cmocka_unit_test(a_run_that_ends_within_its_warm_up_is_told_so),
+        cmocka_unit_test(run_ending_within_its_warmup_gives_a_warning),
         cmocka_unit_test(without_a_lane_the_bits_are_the_same),
-        cmocka_unit_test(what_cannot_be_late_is_refused),
+        cmocka_unit_test(options_incompatible_with_delayed_gradients_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

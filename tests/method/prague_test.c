@@ -4,7 +4,7 @@
    groups_test.c's; schedules in their hundreds, losses and resuming are tests/explore's. */
 #include "trial.h"
 
-static void one_worker_is_single_bit_for_bit(void **state)
+static void one_worker_matches_method_single_bit_for_bit(void **state)
 {
     static const char *const methods[] = { "prague", "prague(generator=static,overlap=on)",
                                            "prague(generator=random,sync_every=3)" };
@@ -263,7 +263,7 @@ static void check_diary(const diary *d, int n)
                      d->method, n, r, (unsigned long long)d->bytes[r], (unsigned long long)due[r]);
 }
 
-static void groups_of_the_log_do_not_overlap_and_send_what_the_formula_says(void **state)
+static void logged_groups_are_disjoint_and_traffic_matches_the_formula(void **state)
 {
     static const char *const methods[] = {
         "prague(log=on,overlap=off)", "prague(log=on,generator=random)", "prague(log=on,overlap=on)",
@@ -342,7 +342,7 @@ static void a_schedule_gives_the_same_bits_every_time(void **state)
     }
 }
 
-static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker(void **state)
+static void nonfinite_gradient_is_fatal_or_skipped_by_its_worker(void **state)
 {
     (void)state;
     trial_not_finite("prague", "sgd(lr=0.0625)");
@@ -351,14 +351,14 @@ static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_wor
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_worker_is_single_bit_for_bit),
+        cmocka_unit_test(one_worker_matches_method_single_bit_for_bit),
         cmocka_unit_test(groups_of_all_are_synchronous_training),
         cmocka_unit_test(a_partial_reduce_is_symmetric_doubly_stochastic_and_a_projection),
         cmocka_unit_test(a_partial_reduce_of_equal_models_changes_nothing),
-        cmocka_unit_test(groups_of_the_log_do_not_overlap_and_send_what_the_formula_says),
+        cmocka_unit_test(logged_groups_are_disjoint_and_traffic_matches_the_formula),
         cmocka_unit_test(invalid_options_are_rejected),
         cmocka_unit_test(a_schedule_gives_the_same_bits_every_time),
-        cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker),
+        cmocka_unit_test(nonfinite_gradient_is_fatal_or_skipped_by_its_worker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -215,7 +215,7 @@ static void without_momentum_it_is_d_psgd_to_the_bit(void **state)
 }
 
 /* h' = beta h + g with mu = 0 on one worker: heavy ball, to the bit for dyadic numbers. */
-static void one_worker_that_keeps_nothing_is_the_heavy_ball(void **state)
+static void one_worker_with_zero_decay_matches_heavy_ball(void **state)
 {
     trial a = of("qg-dsgdm(decay=0)", "sgd(lr=0.25,momentum=0.5)", 6),
           b = of("single", "sgd(lr=0.25,momentum=0.5)", 6);
@@ -373,7 +373,7 @@ static void the_gradient_is_clipped_and_not_the_momentum(void **state)
     trial_drop(&t);
 }
 
-static void a_gradient_that_is_not_finite_spoils_no_buffer(void **state)
+static void nonfinite_gradient_leaves_all_models_finite(void **state)
 {
     trial t = trial_of("qg-dsgdm", "sgd(lr=0.1,momentum=0.9,nesterov=true)", 8);
 
@@ -395,7 +395,7 @@ static float bad_at_first(int rank, uint64_t step, size_t i, float x)
     return rank == 1 && step == 0 ? NAN : (float)(1 + i % 3);
 }
 
-static void a_first_step_that_is_left_out_costs_no_momentum(void **state)
+static void skipped_first_step_loses_no_momentum(void **state)
 {
     trial t = of("qg-dsgdm(graph=complete)", "sgd(lr=0.5,momentum=0.5)", 2);
 
@@ -455,7 +455,7 @@ static void invalid_options_are_rejected(void **state)
 
 /* ---- the options' ends, with momentum ---- */
 
-static void options_at_their_ends_train(void **state)
+static void extreme_option_values_still_train(void **state)
 {
     static const struct { const char *method, *optimizer; } cases[] = {
         { "qg-dsgdm(decay=0)",           "sgd(lr=0.05,momentum=0.9,nesterov=true)" },
@@ -489,17 +489,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_and_buffers_follow_the_recursion_in_every_form),
         cmocka_unit_test(without_momentum_it_is_d_psgd_to_the_bit),
-        cmocka_unit_test(one_worker_that_keeps_nothing_is_the_heavy_ball),
+        cmocka_unit_test(one_worker_with_zero_decay_matches_heavy_ball),
         cmocka_unit_test(a_constant_gradient_brings_the_buffer_to_its_fixed_point),
         cmocka_unit_test(gradients_that_cancel_leave_buffers_and_models_at_rest),
         cmocka_unit_test(without_gradients_the_sum_of_models_and_of_buffers_is_kept),
         cmocka_unit_test(equal_gradients_keep_the_models_equal_and_equal_to_one_worker),
         cmocka_unit_test(every_pair_sends_what_d_psgd_sends),
         cmocka_unit_test(the_gradient_is_clipped_and_not_the_momentum),
-        cmocka_unit_test(a_gradient_that_is_not_finite_spoils_no_buffer),
-        cmocka_unit_test(a_first_step_that_is_left_out_costs_no_momentum),
+        cmocka_unit_test(nonfinite_gradient_leaves_all_models_finite),
+        cmocka_unit_test(skipped_first_step_loses_no_momentum),
         cmocka_unit_test(invalid_options_are_rejected),
-        cmocka_unit_test(options_at_their_ends_train),
+        cmocka_unit_test(extreme_option_values_still_train),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -171,7 +171,7 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-static void requests_that_no_worker_of_its_version_makes_are_refused_by_name(void **state)
+static void malformed_requests_are_rejected_with_the_senders_rank(void **state)
 {
     static const struct { how how; const char *sentence;
     } cases[] = {
@@ -212,7 +212,7 @@ static void send_rows(const char *method, struct rows_sent what, const char *sen
         fail_msg("%s: wanted '%s', got %d: '%s'", method, sentence != NULL ? sentence : "", (int)status, err.text);
 }
 
-static void rows_that_a_server_has_not_got_are_refused_by_name(void **state)
+static void invalid_row_requests_are_rejected_with_the_senders_rank(void **state)
 {
     (void)state;
     send_rows("asks-rows", (struct rows_sent){ 2, { 3, 5 }, 0, 0, 0 }, NULL);
@@ -245,7 +245,7 @@ static void rows_that_a_server_has_not_got_are_refused_by_name(void **state)
               "worker 1 sent 396 bytes, which do not make a slice of ");
 }
 
-static void rows_that_a_table_has_not_got_are_in_no_sum(void **state)
+static void rows_beyond_the_table_are_rejected_in_sums(void **state)
 {
     const uint64_t beyond = UINT64_C(1) << ROWS, last = UINT64_C(1) << (WORD_BITS - 1);
 
@@ -272,9 +272,9 @@ static void rows_that_a_table_has_not_got_are_in_no_sum(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(requests_that_no_worker_of_its_version_makes_are_refused_by_name),
-        cmocka_unit_test(rows_that_a_server_has_not_got_are_refused_by_name),
-        cmocka_unit_test(rows_that_a_table_has_not_got_are_in_no_sum),
+        cmocka_unit_test(malformed_requests_are_rejected_with_the_senders_rank),
+        cmocka_unit_test(invalid_row_requests_are_rejected_with_the_senders_rank),
+        cmocka_unit_test(rows_beyond_the_table_are_rejected_in_sums),
     };
     return cmocka_run_group_tests_name("method/requests", tests, NULL, NULL);
 }

@@ -196,7 +196,7 @@ static float bowl(int rank, uint64_t step, size_t i, float x)
     return (float)curvature(i) * x;
 }
 
-static void the_perturbation_is_rho_long_and_none_without_a_gradient(void **state)
+static void perturbation_has_norm_rho_and_is_zero_without_gradient(void **state)
 {
     trial t = trial_of("saddle(rho=8)", "sgd(lr=0.125)", 2), flat_one = trial_of("saddle(rho=8)", "sgd(lr=0.125)", 2);
     double norm = 0;
@@ -372,7 +372,7 @@ static void at_equal_loss_it_is_less_sharp_than_qg_dsgdm(void **state)
     }
 }
 
-static void one_worker_without_rho_and_momentum_is_single_bit_for_bit(void **state)
+static void one_worker_without_rho_and_momentum_matches_single(void **state)
 {
     static const char *const methods[] = { "saddle(rho=0)", "saddle(variant=n,rho=0)" };
 
@@ -415,7 +415,7 @@ static void nothing_of_the_perturbation_stays_in_the_model(void **state)
         }
 }
 
-static void every_so_many_th_step_has_its_passes_and_the_others_have_one(void **state)
+static void sam_every_sets_which_steps_have_extra_passes(void **state)
 {
     static const struct { const char *method; int passes[2]; } rows[] = {
         { "saddle(sam_every=2)", { 2, 1 } },
@@ -443,7 +443,7 @@ static void every_so_many_th_step_has_its_passes_and_the_others_have_one(void **
 /* ---- gradients that go back ---- */
 
 /* F_i(x) = c_i^T x on graphs whose weights are powers of two: G_i = sum_j W_ij c_j, exactly. */
-static void what_goes_back_is_a_transpose_to_the_bit(void **state)
+static void returned_gradients_use_the_transposed_weights_bit_for_bit(void **state)
 {
     static const struct { const char *graph; int n; } rows[] = { { "complete", 4 }, { "hypercube", 8 }, { "ring", 2 } };
 
@@ -474,7 +474,7 @@ static void what_goes_back_is_a_transpose_to_the_bit(void **state)
 }
 
 /* W = J and equal data: G_i is one's own SAM gradient, so four workers are one. */
-static void equal_data_on_a_complete_graph_are_one_worker(void **state)
+static void equal_data_on_a_complete_graph_match_one_worker(void **state)
 {
     static const char *const methods[] = { "saddle(variant=n,graph=complete,rho=2)", "saddle(graph=complete,rho=2)" };
 
@@ -495,7 +495,7 @@ static void equal_data_on_a_complete_graph_are_one_worker(void **state)
 
 /* ---- traffic ---- */
 
-static void a_model_an_edge_travels_and_with_n_a_gradient_too(void **state)
+static void edge_traffic_is_a_model_plus_optional_gradient(void **state)
 {
     static const char *const graphs[] = { "ring", "star", "complete", "hypercube" };
 
@@ -568,7 +568,7 @@ static void a_codec_that_loses_nothing_changes_rounding_alone(void **state)
 
 /* What is lost of cross-gradients is made good: constant ones have moved the models equally far,
    in the end, except for one residual. And bytes of both are those of the codec. */
-static void cross_gradients_through_a_codec_lose_nothing_in_the_long_run(void **state)
+static void compression_error_of_cross_gradients_stays_bounded(void **state)
 {
     static const char *const codecs[] = { "int8", "sign", "topk(ratio=0.2)", "fp16" };
 
@@ -604,7 +604,7 @@ static void cross_gradients_through_a_codec_lose_nothing_in_the_long_run(void **
 
 /* ---- what is not finite, and what is refused ---- */
 
-static void a_gradient_that_is_not_finite_ends_the_run_or_leaves_the_step_out(void **state)
+static void nonfinite_gradient_ends_the_run_or_skips_the_step(void **state)
 {
     trial q = trial_of("saddle", "sgd(lr=0.1)", 6), n = trial_of("saddle(variant=n)", "sgd(lr=0.1)", 6);
     tutti_error err;
@@ -672,19 +672,19 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_recursions_are_followed_on_every_graph),
         cmocka_unit_test(without_rho_it_is_qg_dsgdm_bit_for_bit),
-        cmocka_unit_test(the_perturbation_is_rho_long_and_none_without_a_gradient),
+        cmocka_unit_test(perturbation_has_norm_rho_and_is_zero_without_gradient),
         cmocka_unit_test(one_worker_without_momentum_is_sam_in_closed_form),
         cmocka_unit_test(at_equal_loss_it_is_less_sharp_than_qg_dsgdm),
-        cmocka_unit_test(one_worker_without_rho_and_momentum_is_single_bit_for_bit),
+        cmocka_unit_test(one_worker_without_rho_and_momentum_matches_single),
         cmocka_unit_test(nothing_of_the_perturbation_stays_in_the_model),
-        cmocka_unit_test(every_so_many_th_step_has_its_passes_and_the_others_have_one),
-        cmocka_unit_test(what_goes_back_is_a_transpose_to_the_bit),
-        cmocka_unit_test(equal_data_on_a_complete_graph_are_one_worker),
-        cmocka_unit_test(a_model_an_edge_travels_and_with_n_a_gradient_too),
+        cmocka_unit_test(sam_every_sets_which_steps_have_extra_passes),
+        cmocka_unit_test(returned_gradients_use_the_transposed_weights_bit_for_bit),
+        cmocka_unit_test(equal_data_on_a_complete_graph_match_one_worker),
+        cmocka_unit_test(edge_traffic_is_a_model_plus_optional_gradient),
         cmocka_unit_test(overlap_changes_no_bit),
         cmocka_unit_test(a_codec_that_loses_nothing_changes_rounding_alone),
-        cmocka_unit_test(cross_gradients_through_a_codec_lose_nothing_in_the_long_run),
-        cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_leaves_the_step_out),
+        cmocka_unit_test(compression_error_of_cross_gradients_stays_bounded),
+        cmocka_unit_test(nonfinite_gradient_ends_the_run_or_skips_the_step),
         cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -226,7 +226,7 @@ static void run(streams *t)
 
 /* ---- arrivals ---- */
 
-static void all_that_arrived_is_trained_waiting_or_dropped(void **state)
+static void every_arrived_sample_is_trained_waiting_or_dropped(void **state)
 {
     static const struct { const char *policy; int64_t min, max, cap; } cases[] = {
         { "persistence", 1, 9, 0 }, { "truncation", 1, 9, 0 }, { "truncation", 6, 1000, 0 }, { "cap,cap=12", 4, 9, 12 },
@@ -274,7 +274,7 @@ static void all_that_arrived_is_trained_waiting_or_dropped(void **state)
 /* On the running clock: what came lies between what a rate brings in the least and the most time
    that the clock can have run, which stands between steps. What is taken is counted by the
    client. So the figures are compared with nothing that the method reports. */
-static void so_it_is_on_the_running_clock_and_nobody_waits_beyond_the_window(void **state)
+static void real_clock_samples_are_accounted_within_the_waiting_window(void **state)
 {
     static const struct { const char *policy; int64_t max, cap; } cases[] = {
         { "truncation", 5, 0 }, { "persistence", 5, 0 }, { "cap,cap=12", 5, 12 }, { "truncation", 1000, 0 },
@@ -327,7 +327,7 @@ static void so_it_is_on_the_running_clock_and_nobody_waits_beyond_the_window(voi
 }
 
 /* Nothing arrives at the workers of the replayed run: it takes what is written down. */
-static void what_was_recorded_is_replayed_to_the_bit(void **state)
+static void recorded_run_is_replayed_bit_for_bit(void **state)
 {
     static const char *const options = "batch_max=5,batch_min=2,inject_alpha=0.5,inject_beta=0.5,compress_ratio=0.3";
     char folder[SCRATCH_PATH], file[SCRATCH_PATH + 8], method[2][SCRATCH_PATH + 300];
@@ -363,7 +363,7 @@ static void what_was_recorded_is_replayed_to_the_bit(void **state)
 }
 
 /* Over many seeds: the samples that are drawn, and that samples arrive at the drawn rate. */
-static void rates_are_drawn_as_they_say(void **state)
+static void drawn_rates_follow_the_configured_distribution(void **state)
 {
     enum { SEEDS = 32, WORKERS = 8, DRAWS = SEEDS * WORKERS };
     static const struct { const char *rates; double deviation, in_the_middle; } cases[] = {
@@ -400,7 +400,7 @@ static void rates_are_drawn_as_they_say(void **state)
 }
 
 /* Of any round; one in which no worker has enough samples moves nothing. */
-static void the_gradient_is_that_of_all_samples_together_at_their_rate(void **state)
+static void update_uses_the_mean_gradient_and_the_scaled_rate(void **state)
 {
     static const char *const methods[] = {
         "scadles(rates=2:5:16:1,simulate_clock=on,batch_max=99,batch_min=1,compress=off)",
@@ -480,7 +480,7 @@ static void equal_rates_are_ddp_to_the_bit(void **state)
 
 /* ---- compression ---- */
 
-static void all_take_the_same_way_and_delta_says_how_often(void **state)
+static void replicas_agree_and_delta_sets_how_often_rounds_compress(void **state)
 {
     static const struct { const char *options; int least, most; } cases[] = {
         { "delta=1", 12, 12 }, { "delta=0", 0, 0 }, { "delta=1,server_ef=off", 12, 12 },
@@ -536,7 +536,7 @@ static double rho_of(const trial *t, int rank, int step, double ratio, bool refe
 }
 
 /* Of three workers one vote is enough, of two one. */
-static void the_vote_is_by_what_would_be_lost(void **state)
+static void compression_is_voted_by_the_predicted_error(void **state)
 {
     (void)state;
     for (int reference = 0; reference < 2; reference++)
@@ -568,7 +568,7 @@ static float ever_steeper(int rank, uint64_t step, size_t i, float x)
 
 /* From four workers up floor(D / 2) are two votes and more. What each would lose it reports
    itself; owners of parts look at parts of tensors, so that is near the oracle's. */
-static void as_many_votes_are_needed_as_half_of_the_workers(void **state)
+static void compression_needs_the_votes_of_half_the_workers(void **state)
 {
     (void)state;
     for (int n = 3; n <= 7; n += n == 5 ? 2 : 1) {
@@ -597,7 +597,7 @@ static void as_many_votes_are_needed_as_half_of_the_workers(void **state)
 
 /* Uncompressed rounds, so that the oracle needs no residual. It reports where the mean, and no
    round's own share, comes below a bound: there the first round is compressed. */
-static void the_mean_of_what_would_be_lost_is_exponential(void **state)
+static void predicted_error_is_an_exponential_moving_average(void **state)
 {
     enum { STEPS = 8 };
     static const double memories[] = { 0, 0.5, 0.9 };
@@ -633,7 +633,7 @@ static void the_mean_of_what_would_be_lost_is_exponential(void **state)
 }
 
 /* With residuals, after every number of rounds. */
-static void what_would_be_lost_is_a_share(void **state)
+static void predicted_error_is_a_fraction_up_to_one(void **state)
 {
     (void)state;
     for (int n = 2; n <= 5; n += 3)
@@ -666,7 +666,7 @@ static void a_residual_moves_in_compressed_rounds_alone(void **state)
 }
 
 /* To all up to three workers, by owners of parts from four up. */
-static void all_elements_compressed_are_the_sum(void **state)
+static void compression_ratio_one_matches_the_uncompressed_sum(void **state)
 {
     (void)state;
     for (int n = 2; n <= 5; n++) {
@@ -682,7 +682,7 @@ static void all_elements_compressed_are_the_sum(void **state)
 }
 
 /* All skip the step: they learn of it from the sum. */
-static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **state)
+static void nonfinite_gradient_ends_the_run_or_is_skipped(void **state)
 {
     static const char *const methods[] = { "scadles(rates=2,simulate_clock=on,batch_min=1,delta=0.3)",
                                            "scadles(rates=2,simulate_clock=on,batch_min=1,delta=1)" };
@@ -701,7 +701,7 @@ static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **sta
 
 /* ---- injection ---- */
 
-static void injection_sends_exactly_what_it_says(void **state)
+static void sample_injection_sends_exactly_the_configured_samples(void **state)
 {
     static const struct { double alpha, beta; } cases[] = { { 0.5, 0.5 }, { 0.25, 0.25 }, { 1, 1 }, { 0.3, 0.1 } };
 
@@ -791,22 +791,22 @@ static void conflicting_options_are_rejected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_that_arrived_is_trained_waiting_or_dropped),
-        cmocka_unit_test(so_it_is_on_the_running_clock_and_nobody_waits_beyond_the_window),
-        cmocka_unit_test(what_was_recorded_is_replayed_to_the_bit),
-        cmocka_unit_test(rates_are_drawn_as_they_say),
-        cmocka_unit_test(the_gradient_is_that_of_all_samples_together_at_their_rate),
+        cmocka_unit_test(every_arrived_sample_is_trained_waiting_or_dropped),
+        cmocka_unit_test(real_clock_samples_are_accounted_within_the_waiting_window),
+        cmocka_unit_test(recorded_run_is_replayed_bit_for_bit),
+        cmocka_unit_test(drawn_rates_follow_the_configured_distribution),
+        cmocka_unit_test(update_uses_the_mean_gradient_and_the_scaled_rate),
         cmocka_unit_test(the_rate_is_linear_in_the_samples_of_a_round),
         cmocka_unit_test(equal_rates_are_ddp_to_the_bit),
-        cmocka_unit_test(all_take_the_same_way_and_delta_says_how_often),
-        cmocka_unit_test(the_vote_is_by_what_would_be_lost),
-        cmocka_unit_test(as_many_votes_are_needed_as_half_of_the_workers),
-        cmocka_unit_test(the_mean_of_what_would_be_lost_is_exponential),
-        cmocka_unit_test(what_would_be_lost_is_a_share),
+        cmocka_unit_test(replicas_agree_and_delta_sets_how_often_rounds_compress),
+        cmocka_unit_test(compression_is_voted_by_the_predicted_error),
+        cmocka_unit_test(compression_needs_the_votes_of_half_the_workers),
+        cmocka_unit_test(predicted_error_is_an_exponential_moving_average),
+        cmocka_unit_test(predicted_error_is_a_fraction_up_to_one),
         cmocka_unit_test(a_residual_moves_in_compressed_rounds_alone),
-        cmocka_unit_test(all_elements_compressed_are_the_sum),
-        cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out),
-        cmocka_unit_test(injection_sends_exactly_what_it_says),
+        cmocka_unit_test(compression_ratio_one_matches_the_uncompressed_sum),
+        cmocka_unit_test(nonfinite_gradient_ends_the_run_or_is_skipped),
+        cmocka_unit_test(sample_injection_sends_exactly_the_configured_samples),
         cmocka_unit_test(conflicting_options_are_rejected),
     };
     return cmocka_run_group_tests_name("method/scadles", tests, NULL, NULL);

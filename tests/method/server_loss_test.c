@@ -168,7 +168,7 @@ static bool byteps(const char *method)
 
 /* ---- what is computed ---- */
 
-static void a_step_is_the_mean_of_those_who_are_left(void **state)
+static void step_after_a_loss_averages_the_remaining_workers(void **state)
 {
     static const char *const methods[] = {
         "parameter-server", "parameter-server(bucket_mb=0.0005)", "backup-workers(backup=0)",
@@ -204,7 +204,7 @@ static void a_step_is_the_mean_of_those_who_are_left(void **state)
         }
 }
 
-static void what_was_pushed_is_applied_and_nobody_waits_for_the_lost(void **state)
+static void pushed_gradients_are_applied_and_lost_workers_not_awaited(void **state)
 {
     static const struct {
         const char *method;
@@ -239,7 +239,7 @@ static void what_was_pushed_is_applied_and_nobody_waits_for_the_lost(void **stat
 
 /* ---- a worker that others may wait for is lost, at any time ---- */
 
-static void nobody_is_left_waiting(void **state)
+static void worker_losses_leave_no_worker_waiting(void **state)
 {
     static const char *const methods[] = {
         "parameter-server",
@@ -282,7 +282,7 @@ static void nobody_is_left_waiting(void **state)
 
 /* ---- shards ---- */
 
-static void a_lost_slice_ends_the_run_and_is_named(void **state)
+static void lost_shard_ends_the_run_and_is_reported(void **state)
 {
     static const char *const methods[] = {
         "parameter-server", "herring",         "asgd",           "ssp(staleness=1)", "backup-workers",
@@ -311,7 +311,7 @@ static void a_lost_slice_ends_the_run_and_is_named(void **state)
     }
 }
 
-static void beside_the_computation_any_other_worker_may_go(void **state)
+static void run_survives_the_loss_of_a_worker_without_shards(void **state)
 {
     static const char *const methods[] = {
         "asgd(servers=2)",
@@ -380,7 +380,7 @@ static tutti_status lock_rank(tutti_world *world, void *arg, tutti_error *err)
     return l->ended[rank] = tutti_barrier(&left, err);
 }
 
-static void a_lock_of_a_lost_worker_is_taken_over_by_one(void **state)
+static void lock_of_a_lost_worker_passes_to_one_peer(void **state)
 {
     lockers l = { .ended = { TUTTI_ERR_STATE, TUTTI_ERR_STATE, TUTTI_ERR_STATE, TUTTI_ERR_STATE } };
     tutti_error err;
@@ -395,12 +395,12 @@ static void a_lock_of_a_lost_worker_is_taken_over_by_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_is_the_mean_of_those_who_are_left),
-        cmocka_unit_test(what_was_pushed_is_applied_and_nobody_waits_for_the_lost),
-        cmocka_unit_test(nobody_is_left_waiting),
-        cmocka_unit_test(a_lost_slice_ends_the_run_and_is_named),
-        cmocka_unit_test(beside_the_computation_any_other_worker_may_go),
-        cmocka_unit_test(a_lock_of_a_lost_worker_is_taken_over_by_one),
+        cmocka_unit_test(step_after_a_loss_averages_the_remaining_workers),
+        cmocka_unit_test(pushed_gradients_are_applied_and_lost_workers_not_awaited),
+        cmocka_unit_test(worker_losses_leave_no_worker_waiting),
+        cmocka_unit_test(lost_shard_ends_the_run_and_is_reported),
+        cmocka_unit_test(run_survives_the_loss_of_a_worker_without_shards),
+        cmocka_unit_test(lock_of_a_lost_worker_passes_to_one_peer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -318,7 +318,7 @@ static void synchronous_methods_have_the_bits_of_ddp(void **state)
 }
 
 /* What is computed from an old row differs: alone, every row that changes does so at the server. */
-static void one_worker_is_single_bit_for_bit(void **state)
+static void one_worker_matches_method_single_bit_for_bit(void **state)
 {
     static const char *const methods[] = {
         "asgd", "asgd(hogwild=on)", "asgd(hogwild=on,locks=row)", "asgd(hogwild=on,locks=full)",
@@ -344,7 +344,7 @@ static void one_worker_is_single_bit_for_bit(void **state)
             }
 }
 
-static void ssp_without_staleness_is_the_mean_gradient_of_each_step(void **state)
+static void ssp_without_staleness_matches_ddp_with_tables(void **state)
 {
     (void)state;
     for (int n = 2; n <= 4; n++) {
@@ -510,7 +510,7 @@ static tutti_status old_rows_rank(tutti_world *world, void *arg, tutti_error *er
     return status;
 }
 
-static void rows_are_as_they_are_when_they_are_asked_for(void **state)
+static void acquired_rows_have_their_current_values(void **state)
 {
     static const char *const methods[] = {
         "asgd",
@@ -644,7 +644,7 @@ static void pushes_and_pulls_send_rows_and_nothing_else(void **state)
             }
 }
 
-static void the_parameter_server_sends_the_rows_of_all_back(void **state)
+static void parameter_server_returns_the_rows_touched_by_any_worker(void **state)
 {
     static const int sizes[] = { 2, 3, 8 }; /* the first of eight servers has no part of a table */
 
@@ -685,7 +685,7 @@ static void the_parameter_server_sends_the_rows_of_all_back(void **state)
 /* A request of a step is weighed by that step's shares: gradients are constants, worker r's r +
    1, so what is left is known exactly. Worker 0 is long in its pass before they move, and the
    others are not waited for by ssp. */
-static void shares_move_when_all_is_quiet(void **state)
+static void requests_are_weighted_by_the_shares_of_their_step(void **state)
 {
     static const int64_t before[] = { 2, 4, 1, 1 }, after[] = { 4, 1, 2, 1 };
     static const char *const methods[] = {
@@ -752,7 +752,7 @@ static tutti_status no_table(tutti_world *world, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void misuse_is_refused_in_a_sentence(void **state)
+static void misuse_is_rejected_with_an_error_message(void **state)
 {
     static const char *const methods[] = { "ddp", "asgd" };
     tutti_error err = { .rank = -1 };
@@ -772,15 +772,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(synchronous_methods_have_the_bits_of_ddp),
-        cmocka_unit_test(one_worker_is_single_bit_for_bit),
-        cmocka_unit_test(ssp_without_staleness_is_the_mean_gradient_of_each_step),
+        cmocka_unit_test(one_worker_matches_method_single_bit_for_bit),
+        cmocka_unit_test(ssp_without_staleness_matches_ddp_with_tables),
         cmocka_unit_test(no_row_is_lost_or_counted_twice),
         cmocka_unit_test(rows_that_are_collected_are_updated_once),
-        cmocka_unit_test(rows_are_as_they_are_when_they_are_asked_for),
+        cmocka_unit_test(acquired_rows_have_their_current_values),
         cmocka_unit_test(pushes_and_pulls_send_rows_and_nothing_else),
-        cmocka_unit_test(the_parameter_server_sends_the_rows_of_all_back),
-        cmocka_unit_test(shares_move_when_all_is_quiet),
-        cmocka_unit_test(misuse_is_refused_in_a_sentence),
+        cmocka_unit_test(parameter_server_returns_the_rows_touched_by_any_worker),
+        cmocka_unit_test(requests_are_weighted_by_the_shares_of_their_step),
+        cmocka_unit_test(misuse_is_rejected_with_an_error_message),
     };
     return cmocka_run_group_tests_name("method/server-rows", tests, NULL, NULL);
 }

@@ -79,7 +79,7 @@ static void the_parameter_server_has_the_bits_of_ddp(void **state)
     }
 }
 
-static void uneven_shares_weigh_what_they_have(void **state)
+static void uneven_shares_are_weighted_by_their_samples(void **state)
 {
     static const int64_t shares[] = { 1, 4, 0, 3 };
 
@@ -105,7 +105,7 @@ static float bad(int rank, uint64_t step, size_t i, float x)
     return step == 3 && i == 1010 ? NAN : x - (float)(i % 5);
 }
 
-static void one_worker_is_single_bit_for_bit(void **state)
+static void one_worker_matches_method_single_bit_for_bit(void **state)
 {
     static const char *const methods[] = {
         "parameter-server", "asgd", "asgd(lr_delay=inverse)", "asgd(lr_delay=n_over_max)", "asgd(lr_delay=poly)",
@@ -152,7 +152,7 @@ static uint64_t part(uint64_t n, int s, int k)
 
 /* Counted after finish(), which may still run on one rank while the last step's answers of
    another are in flight: so the end sends nothing. */
-static void the_parameter_server_sends_each_slice_once_each_way(void **state)
+static void parameter_server_sends_each_shard_once_each_way(void **state)
 {
     static const uint64_t whole[] = { 1533 }, cut[] = { 1000, 533 };
 
@@ -184,7 +184,7 @@ static void the_parameter_server_sends_each_slice_once_each_way(void **state)
 }
 
 /* A gradient up and a model down each, and an all-gather of the shards at the end. */
-static void a_push_sends_a_gradient_and_brings_a_model(void **state)
+static void push_sends_a_gradient_and_returns_a_model(void **state)
 {
     static const char *const methods[] = {
         "asgd", "asgd(servers=1)", "asgd(servers=2,softsync=2)", "asgd(compensate=adaptive)", "ssp(staleness=2)",
@@ -304,7 +304,7 @@ static double compensation_of(const char *method, double g, double moved, double
     return 0.25 / sqrt(*mean + 1e-7) * g * g * moved;
 }
 
-static void a_gradient_is_applied_as_its_delay_has_it(void **state)
+static void gradient_is_applied_according_to_its_delay(void **state)
 {
     static const struct {
         const char *method;
@@ -388,7 +388,7 @@ static float ahead(int rank, uint64_t step, size_t i, float x)
     return x - (float)(rank + (int)(i % 5));
 }
 
-static void workers_are_as_far_apart_as_they_may_be_and_no_further(void **state)
+static void ssp_staleness_bound_is_reached_and_not_exceeded(void **state)
 {
     (void)state;
     for (int staleness = 0; staleness <= 5; staleness += staleness < 2 ? 1 : 3)
@@ -413,7 +413,7 @@ static void workers_are_as_far_apart_as_they_may_be_and_no_further(void **state)
 
 /* Whatever the recent speeds: S_lo is reached while worker 0 has not pushed, since nothing is
    known of it then, and S_hi is never exceeded. */
-static void a_bound_that_follows_speeds_stays_between_its_two(void **state)
+static void adaptive_staleness_stays_within_its_limits(void **state)
 {
     (void)state;
     for (int low = 0; low <= 2; low++)
@@ -446,7 +446,7 @@ static float of_this_worker(int rank, uint64_t step, size_t i, float x)
 /* Each worker's gradients are a power of 16 of its own. So every element of every model shows how
    many gradients of each worker are in it: all of one's own, never fewer of any worker than
    before, and under ssp all of every worker's but the last `staleness`. */
-static void a_worker_reads_what_it_has_written_and_never_less_than_before(void **state)
+static void reads_include_own_writes_and_are_monotonic(void **state)
 {
     enum { N = 4, STEPS = 12 };
     static const struct {
@@ -489,7 +489,7 @@ static void a_worker_reads_what_it_has_written_and_never_less_than_before(void *
     }
 }
 
-static void without_staleness_ssp_is_the_mean_gradient_of_each_step(void **state)
+static void ssp_with_zero_staleness_matches_ddp(void **state)
 {
     (void)state;
     for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
@@ -519,7 +519,7 @@ static float count_mine(int rank, uint64_t step, size_t i, float x)
     return (int)(i % (size_t)ranks) == rank ? 1 : 0;
 }
 
-static void a_step_takes_exactly_the_first_gradients_and_never_a_late_one(void **state)
+static void step_uses_exactly_the_first_gradients_never_late_ones(void **state)
 {
     /* workers - backup is a power of two: means are exact */
     static const int cases[][2] = { { 2, 1 }, { 3, 1 }, { 3, 2 }, { 4, 2 }, { 5, 1 }, { 5, 3 }, { 8, 4 }, { 8, 6 } };
@@ -566,7 +566,7 @@ static void a_step_takes_exactly_the_first_gradients_and_never_a_late_one(void *
         }
 }
 
-static void a_step_sends_as_many_gradients_as_it_takes(void **state)
+static void traffic_is_bounded_by_the_gradients_a_step_uses(void **state)
 {
     (void)state;
     trial t = trial_of("backup-workers(backup=2,servers=1)", "sgd(lr=1)", 12);
@@ -604,7 +604,7 @@ static float looks_around(int rank, uint64_t step, size_t i, float x)
 
 /* Each element has all 12 n updates by 1, in whatever order, where without locks some would be
    lost; what a lock covers is read whole. */
-static void with_locks_hogwild_loses_no_update_and_reads_what_is_whole(void **state)
+static void locked_hogwild_has_no_lost_updates_or_torn_reads(void **state)
 {
     (void)state;
     for (int n = 1; n <= 8; n += n == 1 ? 1 : 2)
@@ -674,7 +674,7 @@ static tutti_status refused(const char *method, int n, tutti_error *err)
     return status;
 }
 
-static void options_at_their_ends_and_what_cannot_work(void **state)
+static void option_bounds_are_enforced_and_conflicts_rejected(void **state)
 {
     static const char *const fine[] = {
         "parameter-server(servers=3)", "asgd(softsync=3,servers=3)", "asgd(lr_delay=poly,exponent=0)",
@@ -739,7 +739,7 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
     trial_drop(&t);
 }
 
-static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **state)
+static void nonfinite_gradient_ends_the_run_or_is_skipped(void **state)
 {
     static const char *const methods[] = {
         "parameter-server", "asgd", "asgd(softsync=2)", "ssp(staleness=1)", "backup-workers(backup=0)",
@@ -776,24 +776,24 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_parameter_server_has_the_bits_of_ddp),
-        cmocka_unit_test(uneven_shares_weigh_what_they_have),
-        cmocka_unit_test(one_worker_is_single_bit_for_bit),
-        cmocka_unit_test(the_parameter_server_sends_each_slice_once_each_way),
-        cmocka_unit_test(a_push_sends_a_gradient_and_brings_a_model),
+        cmocka_unit_test(uneven_shares_are_weighted_by_their_samples),
+        cmocka_unit_test(one_worker_matches_method_single_bit_for_bit),
+        cmocka_unit_test(parameter_server_sends_each_shard_once_each_way),
+        cmocka_unit_test(push_sends_a_gradient_and_returns_a_model),
         cmocka_unit_test(no_gradient_is_lost_or_counted_twice),
-        cmocka_unit_test(a_gradient_is_applied_as_its_delay_has_it),
-        cmocka_unit_test(workers_are_as_far_apart_as_they_may_be_and_no_further),
-        cmocka_unit_test(a_worker_reads_what_it_has_written_and_never_less_than_before),
-        cmocka_unit_test(without_staleness_ssp_is_the_mean_gradient_of_each_step),
-        cmocka_unit_test(a_step_takes_exactly_the_first_gradients_and_never_a_late_one),
-        cmocka_unit_test(a_step_sends_as_many_gradients_as_it_takes),
-        cmocka_unit_test(a_bound_that_follows_speeds_stays_between_its_two),
-        cmocka_unit_test(with_locks_hogwild_loses_no_update_and_reads_what_is_whole),
+        cmocka_unit_test(gradient_is_applied_according_to_its_delay),
+        cmocka_unit_test(ssp_staleness_bound_is_reached_and_not_exceeded),
+        cmocka_unit_test(reads_include_own_writes_and_are_monotonic),
+        cmocka_unit_test(ssp_with_zero_staleness_matches_ddp),
+        cmocka_unit_test(step_uses_exactly_the_first_gradients_never_late_ones),
+        cmocka_unit_test(traffic_is_bounded_by_the_gradients_a_step_uses),
+        cmocka_unit_test(adaptive_staleness_stays_within_its_limits),
+        cmocka_unit_test(locked_hogwild_has_no_lost_updates_or_torn_reads),
 #if !SANITIZED_THREAD /* its races are what it is */
         cmocka_unit_test(hogwild_may_lose_an_update_but_tears_none),
 #endif
-        cmocka_unit_test(options_at_their_ends_and_what_cannot_work),
-        cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out),
+        cmocka_unit_test(option_bounds_are_enforced_and_conflicts_rejected),
+        cmocka_unit_test(nonfinite_gradient_ends_the_run_or_is_skipped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

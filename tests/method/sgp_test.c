@@ -12,7 +12,7 @@ static const char *const graphs[] = {
     "one-peer-exponential", "ring", "directed-ring", "exponential", "complete", PUSH
 };
 
-static void one_worker_is_single_bit_for_bit(void **state)
+static void one_worker_matches_method_single_bit_for_bit(void **state)
 {
     static const char *const methods[] = { "sgp", "sgp(overlap=3)", "sgp(graph=star(weights=push))" };
 
@@ -249,7 +249,7 @@ static void no_gradient_is_lost(void **state)
             }
 }
 
-static void looking_and_lanes_and_chunks_change_no_bit(void **state)
+static void evaluations_lanes_and_chunks_change_no_bit(void **state)
 {
     static const char *const methods[] = {
         "sgp(graph=star(weights=push))", "sgp(graph=star(weights=push),overlap=1)", "sgp(graph=ring,overlap=3)",
@@ -275,7 +275,7 @@ static void looking_and_lanes_and_chunks_change_no_bit(void **state)
     }
 }
 
-static void traffic_is_one_model_an_edge_of_every_exchange(void **state)
+static void traffic_is_one_model_per_edge_and_exchange(void **state)
 {
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(graphs); k++)
@@ -323,7 +323,7 @@ static tutti_status refused(const char *method, int n, tutti_error *err)
     return status;
 }
 
-static void options_at_their_ends_and_what_cannot_work(void **state)
+static void option_bounds_are_enforced_and_conflicts_rejected(void **state)
 {
     tutti_error err;
 
@@ -341,7 +341,7 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
 
 /* What is sent down the chain returns through one edge of weight 1e-9: the workers before it give
    away all they have. */
-static void a_worker_that_is_starved_says_so_and_nobody_hangs(void **state)
+static void starved_push_sum_worker_is_reported_without_deadlock(void **state)
 {
     char path[] = "/tmp/tutti-sgp-XXXXXX", method[80];
     const char *text = "tutti-graph 3\n0 -> 1 0.9999\n1 -> 2 0.9999\n2 -> 0 0.00000001\n";
@@ -357,7 +357,7 @@ static void a_worker_that_is_starved_says_so_and_nobody_hangs(void **state)
     unlink(path);
 }
 
-static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **state)
+static void nonfinite_gradient_ends_the_run_or_is_skipped(void **state)
 {
     static const char *const methods[] = { "sgp", "sgp(overlap=2)" };
 
@@ -378,17 +378,17 @@ static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **sta
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_worker_is_single_bit_for_bit),
+        cmocka_unit_test(one_worker_matches_method_single_bit_for_bit),
         cmocka_unit_test(equal_weights_are_d_psgd_to_the_bit),
         cmocka_unit_test(models_follow_push_sum_on_every_graph_with_every_overlap),
         cmocka_unit_test(directed_graphs_of_a_file_and_sequences_of_rounds_are_followed),
         cmocka_unit_test(averaging_alone_ends_at_the_mean),
         cmocka_unit_test(no_gradient_is_lost),
-        cmocka_unit_test(looking_and_lanes_and_chunks_change_no_bit),
-        cmocka_unit_test(traffic_is_one_model_an_edge_of_every_exchange),
-        cmocka_unit_test(options_at_their_ends_and_what_cannot_work),
-        cmocka_unit_test(a_worker_that_is_starved_says_so_and_nobody_hangs),
-        cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out),
+        cmocka_unit_test(evaluations_lanes_and_chunks_change_no_bit),
+        cmocka_unit_test(traffic_is_one_model_per_edge_and_exchange),
+        cmocka_unit_test(option_bounds_are_enforced_and_conflicts_rejected),
+        cmocka_unit_test(starved_push_sum_worker_is_reported_without_deadlock),
+        cmocka_unit_test(nonfinite_gradient_ends_the_run_or_is_skipped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

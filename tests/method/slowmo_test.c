@@ -61,7 +61,7 @@ static tutti_status base_and_mean(tutti_method *m, tutti_error *err)
 }
 
 /* The weights of these graphs stay 1. */
-static void without_slow_momentum_it_is_its_base_with_a_mean_now_and_then(void **state)
+static void without_slow_momentum_slowmo_matches_base_plus_averaging(void **state)
 {
     static const struct { const char *base, *options; } cases[] = {
         { "d-psgd", "graph=ring" }, { "d-psgd", "graph=one-peer-exponential,order=atc" },
@@ -115,7 +115,7 @@ static void period_one_over_plain_sgd_is_ddp_with_momentum(void **state)
 }
 
 /* To rounding: u is in units of the gradient here, of the model there. */
-static void at_one_rate_it_is_local_sgd_with_momentum_outside(void **state)
+static void constant_rate_slowmo_matches_local_sgd_with_outer_momentum(void **state)
 {
     static const struct { double alpha, beta; int period; const char *optimizer; } cases[] = {
         { 1, 0.5, 3, "sgd(lr=0.1)" }, { 0.7, 0.9, 2, "sgd(lr=0.03,momentum=0.9)" }, { 1.25, 0.3, 4, "adamw(lr=0.01)" },
@@ -225,7 +225,7 @@ static tutti_status step_and_look(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void slow_momentum_and_anchor_are_the_same_on_all_to_the_bit(void **state)
+static void slow_momentum_and_anchor_are_equal_on_all_workers(void **state)
 {
     static const char *const codecs[] = { NULL, "ef(topk(ratio=0.3))" };
     tutti_method_ops row = *tutti_method_find("slowmo");
@@ -259,7 +259,7 @@ static void slow_momentum_and_anchor_are_the_same_on_all_to_the_bit(void **state
 /* Gradients c_r whatever the model: the mean moves by gamma sum c / n a step, with any base and
    whatever is in flight, so a round moves by Delta = gamma H mean(c). Nothing of it is lost or
    counted twice at a slow step; u -> Delta / (gamma (1 - beta)). */
-static void a_constant_displacement_adds_up_to_what_momentum_makes_of_it(void **state)
+static void constant_displacement_accumulates_in_slow_momentum(void **state)
 {
     static const int sizes[] = { 1, 2, 3, 5, 8 };
 
@@ -298,7 +298,7 @@ static void a_constant_displacement_adds_up_to_what_momentum_makes_of_it(void **
         }
 }
 
-static void models_are_equal_to_the_bit_after_a_slow_step_and_only_then(void **state)
+static void models_are_equal_after_each_slow_step(void **state)
 {
     static const int sizes[] = { 2, 3, 4, 7 };
 
@@ -326,7 +326,7 @@ static void models_are_equal_to_the_bit_after_a_slow_step_and_only_then(void **s
 }
 
 /* On graphs that are irregular too, and with what is in flight. */
-static void the_mean_of_push_sum_is_sgps_agreed_model_to_the_bit(void **state)
+static void push_sum_average_matches_the_final_model_of_sgp(void **state)
 {
     static const char *const options[] = {
         "graph=one-peer-exponential,overlap=0", "graph=star(weights=push),overlap=0",
@@ -356,7 +356,7 @@ static void the_mean_of_push_sum_is_sgps_agreed_model_to_the_bit(void **state)
 }
 
 /* gamma -> c gamma at a round's border leaves u as it is, to the bit. */
-static void the_momentum_does_not_know_of_the_rate(void **state)
+static void slow_momentum_is_independent_of_the_learning_rate(void **state)
 {
     trial a = trial_of("slowmo(period=2)", "sgd(lr=0.25)", 12), b = a;
 
@@ -391,7 +391,7 @@ static tutti_status plain_sgd(void *user, double factor, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void a_round_goes_by_the_rate_of_its_first_step_and_by_none_if_that_is_0(void **state)
+static void round_uses_the_learning_rate_of_its_first_step(void **state)
 {
     static const double given[][12] = {
         { 0.25, 0.25, 0.25, 0.125, 0.125, 0.125, 0.25, 0.25, 0.25, 0.25, 0.25, 0.25 },
@@ -431,7 +431,7 @@ static void a_round_goes_by_the_rate_of_its_first_step_and_by_none_if_that_is_0(
 }
 
 /* A worker that skips a step has made fewer updates, so its schedule is behind. u is not. */
-static void workers_agree_though_one_has_left_a_step_out(void **state)
+static void workers_agree_after_one_skipped_a_step(void **state)
 {
     trial t = trial_of("slowmo(period=2)", "sgd(lr=0.1)", 12);
 
@@ -512,7 +512,7 @@ static bool stay_equal(const char *method, const char *optimizer, int n)
     return equal;
 }
 
-static void average_makes_buffers_equal_and_maintain_leaves_them(void **state)
+static void average_equalises_buffers_and_maintain_keeps_them(void **state)
 {
     static const char *const optimizers[] = { "sgd(lr=0.125,momentum=0.9)", "adamw(lr=0.01)" };
 
@@ -564,7 +564,7 @@ static void expect_sent(const trial *all, const trial *base, const trial *one, i
                          (unsigned long long)all->bytes[r][to], (unsigned long long)all->messages[r][to]);
 }
 
-static void traffic_is_the_bases_and_one_exact_mean_a_round(void **state)
+static void traffic_is_the_base_plus_one_average_per_round(void **state)
 {
     static const struct { const char *slow, *base, *optimizer; int more; } cases[] = {
         { "slowmo(period=4)", NULL, "sgd(lr=0.1)" },
@@ -615,7 +615,7 @@ static float none_after_a_round(int rank, uint64_t step, size_t i, float x)
 }
 
 /* With gradients of 0 equal models stay as they are, if the public copies are equal as well. */
-static void public_copies_start_anew_at_a_slow_step(void **state)
+static void public_copies_are_reset_at_each_slow_step(void **state)
 {
     static const char *const codecs[] = { "topk(ratio=0.05)", "sign", "int8" };
 
@@ -695,22 +695,22 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_slow_momentum_it_is_local_sgd_bit_for_bit),
-        cmocka_unit_test(without_slow_momentum_it_is_its_base_with_a_mean_now_and_then),
+        cmocka_unit_test(without_slow_momentum_slowmo_matches_base_plus_averaging),
         cmocka_unit_test(period_one_over_plain_sgd_is_ddp_with_momentum),
-        cmocka_unit_test(at_one_rate_it_is_local_sgd_with_momentum_outside),
-        cmocka_unit_test(slow_momentum_and_anchor_are_the_same_on_all_to_the_bit),
+        cmocka_unit_test(constant_rate_slowmo_matches_local_sgd_with_outer_momentum),
+        cmocka_unit_test(slow_momentum_and_anchor_are_equal_on_all_workers),
         cmocka_unit_test(one_worker_without_momentum_is_lookahead),
-        cmocka_unit_test(a_constant_displacement_adds_up_to_what_momentum_makes_of_it),
-        cmocka_unit_test(models_are_equal_to_the_bit_after_a_slow_step_and_only_then),
-        cmocka_unit_test(the_mean_of_push_sum_is_sgps_agreed_model_to_the_bit),
-        cmocka_unit_test(the_momentum_does_not_know_of_the_rate),
-        cmocka_unit_test(a_round_goes_by_the_rate_of_its_first_step_and_by_none_if_that_is_0),
-        cmocka_unit_test(workers_agree_though_one_has_left_a_step_out),
+        cmocka_unit_test(constant_displacement_accumulates_in_slow_momentum),
+        cmocka_unit_test(models_are_equal_after_each_slow_step),
+        cmocka_unit_test(push_sum_average_matches_the_final_model_of_sgp),
+        cmocka_unit_test(slow_momentum_is_independent_of_the_learning_rate),
+        cmocka_unit_test(round_uses_the_learning_rate_of_its_first_step),
+        cmocka_unit_test(workers_agree_after_one_skipped_a_step),
         cmocka_unit_test(a_gradient_that_is_not_finite_is_found_with_every_base),
         cmocka_unit_test(reset_makes_the_optimiser_as_new),
-        cmocka_unit_test(average_makes_buffers_equal_and_maintain_leaves_them),
-        cmocka_unit_test(traffic_is_the_bases_and_one_exact_mean_a_round),
-        cmocka_unit_test(public_copies_start_anew_at_a_slow_step),
+        cmocka_unit_test(average_equalises_buffers_and_maintain_keeps_them),
+        cmocka_unit_test(traffic_is_the_base_plus_one_average_per_round),
+        cmocka_unit_test(public_copies_are_reset_at_each_slow_step),
         cmocka_unit_test(displacements_travel_through_the_codec),
         cmocka_unit_test(invalid_options_are_rejected),
     };

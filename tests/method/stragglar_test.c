@@ -29,7 +29,7 @@ static void compare(const char *method, int n, float (*gradient)(int, uint64_t, 
     trial_drop(&b);
 }
 
-static void nobody_late_is_ddp_to_the_bit(void **state)
+static void without_a_straggler_results_match_ddp(void **state)
 {
     (void)state;
     for (int n = 1; n <= 5; n++)
@@ -39,7 +39,7 @@ static void nobody_late_is_ddp_to_the_bit(void **state)
 }
 
 /* Dyadic gradients, whose means are exact in any order, where n is a power of two. */
-static void sums_are_right_whoever_is_late(void **state)
+static void sums_are_correct_for_any_straggler(void **state)
 {
     char method[80];
 
@@ -52,7 +52,7 @@ static void sums_are_right_whoever_is_late(void **state)
         }
 }
 
-static void replicas_stay_equal_and_near_ddps(void **state)
+static void replicas_are_equal_and_close_to_ddp(void **state)
 {
     char method[80];
 
@@ -72,7 +72,7 @@ static void replicas_stay_equal_and_near_ddps(void **state)
 /* n-2 hops of each chunk in phase 1, n in phase 2: 2 (n-1) d elements in all, as ddp. The
    straggler sends and receives d in its exchanges and nothing else except what it passes on at
    the end. */
-static void bytes_in_all_are_ddps_and_the_straggler_receives_the_vector_once(void **state)
+static void total_bytes_match_ddp_and_straggler_receives_one_vector(void **state)
 {
     (void)state;
     for (int n = 4; n <= 8; n += 2) {
@@ -119,10 +119,10 @@ static void bad_options_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_late_is_ddp_to_the_bit),
-        cmocka_unit_test(sums_are_right_whoever_is_late),
-        cmocka_unit_test(replicas_stay_equal_and_near_ddps),
-        cmocka_unit_test(bytes_in_all_are_ddps_and_the_straggler_receives_the_vector_once),
+        cmocka_unit_test(without_a_straggler_results_match_ddp),
+        cmocka_unit_test(sums_are_correct_for_any_straggler),
+        cmocka_unit_test(replicas_are_equal_and_close_to_ddp),
+        cmocka_unit_test(total_bytes_match_ddp_and_straggler_receives_one_vector),
         cmocka_unit_test(bad_options_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -62,7 +62,7 @@ static void test_one_wave_is_ddp(void **state)
 }
 
 /* A wave through k stages is k micro-batches of one worker, one after the other. */
-static void test_one_wave_through_stages_is_single(void **state)
+static void test_one_wave_through_stages_matches_single(void **state)
 {
     (void)state;
     for (int k = 2; k <= UNITS; k++) {
@@ -82,7 +82,7 @@ static void test_one_wave_through_stages_is_single(void **state)
     }
 }
 
-static void test_every_mode_is_its_recursion(void **state)
+static void test_every_sync_mode_matches_its_recursion(void **state)
 {
     static const struct { int ranks, stages, waves, mode, rounds, accumulate; } cases[] = {
         { 1, 1, 2, SHARED, 1, 1 },  { 2, 1, 2, SHARED, 1, 1 },  { 3, 1, 3, SHARED, 1, 2 },  { 4, 1, 4, SHARED, 1, 1 },
@@ -166,7 +166,7 @@ static void watch_peak(staged_seat *s)
 /* 5 units, whose forward and backward take the same time: while one wave's units rise from 1 to 5
    the other's fall from 5 to 1. So two waves hold one unit more than one wave, and both are in
    flight at the same time. */
-static void test_one_wave_climbs_while_the_other_falls(void **state)
+static void test_waves_alternate_and_bound_peak_memory(void **state)
 {
     const double unit = 8 * WIDTH * sizeof(float);
 
@@ -256,7 +256,7 @@ static void pairs(const char *method, int steps, double sent[4][4])
 /* With shared and accumulate what ddp sends; with average that much for each wave. With two
    stages also the activations of 2 x 8 samples forward and slopes back, and half of the gradient
    between workers with the same stage. */
-static void test_traffic_of_every_pair_is_as_stated(void **state)
+static void test_traffic_per_pair_matches_the_documented_formula(void **state)
 {
     static const struct { const char *method; int sums; } cases[] = {
         { "wavelet(waves=1)", 1 }, { "wavelet", 1 }, { "wavelet(waves=4)", 1 },
@@ -312,7 +312,7 @@ static void test_a_resumed_run_has_the_same_bits(void **state)
 }
 
 /* One wave continues from ddp's checkpoint, and ddp from one wave's. */
-static void test_one_wave_and_ddp_go_on_from_each_other(void **state)
+static void test_one_wave_and_ddp_resume_each_others_checkpoints(void **state)
 {
     static const char *const methods[] = { "ddp", "wavelet(waves=1)" };
     static staged whole, r;
@@ -372,7 +372,7 @@ static void test_invalid_options_are_rejected(void **state)
 
 /* A gradient that is no number ends the run by its name, on all workers, whatever is in
    flight. */
-static void test_a_gradient_that_is_no_number_is_named(void **state)
+static void test_nan_gradient_is_reported_with_its_tensor(void **state)
 {
     static staged r;
     tutti_error err;
@@ -392,16 +392,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_wave_is_ddp),
-        cmocka_unit_test(test_one_wave_through_stages_is_single),
-        cmocka_unit_test(test_every_mode_is_its_recursion),
+        cmocka_unit_test(test_one_wave_through_stages_matches_single),
+        cmocka_unit_test(test_every_sync_mode_matches_its_recursion),
         cmocka_unit_test(test_joint_and_averaged_waves_are_near_ddp),
-        cmocka_unit_test(test_one_wave_climbs_while_the_other_falls),
+        cmocka_unit_test(test_waves_alternate_and_bound_peak_memory),
         cmocka_unit_test(test_a_wave_hides_the_others_exchange),
-        cmocka_unit_test(test_traffic_of_every_pair_is_as_stated),
+        cmocka_unit_test(test_traffic_per_pair_matches_the_documented_formula),
         cmocka_unit_test(test_a_resumed_run_has_the_same_bits),
-        cmocka_unit_test(test_one_wave_and_ddp_go_on_from_each_other),
+        cmocka_unit_test(test_one_wave_and_ddp_resume_each_others_checkpoints),
         cmocka_unit_test(test_invalid_options_are_rejected),
-        cmocka_unit_test(test_a_gradient_that_is_no_number_is_named),
+        cmocka_unit_test(test_nan_gradient_is_reported_with_its_tensor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@ static const char *const places[] = {
     "zero-infinity(" DISK ",direct=off),ahead=16,persist=100,bucket_mb=0.005,first_bucket_mb=0.001)",
 };
 
-static void every_tier_trains_ddps_bits(void **state)
+static void every_tier_matches_ddp_bit_for_bit(void **state)
 {
     static const char *const optimizers[] = { "adamw(lr=0.01)", "sgd(lr=0.05,momentum=0.9)", "sgd(lr=0.05)" };
 
@@ -46,7 +46,7 @@ static void every_tier_trains_ddps_bits(void **state)
         }
 }
 
-static void passes_are_added_up_where_gradients_are(void **state)
+static void accumulation_in_offloaded_gradients_matches_ddp(void **state)
 {
     (void)state;
     adds_up_as_ddp(places, TUTTI_LENGTH(places), lanes_differ);
@@ -94,7 +94,7 @@ static double of_last_layer(const run *r, int n)
    with the last layer, which is not read again for backward. With two layers ahead there are
    buffers for all of this model, so forward reads in the first step and backward in none: the
    update leaves values there. */
-static void the_disk_moves_the_bytes_of_the_formula(void **state)
+static void disk_traffic_matches_the_formula(void **state)
 {
     (void)state;
     for (int n = 1; n <= RANKS; n++)
@@ -120,7 +120,7 @@ static void the_disk_moves_the_bytes_of_the_formula(void **state)
 /* Buffers for the largest layer and the layers ahead, each with one more block so that a
    layer may begin anywhere in a block, and two buffers of gradients. The three small layers
    fit in one. */
-static void the_device_has_the_layers_at_work_and_two_buckets(void **state)
+static void device_memory_is_active_layers_plus_two_buckets(void **state)
 {
     const uint64_t unit = (9001 + 40 + 15) / 16 * 16 * 4 + 4096, bucket = (10485 + 255) / 256 * 256;
 
@@ -187,7 +187,7 @@ static tutti_status on_a_faulty_disk(run *r, tutti_error *err)
 }
 
 /* Wherever the fault strikes: initial values, layers, gradients, tiles. */
-static void a_disk_that_fails_ends_the_run_with_a_sentence(void **state)
+static void disk_failure_ends_the_run_with_an_error_message(void **state)
 {
     static run r;
     int all;
@@ -232,12 +232,12 @@ static void invalid_options_are_rejected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_tier_trains_ddps_bits),
-        cmocka_unit_test(passes_are_added_up_where_gradients_are),
+        cmocka_unit_test(every_tier_matches_ddp_bit_for_bit),
+        cmocka_unit_test(accumulation_in_offloaded_gradients_matches_ddp),
         cmocka_unit_test(workers_send_what_stage_3_sends),
-        cmocka_unit_test(the_disk_moves_the_bytes_of_the_formula),
-        cmocka_unit_test(the_device_has_the_layers_at_work_and_two_buckets),
-        cmocka_unit_test(a_disk_that_fails_ends_the_run_with_a_sentence),
+        cmocka_unit_test(disk_traffic_matches_the_formula),
+        cmocka_unit_test(device_memory_is_active_layers_plus_two_buckets),
+        cmocka_unit_test(disk_failure_ends_the_run_with_an_error_message),
         cmocka_unit_test(invalid_options_are_rejected),
     };
 

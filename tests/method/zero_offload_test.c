@@ -16,7 +16,7 @@ static const char *const places[] = {
     "zero-offload(delayed=on,delay_warmup=100," SIZES ")",
 };
 
-static void every_tier_trains_ddps_bits(void **state)
+static void every_tier_matches_ddp_bit_for_bit(void **state)
 {
     static const char *const optimizers[] = { "adamw(lr=0.01)", "sgd(lr=0.05,momentum=0.9)", "sgd(lr=0.05)" };
 
@@ -41,13 +41,13 @@ static void every_tier_trains_ddps_bits(void **state)
         }
 }
 
-static void passes_are_added_up_where_gradients_are(void **state)
+static void accumulation_in_offloaded_gradients_matches_ddp(void **state)
 {
     (void)state;
     adds_up_as_ddp(places, TUTTI_LENGTH(places), lanes_differ);
 }
 
-static void each_updates_its_part_and_has_the_values_and_two_buckets(void **state)
+static void updates_and_traffic_match_stage_2_with_less_memory(void **state)
 {
     (void)state;
     for (int n = 1; n <= RANKS; n++) {
@@ -104,7 +104,7 @@ static void plain_loop(loop *l, uint64_t warmup, const float *initial)
     tutti_device_close(d);
 }
 
-static void a_delayed_update_is_its_recursion(void **state)
+static void delayed_update_matches_its_recursion(void **state)
 {
     static const char *const tiers[] = { "", DISK "),tile_mb=0.015625," };
     static float initial[SIZE];
@@ -136,7 +136,7 @@ static void a_delayed_update_is_its_recursion(void **state)
 
 /* ---- what is refused ---- */
 
-static void the_device_has_room_or_the_run_is_refused_before_it_begins(void **state)
+static void insufficient_device_memory_is_rejected(void **state)
 {
     static run r;
     char sentence[200];
@@ -180,11 +180,11 @@ static void invalid_options_are_rejected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_tier_trains_ddps_bits),
-        cmocka_unit_test(passes_are_added_up_where_gradients_are),
-        cmocka_unit_test(each_updates_its_part_and_has_the_values_and_two_buckets),
-        cmocka_unit_test(a_delayed_update_is_its_recursion),
-        cmocka_unit_test(the_device_has_room_or_the_run_is_refused_before_it_begins),
+        cmocka_unit_test(every_tier_matches_ddp_bit_for_bit),
+        cmocka_unit_test(accumulation_in_offloaded_gradients_matches_ddp),
+        cmocka_unit_test(updates_and_traffic_match_stage_2_with_less_memory),
+        cmocka_unit_test(delayed_update_matches_its_recursion),
+        cmocka_unit_test(insufficient_device_memory_is_rejected),
         cmocka_unit_test(invalid_options_are_rejected),
     };
 

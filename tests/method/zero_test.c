@@ -13,7 +13,7 @@ static const char *const stages[] = {
     "zero(stage=3,bucket_mb=0.001,persist=100)", "zero(stage=3,persist=1000000)"
 };
 
-static void all_stages_train_ddps_bits(void **state)
+static void all_stages_match_ddp_bit_for_bit(void **state)
 {
     static const char *const optimizers[] = { "adamw(lr=0.01)", "sgd(lr=0.05,momentum=0.9)" };
 
@@ -36,7 +36,7 @@ static void all_stages_train_ddps_bits(void **state)
         }
 }
 
-static void passes_are_added_up_in_shards(void **state)
+static void accumulation_in_shards_matches_ddp(void **state)
 {
     static const char *const methods[] = {
         "zero(" SIZES ")", "zero(stage=2," SIZES ")", "zero(stage=3," SIZES ")",
@@ -71,7 +71,7 @@ static void short_steps_of_several_passes_are_exchanged_by_all(void **state)
 static const int64_t uneven[RANKS] = { 3, 1, 2, 2 };
 
 /* With uneven shares of the step, too. */
-static void groups_train_ddps_bits(void **state)
+static void groups_match_ddp_bit_for_bit(void **state)
 {
     static const char *const optimizers[] = { "adamw(lr=0.01)", "sgd(lr=0.05,momentum=0.9)" };
 
@@ -126,7 +126,7 @@ static size_t padded(int n)
     return (SIZE + pad - 1) / pad * pad;
 }
 
-static void each_updates_its_part_and_keeps_what_its_stage_says(void **state)
+static void updated_shards_and_memory_match_the_stage(void **state)
 {
     (void)state;
     for (int n = 1; n <= RANKS; n++)
@@ -166,7 +166,7 @@ static uint64_t sent(const run *r, int n)
 
 /* Between two workers: the shard of the other's gradient, and one's own shard of the values, in
    stage 3 twice. Stages 2 and 3 have other pieces, which end inside tensors. */
-static void every_pair_sends_what_an_all_reduce_sends_or_half_as_much_again(void **state)
+static void traffic_is_one_or_one_and_half_all_reduces(void **state)
 {
     (void)state;
     for (int n = 2; n <= RANKS; n++) {
@@ -196,7 +196,7 @@ static void every_pair_sends_what_an_all_reduce_sends_or_half_as_much_again(void
 /* To the others of its group a worker sends as if there were no other groups; and the shard
    that it has in common with one worker of each other group goes to those by an all-reduce of
    its own. */
-static void groups_send_shards_of_gradients_to_each_other_and_no_values(void **state)
+static void groups_exchange_only_gradient_shards(void **state)
 {
     (void)state;
     for (int n = 2; n <= RANKS; n++)
@@ -232,7 +232,7 @@ static void groups_send_shards_of_gradients_to_each_other_and_no_values(void **s
 }
 
 /* What a group keeps and updates is what as many workers without groups would. */
-static void a_worker_of_a_group_keeps_and_updates_as_one_of_so_many_workers(void **state)
+static void group_members_keep_the_state_of_a_smaller_run(void **state)
 {
     (void)state;
     for (int n = 2; n <= RANKS; n += 2)
@@ -254,7 +254,7 @@ static void a_worker_of_a_group_keeps_and_updates_as_one_of_so_many_workers(void
 }
 
 /* The values of resident layers are sent once. With all of them it is stage 2's traffic. */
-static void what_persists_is_sent_once(void **state)
+static void persistent_layers_are_sent_once(void **state)
 {
     (void)state;
     for (int n = 2; n <= RANKS; n++) {
@@ -273,7 +273,7 @@ static void what_persists_is_sent_once(void **state)
 
 /* One layer at work and one ahead, or none where there is no thread for it, and those that stay
    resident. */
-static void no_more_units_are_there_than_one_and_one_ahead(void **state)
+static void at_most_one_unit_and_one_prefetched_are_resident(void **state)
 {
     (void)state;
     for (int n = 1; n <= RANKS; n++)
@@ -308,7 +308,7 @@ static int owner(const run *r, int n, size_t i)
 
 /* 8 bytes a block by the worker that has its first element, to which the others' elements of it
    go. */
-static void clipping_sends_sums_of_blocks_and_their_borders_besides(void **state)
+static void clipping_adds_only_block_sums_and_borders_to_traffic(void **state)
 {
     (void)state;
     for (int n = 2; n <= RANKS; n++) {
@@ -333,7 +333,7 @@ static void clipping_sends_sums_of_blocks_and_their_borders_besides(void **state
 }
 
 /* Each group has all blocks, and finds their sums by itself. */
-static void of_the_norm_nothing_travels_between_groups(void **state)
+static void norm_computation_sends_nothing_between_groups(void **state)
 {
     static run plain, clipped;
     const int n = 4, g = 2;
@@ -374,7 +374,7 @@ static void refuse(run *r, const char *sentence)
     refuse_on(r, 2, sentence);
 }
 
-static void groups_that_cannot_be_are_refused_in_a_sentence(void **state)
+static void invalid_groups_are_rejected_with_an_error_message(void **state)
 {
     static run r;
 
@@ -419,19 +419,19 @@ static void invalid_options_are_rejected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_stages_train_ddps_bits),
-        cmocka_unit_test(passes_are_added_up_in_shards),
+        cmocka_unit_test(all_stages_match_ddp_bit_for_bit),
+        cmocka_unit_test(accumulation_in_shards_matches_ddp),
         cmocka_unit_test(short_steps_of_several_passes_are_exchanged_by_all),
-        cmocka_unit_test(each_updates_its_part_and_keeps_what_its_stage_says),
-        cmocka_unit_test(every_pair_sends_what_an_all_reduce_sends_or_half_as_much_again),
-        cmocka_unit_test(what_persists_is_sent_once),
-        cmocka_unit_test(no_more_units_are_there_than_one_and_one_ahead),
-        cmocka_unit_test(clipping_sends_sums_of_blocks_and_their_borders_besides),
-        cmocka_unit_test(groups_train_ddps_bits),
-        cmocka_unit_test(groups_send_shards_of_gradients_to_each_other_and_no_values),
-        cmocka_unit_test(a_worker_of_a_group_keeps_and_updates_as_one_of_so_many_workers),
-        cmocka_unit_test(of_the_norm_nothing_travels_between_groups),
-        cmocka_unit_test(groups_that_cannot_be_are_refused_in_a_sentence),
+        cmocka_unit_test(updated_shards_and_memory_match_the_stage),
+        cmocka_unit_test(traffic_is_one_or_one_and_half_all_reduces),
+        cmocka_unit_test(persistent_layers_are_sent_once),
+        cmocka_unit_test(at_most_one_unit_and_one_prefetched_are_resident),
+        cmocka_unit_test(clipping_adds_only_block_sums_and_borders_to_traffic),
+        cmocka_unit_test(groups_match_ddp_bit_for_bit),
+        cmocka_unit_test(groups_exchange_only_gradient_shards),
+        cmocka_unit_test(group_members_keep_the_state_of_a_smaller_run),
+        cmocka_unit_test(norm_computation_sends_nothing_between_groups),
+        cmocka_unit_test(invalid_groups_are_rejected_with_an_error_message),
         cmocka_unit_test(invalid_options_are_rejected),
     };
 

@@ -103,7 +103,7 @@ class Netlab(unittest.TestCase):
                 return
         self.fail("%s: %.1f Mbit/s of payload" % (rate, measured / 1e6))
 
-    def test_rates_are_held_within_five_percent(self):
+    def test_rate_limits_are_kept_on_a_bridge(self):
         self.rate_is_held("100mbit", 100e6)
         self.rate_is_held("1gbit", 1e9, least=0.5)  # a busy machine does not fill it
 
@@ -111,7 +111,7 @@ class Netlab(unittest.TestCase):
         self.rate_is_held("100mbit", 100e6, "--direct")
         self.rate_is_held("50mbit", 50e6, "--proxy")
 
-    def test_delay_and_loss_are_felt_and_lose_no_byte(self):
+    def test_delay_is_added_and_lossy_links_lose_no_bytes(self):
         got, measured, end, same, _ = self.bulk(1e6, "--rate", "50mbit", "--delay", "10ms", "--loss", "1%",
                                                 "--jitter", "2ms", "--duplicate", "1%", "--reorder", "1%")
         self.assertEqual((got, end, same), (1000000, "end", True))
@@ -138,7 +138,7 @@ else:
         self.assertEqual((got, end), (1000000, "end"))
         self.assertFalse(same)
 
-    def test_connections_are_reset_on_both_sides_after_their_share(self):
+    def test_connections_are_reset_after_the_given_bytes(self):
         got, _, end, same, _ = self.bulk(4e6, "--rate", "100mbit", "--reset-after", "1MB")
         self.assertEqual(end, "reset")
         self.assertLessEqual(got, 1000000 + 65536)
@@ -226,7 +226,7 @@ getent hosts h3
             self.assertEqual(gone(lab), [])
             self.processes_are_gone(pids)
 
-    def test_what_a_dead_owner_left_goes_with_the_next_start(self):
+    def test_remains_of_dead_owners_are_removed_at_next_start(self):
         """Its watching child was killed, too: a name of a process that is not there any more."""
         owner = subprocess.Popen(["sleep", "1000"])  # it lives until all is there: other labs may start at any time
         with open("/proc/%d/stat" % owner.pid) as f:
@@ -246,7 +246,7 @@ getent hosts h3
         other.terminate()
         other.communicate(timeout=30)
 
-    def test_wrong_words_are_refused_with_a_sentence(self):
+    def test_invalid_arguments_are_rejected_with_a_message(self):
         for arguments, sentence in ((["-n", 2], "no command to run; write it behind --"),
                                     (["-n", 0, "--", "true"], "0 hosts with 1 ranks each"),
                                     (["-n", 3, "--direct", "--", "true"], "--direct joins 2 hosts, not 3"),
@@ -300,7 +300,7 @@ def fate(*words, n=400):
 
 
 class Proxy(unittest.TestCase):
-    def test_the_same_frames_meet_the_same_fate_for_a_seed_and_another_for_another(self):
+    def test_frame_faults_are_determined_by_the_seed(self):
         for words in (("--loss", "10%"), ("--duplicate", "10%"), ("--corrupt", "10%"),
                       ("--loss", "5%", "--duplicate", "5%", "--corrupt", "5%", "--reorder", "5%")):
             five = fate(*words, "--seed", 5)
@@ -309,7 +309,7 @@ class Proxy(unittest.TestCase):
             self.assertNotEqual(five, fate(), words)
         self.assertEqual([k for k, _ in fate()], list(range(400)))
 
-    def test_one_bit_of_a_corrupted_payload_is_another_and_the_checksum_is_right(self):
+    def test_corruption_flips_one_bit_and_fixes_the_checksum(self):
         sent, wrong = list(frames(400)), 0
         for k, got in fate("--corrupt", "10%"):
             if got == sent[k]:
@@ -323,7 +323,7 @@ class Proxy(unittest.TestCase):
 
 class Refusals(unittest.TestCase):
     @unittest.skipUnless(os.geteuid() == 0, "needs root to become somebody else")
-    def test_without_root_it_says_so_and_gives_77(self):
+    def test_missing_root_privileges_are_reported_with_exit_code_77(self):
         with tempfile.TemporaryDirectory() as folder: # the tree may lie where only root looks
             os.chmod(folder, 0o755)
             done = subprocess.run([shutil.copy(NETLAB, folder), "-n", "2", "--", "true"], capture_output=True,
@@ -331,7 +331,7 @@ class Refusals(unittest.TestCase):
         self.assertEqual(done.returncode, 77, done.stderr)
         self.assertIn("network namespaces need root; start it as root (it is user 65534 now)", done.stderr)
 
-    def test_without_its_programs_it_names_them_and_gives_77(self):
+    def test_missing_programs_are_reported_with_exit_code_77(self):
         with tempfile.TemporaryDirectory() as empty:
             done = subprocess.run([sys.executable, NETLAB, "-n", "2", "--", "true"], capture_output=True, text=True,
                                   env={"PATH": empty})

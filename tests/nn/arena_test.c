@@ -92,7 +92,7 @@ static void no_two_buffers_needed_at_one_moment_overlap(void **state)
 }
 
 /* Over these seeds it is 1.4 % above the bound on the average and 24 % at most. */
-static void the_arena_is_little_larger_than_what_is_needed_at_one_moment(void **state)
+static void arena_size_is_close_to_the_peak_live_size(void **state)
 {
     nn_buffer list[MOST];
     double sum = 0, worst = 1;
@@ -130,7 +130,7 @@ static void a_chain_of_equal_buffers_takes_two_places(void **state)
     assert_int_equal(at[0], at[2]);
 }
 
-static void buffers_that_meet_in_one_moment_only_do_not_share(void **state)
+static void buffers_with_touching_lifetimes_do_not_share_memory(void **state)
 {
     nn_buffer list[2] = { { .bytes = 64, .first = 0, .last = 3 }, { .bytes = 64, .first = 3, .last = 5 } };
     size_t total;
@@ -143,7 +143,7 @@ static void buffers_that_meet_in_one_moment_only_do_not_share(void **state)
     assert_int_equal(total, 64);
 }
 
-static void nothing_takes_no_room(void **state)
+static void empty_buffers_need_no_memory(void **state)
 {
     nn_buffer empty = { .bytes = 0, .first = 0, .last = 9 };
     size_t total = 5;
@@ -155,7 +155,7 @@ static void nothing_takes_no_room(void **state)
     assert_int_equal(total, 0);
 }
 
-static void sizes_that_overflow_are_a_sentence(void **state)
+static void overflowing_buffer_sizes_are_reported_as_errors(void **state)
 {
     static const size_t sizes[] = { SIZE_MAX, SIZE_MAX - 63, PTRDIFF_MAX, SIZE_MAX / 4 };
 
@@ -179,11 +179,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_two_buffers_needed_at_one_moment_overlap),
-        cmocka_unit_test(the_arena_is_little_larger_than_what_is_needed_at_one_moment),
+        cmocka_unit_test(arena_size_is_close_to_the_peak_live_size),
         cmocka_unit_test(a_chain_of_equal_buffers_takes_two_places),
-        cmocka_unit_test(buffers_that_meet_in_one_moment_only_do_not_share),
-        cmocka_unit_test(nothing_takes_no_room),
-        cmocka_unit_test(sizes_that_overflow_are_a_sentence),
+        cmocka_unit_test(buffers_with_touching_lifetimes_do_not_share_memory),
+        cmocka_unit_test(empty_buffers_need_no_memory),
+        cmocka_unit_test(overflowing_buffer_sizes_are_reported_as_errors),
     };
     return cmocka_run_group_tests_name("nn/arena", tests, NULL, NULL);
 }

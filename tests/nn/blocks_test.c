@@ -81,7 +81,7 @@ static void check(const char *model, const tutti_nn_task *task, const char *back
     example_free(&e);
 }
 
-static void a_pass_is_the_tree_of_its_blocks_bit_for_bit(void **state)
+static void a_pass_is_bitwise_the_tree_sum_of_blocks(void **state)
 {
     static const int64_t samples[] = { 65, 128, 150, 192, 256, 300, 384, 448, 500 };
     const tutti_nn_task task = { 1, 12, 12, 5 };
@@ -97,7 +97,7 @@ static void a_pass_is_the_tree_of_its_blocks_bit_for_bit(void **state)
 
 /* One worker's 256 samples and four workers' 64: divisors a power of two apart,
    weights a quarter: the same bits. */
-static void four_workers_of_64_are_one_of_256(void **state)
+static void four_workers_with_64_samples_match_one_with_256(void **state)
 {
     const tutti_nn_task task = { 1, 28, 28, 10 };
     nn_net net;
@@ -138,7 +138,7 @@ static void four_workers_of_64_are_one_of_256(void **state)
 
 /* What a pass of that many blocks needs in addition to activations: sets of gradients, one less
    than the tree has levels, for the caller's is one of them, and space for the largest layer. */
-static void sets_are_as_few_as_the_tree_allows(void **state)
+static void gradient_buffers_are_as_few_as_the_tree_needs(void **state)
 {
     static const struct { int64_t batch; size_t sets; } rows[] = {
         { 128, 0 }, { 192, 0 }, { 256, 1 }, { 448, 1 }, { 512, 2 }, { 1024, 3 }
@@ -183,7 +183,7 @@ static void sets_are_as_few_as_the_tree_allows(void **state)
 }
 
 /* An evaluation computes more samples at a time than a pass of four, and gives that back. */
-static void the_most_counts_what_an_evaluation_gave_back(void **state)
+static void peak_memory_counts_buffers_an_evaluation_freed(void **state)
 {
     const tutti_nn_task task = { 1, 12, 12, 5 };
     const size_t layers = (160 + 160 + 5) * sizeof(float);
@@ -255,10 +255,10 @@ static void hooks_are_called_once_however_many_blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pass_is_the_tree_of_its_blocks_bit_for_bit),
-        cmocka_unit_test(four_workers_of_64_are_one_of_256),
-        cmocka_unit_test(sets_are_as_few_as_the_tree_allows),
-        cmocka_unit_test(the_most_counts_what_an_evaluation_gave_back),
+        cmocka_unit_test(a_pass_is_bitwise_the_tree_sum_of_blocks),
+        cmocka_unit_test(four_workers_with_64_samples_match_one_with_256),
+        cmocka_unit_test(gradient_buffers_are_as_few_as_the_tree_needs),
+        cmocka_unit_test(peak_memory_counts_buffers_an_evaluation_freed),
         cmocka_unit_test(hooks_are_called_once_however_many_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,7 +34,7 @@ static void check(const char *model, tutti_nn_task task, int64_t samples, tutti_
     subject_free(&s);
 }
 
-static void blocks_side_by_side_have_the_bits_of_blocks_in_a_row(void **state)
+static void unit_wise_passes_match_block_wise_passes_bitwise(void **state)
 {
     const tutti_nn_task images = { .channels = 1, .height = 12, .width = 12, .classes = 5 },
                         text = { .classes = 19, .context = 300 }, /* blocks of two windows */
@@ -62,7 +62,7 @@ static void blocks_side_by_side_have_the_bits_of_blocks_in_a_row(void **state)
 
 /* Each block's backend has copies of weights. Those not used by a short pass are not those of the
    current values. */
-static void values_that_some_blocks_have_not_seen_are_new_to_them(void **state)
+static void stale_weight_copies_of_unused_blocks_are_refreshed(void **state)
 {
     static const char *const models[] = { "cnn", "mlp(hidden=24)" };
     const tutti_nn_task images = { .channels = 1, .height = 12, .width = 12, .classes = 5 };
@@ -174,7 +174,7 @@ static void check_one_room(const char *model, tutti_nn_task task, int64_t sample
     subject_free(&s);
 }
 
-static void units_have_their_gradients_in_one_room(void **state)
+static void units_share_one_gradient_buffer(void **state)
 {
     const tutti_nn_task images = { .channels = 1, .height = 12, .width = 12, .classes = 5 };
 
@@ -189,7 +189,7 @@ static void units_have_their_gradients_in_one_room(void **state)
                    "n2 r13 r14 d2 n1 r15 d1 n0 r16 d0 ");
 }
 
-static void blocks_in_a_row_need_all_gradients(void **state)
+static void sequential_blocks_cannot_share_gradient_memory(void **state)
 {
     const tutti_nn_task images = { .channels = 1, .height = 12, .width = 12, .classes = 5 };
     subject s = subject_of("mlp(hidden=24)", images, 65);
@@ -208,7 +208,7 @@ static void blocks_in_a_row_need_all_gradients(void **state)
 }
 
 /* ---- memory that runs out ---- */
-static void every_allocation_that_fails_is_an_error_and_nothing_is_lost(void **state)
+static void failed_allocations_are_errors_and_later_calls_succeed(void **state)
 {
     const char *const model = "gpt(layers=2,dim=8,heads=2,tied=on,recompute=on)";
     const tutti_nn_task text = { .classes = 19, .context = 300 };
@@ -267,7 +267,7 @@ static size_t bytes_of(int64_t batch, bool by_unit, tutti_dtype precision)
 /* 144-1024-1024-5. Of eight blocks: three buffers of the largest unit, one of them the leaf, and
    no set; activations of each. One pair of blocks needs the leaf alone. In 16 bits each weight of
    one unit, instead of all, has two more bytes. */
-static void what_is_held_is_a_unit_s(void **state)
+static void buffers_are_sized_for_the_largest_unit(void **state)
 {
     const size_t unit = (1024 * 1024 + 1024) * 4, one = bytes_of(64, false, TUTTI_F32),
                  copies = (144 * 1024 + 1024 * 1024 + 1024 * 5) * 2, slack = 64 << 10;
@@ -283,12 +283,12 @@ static void what_is_held_is_a_unit_s(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_side_by_side_have_the_bits_of_blocks_in_a_row),
-        cmocka_unit_test(values_that_some_blocks_have_not_seen_are_new_to_them),
-        cmocka_unit_test(every_allocation_that_fails_is_an_error_and_nothing_is_lost),
-        cmocka_unit_test(units_have_their_gradients_in_one_room),
-        cmocka_unit_test(blocks_in_a_row_need_all_gradients),
-        cmocka_unit_test(what_is_held_is_a_unit_s),
+        cmocka_unit_test(unit_wise_passes_match_block_wise_passes_bitwise),
+        cmocka_unit_test(stale_weight_copies_of_unused_blocks_are_refreshed),
+        cmocka_unit_test(failed_allocations_are_errors_and_later_calls_succeed),
+        cmocka_unit_test(units_share_one_gradient_buffer),
+        cmocka_unit_test(sequential_blocks_cannot_share_gradient_memory),
+        cmocka_unit_test(buffers_are_sized_for_the_largest_unit),
     };
     return cmocka_run_group_tests_name("nn/by_unit", tests, NULL, NULL);
 }

@@ -91,7 +91,7 @@ static void near(const char *model, const char *name, const char *what, double g
 }
 
 /* Tolerances as in tokens_test.c. */
-static void losses_logits_and_gradients_are_pytorch_s(void **state)
+static void losses_logits_and_gradients_match_pytorch(void **state)
 {
     (void)state;
     for (size_t v = 0; v < TUTTI_LENGTH(category_nets); v++) {
@@ -186,7 +186,7 @@ static double oracle_loss(const clicks *c, int dim, int layers, int moved, size_
     return loss;
 }
 
-static void losses_and_gradients_are_those_of_the_formulas(void **state)
+static void losses_and_gradients_match_the_formulas(void **state)
 {
     static const struct { int tables; uint32_t rows; int width, dim, layers, hidden; int64_t samples;
     } cases[] = {
@@ -275,7 +275,7 @@ static void check_equal(const clicks *c, float *const *a, float *const *b, const
 /* Blocks of 64 and a tree over them: 450 samples have 8 blocks, the last one short; every prefix
    is another tree. Whole gradients and rows have the same bits, and rows name exactly what they
    touched: a NaN that stands in any other row stays. */
-static void a_pass_is_the_tree_of_its_blocks_with_rows_and_without(void **state)
+static void dense_and_row_gradients_are_tree_sums_of_blocks(void **state)
 {
     static const int64_t sizes[] = { 1, 63, 64, 65, 128, 129, 200, 256, 320, 385, 450 };
     const char *model = "ctr(dim=3,layers=1,hidden=10)";
@@ -336,7 +336,7 @@ static void a_pass_is_the_tree_of_its_blocks_with_rows_and_without(void **state)
     clicks_free(&c);
 }
 
-static void adding_adds_and_no_samples_are_zeros(void **state)
+static void gradients_accumulate_and_empty_passes_give_zeros(void **state)
 {
     const char *model = "ctr(dim=2,layers=2,hidden=6)";
     clicks c = clicks_of(model, 3, 20, 4, 300, 8);
@@ -376,7 +376,7 @@ static void adding_adds_and_no_samples_are_zeros(void **state)
 }
 
 /* ---- evaluation ---- */
-static void a_logit_does_not_depend_on_how_samples_are_cut(void **state)
+static void logits_do_not_depend_on_evaluation_batch_size(void **state)
 {
     const char *model = "ctr(dim=5,hidden=40)";
     clicks c = clicks_of(model, 6, 30, 3, 1500, 3);
@@ -412,7 +412,7 @@ static void a_logit_does_not_depend_on_how_samples_are_cut(void **state)
 }
 
 /* Far from 0 a logit's loss is its size and its slope 0 or 1, without overflow. */
-static void extreme_logits_stay_finite_and_a_nan_is_one(void **state)
+static void extreme_logits_stay_finite_and_nan_propagates(void **state)
 {
     const char *model = "ctr(layers=0,dim=1)";
     clicks c = clicks_of(model, 1, 2, 1, 4, 1);
@@ -446,7 +446,7 @@ static void refused_model(const char *model, tutti_nn_task task, const char *sen
         fail_msg("'%s' does not contain '%s'", err.text, sentence);
 }
 
-static void what_does_not_fit_is_refused_in_a_sentence(void **state)
+static void unsuitable_tasks_and_layers_are_rejected(void **state)
 {
     const tutti_nn_task log = { 1, 1, 13, 2, 0, 26, 1000 };
     const tutti_layer tables = { .kind = TUTTI_LAYER_TABLES, .out = 4 };
@@ -485,7 +485,7 @@ static void what_does_not_fit_is_refused_in_a_sentence(void **state)
                 !tutti_nn_takes_categories("cttr") && !tutti_nn_takes_tokens("ctr"));
 }
 
-static void passes_that_cannot_be_are_refused_in_a_sentence(void **state)
+static void invalid_passes_are_rejected_with_a_message(void **state)
 {
     clicks c = clicks_of("ctr", 3, 5, 2, 4, 1);
     tutti_nn *nn = open_model("ctr", &c.task, 4),
@@ -524,7 +524,7 @@ static void passes_that_cannot_be_are_refused_in_a_sentence(void **state)
 }
 
 /* ---- memory that runs out ---- */
-static void every_allocation_that_fails_is_an_error_and_steps_need_none(void **state)
+static void failed_allocations_are_errors_and_steps_allocate_nothing(void **state)
 {
     const char *model = "ctr(dim=2,hidden=8)";
     clicks c = clicks_of(model, 3, 50, 2, 200, 1);
@@ -553,15 +553,15 @@ static void every_allocation_that_fails_is_an_error_and_steps_need_none(void **s
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_logits_and_gradients_are_pytorch_s),
-        cmocka_unit_test(losses_and_gradients_are_those_of_the_formulas),
-        cmocka_unit_test(a_pass_is_the_tree_of_its_blocks_with_rows_and_without),
-        cmocka_unit_test(adding_adds_and_no_samples_are_zeros),
-        cmocka_unit_test(a_logit_does_not_depend_on_how_samples_are_cut),
-        cmocka_unit_test(extreme_logits_stay_finite_and_a_nan_is_one),
-        cmocka_unit_test(what_does_not_fit_is_refused_in_a_sentence),
-        cmocka_unit_test(passes_that_cannot_be_are_refused_in_a_sentence),
-        cmocka_unit_test(every_allocation_that_fails_is_an_error_and_steps_need_none),
+        cmocka_unit_test(losses_logits_and_gradients_match_pytorch),
+        cmocka_unit_test(losses_and_gradients_match_the_formulas),
+        cmocka_unit_test(dense_and_row_gradients_are_tree_sums_of_blocks),
+        cmocka_unit_test(gradients_accumulate_and_empty_passes_give_zeros),
+        cmocka_unit_test(logits_do_not_depend_on_evaluation_batch_size),
+        cmocka_unit_test(extreme_logits_stay_finite_and_nan_propagates),
+        cmocka_unit_test(unsuitable_tasks_and_layers_are_rejected),
+        cmocka_unit_test(invalid_passes_are_rejected_with_a_message),
+        cmocka_unit_test(failed_allocations_are_errors_and_steps_allocate_nothing),
     };
     return cmocka_run_group_tests_name("nn/categories", tests, NULL, NULL);
 }

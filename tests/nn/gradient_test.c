@@ -7,7 +7,7 @@
    h^2 from the cubic term and 1e-16 L / h from rounding: with h = 2^-16 both stay below 1e-9; the
    gradient itself is rounded to float. Some places of every tensor are taken. A place where the
    step crosses a kink of ReLU or pooling would show; the seeds here have none. */
-static void reference_gradients_are_the_slopes_of_the_loss(void **state)
+static void reference_gradients_match_central_differences(void **state)
 {
     (void)state;
     for (size_t s = 0; s < TUTTI_LENGTH(sample_nets); s++) {
@@ -74,7 +74,7 @@ static void compare(tutti_nn *fast, tutti_nn *slow, example *e, int64_t n, const
     example_free(&r);
 }
 
-static void onednn_gives_the_reference_s_loss_and_gradients_for_every_layer_kind_and_batch(void **state)
+static void onednn_matches_the_reference_on_all_sample_networks(void **state)
 {
     static const int64_t sizes[] = { 64, 1, 7, 8, 9, 63, 16, 2, 64 };
 
@@ -91,7 +91,7 @@ static void onednn_gives_the_reference_s_loss_and_gradients_for_every_layer_kind
     }
 }
 
-static void onednn_gives_the_reference_s_gradients_for_random_networks(void **state)
+static void onednn_matches_the_reference_on_random_networks(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 20; seed++) {
@@ -251,7 +251,7 @@ static void plans_that_were_dropped_come_back_with_the_same_bits(void **state)
     tutti_nn_close(nn);
 }
 
-static void same_weights_keeps_copies_and_a_change_is_seen_without_it(void **state)
+static void same_weights_passes_stay_correct_after_weight_changes(void **state)
 {
     const nn_net net = net_of("cnn", 1, 12, 12, 5);
     tutti_nn *nn = open_net(&net, NULL, 11);
@@ -293,7 +293,7 @@ static void same_weights_keeps_copies_and_a_change_is_seen_without_it(void **sta
     tutti_nn_close(nn);
 }
 
-static void the_loss_does_not_overflow_and_a_nan_in_the_last_layer_shows(void **state)
+static void loss_does_not_overflow_and_nan_propagates(void **state)
 {
     static const char *const backends[] = { "onednn", "reference" };
     const nn_net net = net_from(&sample_nets[0]);
@@ -410,7 +410,7 @@ static void evaluation_agrees_with_the_reference(void **state)
 /* Goal: a sample's loss has the same bits whatever stands round it. Method: the losses of single
    evaluations, added in order within each piece as the backend does, give the sum of the whole
    exactly. Widths that fill no block and inputs longer than a kernel's. */
-static void a_sample_s_loss_does_not_depend_on_how_samples_are_cut(void **state)
+static void sample_losses_do_not_depend_on_evaluation_batch_size(void **state)
 {
     static const struct {
         const char *model;
@@ -452,19 +452,19 @@ static void a_sample_s_loss_does_not_depend_on_how_samples_are_cut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reference_gradients_are_the_slopes_of_the_loss),
-        cmocka_unit_test(onednn_gives_the_reference_s_loss_and_gradients_for_every_layer_kind_and_batch),
-        cmocka_unit_test(onednn_gives_the_reference_s_gradients_for_random_networks),
+        cmocka_unit_test(reference_gradients_match_central_differences),
+        cmocka_unit_test(onednn_matches_the_reference_on_all_sample_networks),
+        cmocka_unit_test(onednn_matches_the_reference_on_random_networks),
         cmocka_unit_test(real_cnn_and_mlp_agree_with_the_reference),
         cmocka_unit_test(adding_gives_the_sum_of_two_passes),
         cmocka_unit_test(the_same_call_gives_the_same_bits),
         cmocka_unit_test(plans_that_were_dropped_come_back_with_the_same_bits),
-        cmocka_unit_test(same_weights_keeps_copies_and_a_change_is_seen_without_it),
-        cmocka_unit_test(the_loss_does_not_overflow_and_a_nan_in_the_last_layer_shows),
+        cmocka_unit_test(same_weights_passes_stay_correct_after_weight_changes),
+        cmocka_unit_test(loss_does_not_overflow_and_nan_propagates),
         cmocka_unit_test(ties_go_to_the_lowest_class),
         cmocka_unit_test(pooling_takes_the_first_of_equal_values),
         cmocka_unit_test(evaluation_agrees_with_the_reference),
-        cmocka_unit_test(a_sample_s_loss_does_not_depend_on_how_samples_are_cut),
+        cmocka_unit_test(sample_losses_do_not_depend_on_evaluation_batch_size),
     };
     return cmocka_run_group_tests_name("nn/gradient", tests, NULL, NULL);
 }

@@ -68,7 +68,7 @@ static void hooks_come_in_one_order_whatever_the_number_of_samples(void **state)
     }
 }
 
-static void a_failing_hook_ends_the_pass_with_its_status_and_the_next_pass_is_whole(void **state)
+static void a_failing_hook_aborts_only_its_own_pass(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++) {
@@ -143,7 +143,7 @@ static tutti_status guard_ready(void *user, int param, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void values_are_read_only_while_needed_and_gradients_left_alone_once_ready(void **state)
+static void released_values_and_ready_gradients_are_not_accessed(void **state)
 {
     static const char *const models[] = { "mlp(hidden=8)", "cnn" };
 
@@ -203,7 +203,7 @@ static void a_pass_without_samples_writes_zeros_or_adds_nothing(void **state)
     }
 }
 
-static void passes_that_cannot_be_are_refused_in_a_sentence(void **state)
+static void invalid_passes_are_rejected_with_a_message(void **state)
 {
     const nn_net net = net_of("mlp(hidden=4)", 1, 3, 3, 3);
     tutti_nn *nn = open_net(&net, NULL, 4);
@@ -243,7 +243,7 @@ static void passes_that_cannot_be_are_refused_in_a_sentence(void **state)
     tutti_nn_close(NULL);
 }
 
-static void options_that_cannot_be_are_refused_in_a_sentence(void **state)
+static void invalid_open_options_are_rejected_with_a_message(void **state)
 {
     static const struct { tutti_nn_options options; const char *sentence; } cases[] = {
         { { .backend = "cuda", .batch = 1 }, "there is no backend 'cuda'; backends are onednn, reference" },
@@ -312,7 +312,7 @@ static void every_sample_is_charged_with_the_flops_of_its_layers(void **state)
 }
 
 /* ---- memory that runs out ---- */
-static void every_allocation_that_fails_is_an_error_and_nothing_is_lost(void **state)
+static void failed_allocations_are_errors_and_later_calls_succeed(void **state)
 {
     static const char *const models[] = { "mlp(hidden=8)", "cnn", "quadratic(dim=100)" };
 
@@ -388,7 +388,7 @@ static void passes_of_known_sizes_allocate_nothing(void **state)
 
 /* The full batch and eight other sizes are kept; a ninth takes the place
    of the one not used for longest. */
-static void the_sizes_used_last_keep_their_plans(void **state)
+static void the_least_recently_used_plan_is_evicted(void **state)
 {
     const nn_net net = net_of("cnn", 1, 10, 10, 3);
     tutti_nn *nn = open_net(&net, NULL, 30);
@@ -421,7 +421,7 @@ static void the_sizes_used_last_keep_their_plans(void **state)
 }
 
 /* ---- what a network reports about itself ---- */
-static void no_primitive_of_onednn_is_its_reference_code_and_each_is_named(void **state)
+static void onednn_primitives_are_named_and_none_is_reference_code(void **state)
 {
     static const char *const expected[] = {
         "conv2d 0 forward: ", "conv2d 0 weights: ", "conv2d 3 forward: ", "conv2d 3 weights: ", "conv2d 3 data: ",
@@ -459,7 +459,7 @@ static void no_primitive_of_onednn_is_its_reference_code_and_each_is_named(void 
 /* One arena, of what is needed at one moment. mlp: two outputs and two slopes of 64 x 1024 floats
    never live together, three of the four do, and rows of classes. cnn: outputs of its convolutions
    for 64 images, and tiles of 8 on the way. */
-static void memory_stays_within_what_the_design_promises(void **state)
+static void network_memory_stays_within_the_design_bounds(void **state)
 {
     const nn_net mlp = net_of("mlp", 1, 28, 28, 10), cnn = net_of("cnn", 1, 28, 28, 10);
     tutti_nn *a = open_net(&mlp, NULL, 64), *b = open_net(&cnn, NULL, 64);
@@ -473,7 +473,7 @@ static void memory_stays_within_what_the_design_promises(void **state)
 
 /* An evaluation of many rows needs more than small batches; a thousand simulated workers must not
    keep it. Later passes ask for no memory. */
-static void what_an_evaluation_needs_is_given_back(void **state)
+static void memory_of_an_evaluation_is_released(void **state)
 {
     static const char *const models[] = { "mlp(hidden=64)", "cnn", "logistic" };
 
@@ -514,18 +514,18 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hooks_come_in_one_order_whatever_the_number_of_samples),
-        cmocka_unit_test(a_failing_hook_ends_the_pass_with_its_status_and_the_next_pass_is_whole),
-        cmocka_unit_test(values_are_read_only_while_needed_and_gradients_left_alone_once_ready),
+        cmocka_unit_test(a_failing_hook_aborts_only_its_own_pass),
+        cmocka_unit_test(released_values_and_ready_gradients_are_not_accessed),
         cmocka_unit_test(a_pass_without_samples_writes_zeros_or_adds_nothing),
-        cmocka_unit_test(passes_that_cannot_be_are_refused_in_a_sentence),
-        cmocka_unit_test(options_that_cannot_be_are_refused_in_a_sentence),
+        cmocka_unit_test(invalid_passes_are_rejected_with_a_message),
+        cmocka_unit_test(invalid_open_options_are_rejected_with_a_message),
         cmocka_unit_test(every_sample_is_charged_with_the_flops_of_its_layers),
-        cmocka_unit_test(every_allocation_that_fails_is_an_error_and_nothing_is_lost),
+        cmocka_unit_test(failed_allocations_are_errors_and_later_calls_succeed),
         cmocka_unit_test(passes_of_known_sizes_allocate_nothing),
-        cmocka_unit_test(the_sizes_used_last_keep_their_plans),
-        cmocka_unit_test(no_primitive_of_onednn_is_its_reference_code_and_each_is_named),
-        cmocka_unit_test(memory_stays_within_what_the_design_promises),
-        cmocka_unit_test(what_an_evaluation_needs_is_given_back),
+        cmocka_unit_test(the_least_recently_used_plan_is_evicted),
+        cmocka_unit_test(onednn_primitives_are_named_and_none_is_reference_code),
+        cmocka_unit_test(network_memory_stays_within_the_design_bounds),
+        cmocka_unit_test(memory_of_an_evaluation_is_released),
     };
     return cmocka_run_group_tests_name("nn/hooks", tests, NULL, NULL);
 }

@@ -148,7 +148,7 @@ static double slope_of(tutti_nn *nn, example *e, int k, size_t i, float h)
 /* As gradient_test.c, with h = 2^-14: a norm divides by the spread of few values, and its second
    derivatives are large. Where half the step has another slope a ReLU or a pooling turns over
    within it, and the place shows nothing; these must be few. */
-static void reference_gradients_are_the_slopes_of_the_loss(void **state)
+static void reference_gradients_match_central_differences(void **state)
 {
     int places = 0, kinks = 0;
 
@@ -240,7 +240,7 @@ static void compare(tutti_nn *fast, tutti_nn *slow, example *e, int64_t n, const
     example_free(&other);
 }
 
-static void onednn_gives_the_reference_s_losses_gradients_and_statistics(void **state)
+static void onednn_losses_gradients_and_statistics_match_the_reference(void **state)
 {
     static const int64_t sizes[] = { 17, 2, 7, 16, 17 };
 
@@ -276,7 +276,7 @@ static void models_agree_with_the_reference(void **state)
 /* ---- running statistics ---- */
 /* One channel behind a convolution whose window is a place and whose weight is 1: the
    norm sees the samples themselves. */
-static void running_statistics_follow_their_rule(void **state)
+static void running_statistics_follow_the_momentum_update(void **state)
 {
     static const char *const backends[] = { "onednn", "reference" };
     const list plain = { "plain", { 1, 2, 3, 2 }, 4, { BARE(1, 1, 1, 0), NORM, FLATTEN, LINEAR(2) } };
@@ -340,7 +340,7 @@ static void running_statistics_follow_their_rule(void **state)
 
 /* A block of one sample and one place has no spread: the norm gives its bias, and its
    variance stays out of the running one. */
-static void a_single_value_is_no_statistic(void **state)
+static void a_single_value_does_not_update_the_running_variance(void **state)
 {
     static const char *const backends[] = { "onednn", "reference" };
 
@@ -366,7 +366,7 @@ static void a_single_value_is_no_statistic(void **state)
 }
 
 /* The caller's memory is used, with what stands in it. */
-static void running_statistics_may_be_the_caller_s(void **state)
+static void running_statistics_may_use_caller_memory(void **state)
 {
     const list *l = &lists[6];
     nn_net net = build(l), same = build(l);
@@ -419,7 +419,7 @@ static void free_copies(const example *e, float **copy)
 
 /* 64 + 64 + 64 + 10 samples: ((0 1)(2 3)); and the statistics of four workers' passes, one block
    each, have for mean those of the one pass. */
-static void a_pass_is_the_tree_of_its_blocks_bit_for_bit(void **state)
+static void a_pass_is_bitwise_the_tree_sum_of_blocks(void **state)
 {
     const int64_t samples = 202;
     nn_net net = model("resnet(depth=8)", 8), same = model("resnet(depth=8)", 8);
@@ -498,7 +498,7 @@ static void the_same_call_gives_the_same_bits(void **state)
     tutti_nn_close(b);
 }
 
-static void a_sample_s_loss_is_its_own(void **state)
+static void evaluation_loss_is_the_sum_of_single_sample_losses(void **state)
 {
     nn_net net = model("resnet(depth=8)", 8);
     example e = bent(&net, 100, 4);
@@ -529,7 +529,7 @@ static void a_sample_s_loss_is_its_own(void **state)
     tutti_nn_close(nn);
 }
 
-static void each_backend_says_what_it_runs(void **state)
+static void each_backend_describes_its_kernels(void **state)
 {
     static const char *const backends[] = { "onednn", "reference" };
     char text[16384], little[20];
@@ -573,7 +573,7 @@ static tutti_status on_ready(void *user, int param, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void each_unit_is_needed_and_each_gradient_ready_once_in_order(void **state)
+static void units_are_acquired_and_gradients_ready_once_in_order(void **state)
 {
     nn_net net = model("resnet(depth=8)", 8);
     example e = bent(&net, 70, 4);
@@ -594,7 +594,7 @@ static void each_unit_is_needed_and_each_gradient_ready_once_in_order(void **sta
 }
 
 /* ---- what is no network ---- */
-static void lists_that_make_no_network_are_refused_with_a_sentence(void **state)
+static void invalid_image_networks_are_rejected_with_a_message(void **state)
 {
     static const struct { const char *sentence; list l; } bad[] = {
         { "begins with a conv2d layer", { "", { 1, 6, 6, 3 }, 3, { NORM, AVGPOOL, LINEAR(3) } } },
@@ -651,7 +651,7 @@ static void lists_that_make_no_network_are_refused_with_a_sentence(void **state)
     }
 }
 
-static void models_have_the_paper_s_layers_and_pytorch_s_names(void **state)
+static void models_have_expected_parameter_and_statistic_counts(void **state)
 {
     static const struct {
         const char *model;
@@ -692,7 +692,7 @@ static void models_have_the_paper_s_layers_and_pytorch_s_names(void **state)
 }
 
 /* ---- memory that runs out ---- */
-static void every_allocation_that_fails_is_an_error_and_nothing_is_lost(void **state)
+static void failed_allocations_are_errors_and_later_calls_succeed(void **state)
 {
     const tutti_nn_task task = { 1, 8, 8, 5 };
     const char *const spec = "resnet(depth=8)";
@@ -767,20 +767,20 @@ static void passes_of_known_sizes_allocate_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reference_gradients_are_the_slopes_of_the_loss),
-        cmocka_unit_test(onednn_gives_the_reference_s_losses_gradients_and_statistics),
+        cmocka_unit_test(reference_gradients_match_central_differences),
+        cmocka_unit_test(onednn_losses_gradients_and_statistics_match_the_reference),
         cmocka_unit_test(models_agree_with_the_reference),
-        cmocka_unit_test(running_statistics_follow_their_rule),
-        cmocka_unit_test(a_single_value_is_no_statistic),
-        cmocka_unit_test(running_statistics_may_be_the_caller_s),
-        cmocka_unit_test(a_pass_is_the_tree_of_its_blocks_bit_for_bit),
+        cmocka_unit_test(running_statistics_follow_the_momentum_update),
+        cmocka_unit_test(a_single_value_does_not_update_the_running_variance),
+        cmocka_unit_test(running_statistics_may_use_caller_memory),
+        cmocka_unit_test(a_pass_is_bitwise_the_tree_sum_of_blocks),
         cmocka_unit_test(the_same_call_gives_the_same_bits),
-        cmocka_unit_test(a_sample_s_loss_is_its_own),
-        cmocka_unit_test(each_backend_says_what_it_runs),
-        cmocka_unit_test(each_unit_is_needed_and_each_gradient_ready_once_in_order),
-        cmocka_unit_test(lists_that_make_no_network_are_refused_with_a_sentence),
-        cmocka_unit_test(models_have_the_paper_s_layers_and_pytorch_s_names),
-        cmocka_unit_test(every_allocation_that_fails_is_an_error_and_nothing_is_lost),
+        cmocka_unit_test(evaluation_loss_is_the_sum_of_single_sample_losses),
+        cmocka_unit_test(each_backend_describes_its_kernels),
+        cmocka_unit_test(units_are_acquired_and_gradients_ready_once_in_order),
+        cmocka_unit_test(invalid_image_networks_are_rejected_with_a_message),
+        cmocka_unit_test(models_have_expected_parameter_and_statistic_counts),
+        cmocka_unit_test(failed_allocations_are_errors_and_later_calls_succeed),
         cmocka_unit_test(passes_of_known_sizes_allocate_nothing),
     };
     return cmocka_run_group_tests_name("nn/image", tests, NULL, NULL);

@@ -4,7 +4,7 @@
    not written, and no other bit of a pass depends on the question. */
 #include "kinds.h"
 
-static void every_loss_is_its_sample_s(void **state)
+static void per_sample_losses_match_single_sample_passes(void **state)
 {
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(kinds); c++) {
@@ -60,6 +60,6 @@ static void every_loss_is_its_sample_s(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_loss_is_its_sample_s) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(per_sample_losses_match_single_sample_passes) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

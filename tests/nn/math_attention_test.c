@@ -170,7 +170,7 @@ static void forward_and_backward_agree_with_the_plain_algorithm(void **state)
 
 /* The derivative of sum(slope o) by one value, in double: the plain
    backward is the yardstick above. */
-static void the_yardstick_agrees_with_central_differences(void **state)
+static void plain_attention_gradients_match_central_differences(void **state)
 {
     enum { L = 7, W = 3 };
     for (int causal = 0; causal < 2; causal++) {
@@ -200,7 +200,7 @@ static void the_yardstick_agrees_with_central_differences(void **state)
     }
 }
 
-static void every_level_and_every_cut_gives_the_same_bits(void **state)
+static void attention_agrees_bitwise_at_every_cpu_level_and_split(void **state)
 {
     static const size_t shapes[][5] = {
         { 2, 2, 33, 16, 0 }, { 1, 3, 65, 8, 3 }, { 1, 1, 130, 20, 0 }, { 2, 1, 17, 1, 1 }, { 1, 1, 64, 64, 0 },
@@ -279,7 +279,7 @@ static void large_scores_neither_overflow_nor_vanish(void **state)
     }
 }
 
-static void a_nan_is_seen(void **state)
+static void nan_inputs_propagate_to_the_output(void **state)
 {
     (void)state;
     for (int part = 0; part < 3; part++) {
@@ -294,12 +294,12 @@ static void a_nan_is_seen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_yardstick_agrees_with_central_differences),
+        cmocka_unit_test(plain_attention_gradients_match_central_differences),
         cmocka_unit_test(forward_and_backward_agree_with_the_plain_algorithm),
-        cmocka_unit_test(every_level_and_every_cut_gives_the_same_bits),
+        cmocka_unit_test(attention_agrees_bitwise_at_every_cpu_level_and_split),
         cmocka_unit_test(a_query_never_sees_a_later_position),
         cmocka_unit_test(large_scores_neither_overflow_nor_vanish),
-        cmocka_unit_test(a_nan_is_seen),
+        cmocka_unit_test(nan_inputs_propagate_to_the_output),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

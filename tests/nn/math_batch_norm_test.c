@@ -138,7 +138,7 @@ static const nn_channels layouts[] = {
     { 3, 2, 65, 8 }, { 20, 1, 1, 33 }, { 1, 1, 200, 20 }, { 2, 2, 64, 130 },
 };
 
-static void batch_norm_agrees_with_the_formula_and_its_differences(void **state)
+static void batch_norm_matches_formula_and_central_differences(void **state)
 {
     (void)state;
     for (int l = 0; l < levels(); l++)
@@ -167,7 +167,7 @@ static void a_large_mean_does_not_cancel_the_variance(void **state)
     batch_free(&before);
 }
 
-static void every_level_gives_the_same_bits(void **state)
+static void every_cpu_level_gives_bitwise_equal_results(void **state)
 {
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(layouts); i++)
@@ -252,9 +252,9 @@ static void evaluation_uses_the_statistics_it_is_given(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(batch_norm_agrees_with_the_formula_and_its_differences),
+        cmocka_unit_test(batch_norm_matches_formula_and_central_differences),
         cmocka_unit_test(a_large_mean_does_not_cancel_the_variance),
-        cmocka_unit_test(every_level_gives_the_same_bits),
+        cmocka_unit_test(every_cpu_level_gives_bitwise_equal_results),
         cmocka_unit_test(groups_do_not_depend_on_each_other),
         cmocka_unit_test(evaluation_uses_the_statistics_it_is_given),
     };

@@ -97,14 +97,14 @@ static void check_slope(const char *what, double (*f)(double), forward forward_o
     }
 }
 
-static void slopes_agree_with_central_differences(void **state)
+static void gelu_derivatives_match_central_differences(void **state)
 {
     (void)state;
     check_slope("gelu", gelu_exact, tutti_nn_math_scalar.gelu, tutti_nn_math_scalar.gelu_back);
     check_slope("gelu_tanh", gelu_rough, tutti_nn_math_scalar.gelu_tanh, tutti_nn_math_scalar.gelu_tanh_back);
 }
 
-static void awkward_numbers_come_out_as_the_formula_says(void **state)
+static void gelu_handles_nan_infinity_and_extreme_values(void **state)
 {
     (void)state;
     for (int l = 0; l < levels(); l++) {
@@ -124,7 +124,7 @@ static void awkward_numbers_come_out_as_the_formula_says(void **state)
     }
 }
 
-static void every_level_gives_the_same_bits_at_any_length_and_alignment(void **state)
+static void cpu_levels_agree_bitwise_at_any_length_and_alignment(void **state)
 {
     float *x = drawn(200, 1, 3), *dy = drawn(200, 2, 1);
     uint16_t draws[200];
@@ -162,7 +162,7 @@ static void every_level_gives_the_same_bits_at_any_length_and_alignment(void **s
     free(dy);
 }
 
-static void slopes_may_be_written_over_what_they_came_from(void **state)
+static void gradients_may_be_computed_in_place(void **state)
 {
     enum { N = 77 };
     float *x = drawn(N, 3, 2), *dy = drawn(N, 4, 1), apart[N];
@@ -242,7 +242,7 @@ static void dropout_is_one_mask_however_a_batch_is_cut(void **state)
 
 /* Element j is kept where draw j of tutti_draws is at least p 65536; the mean of kept, scaled ones
    is 1 within five deviations; other steps have other masks. */
-static void dropout_keeps_what_the_draws_say_and_the_mean(void **state)
+static void dropout_follows_its_draws_and_preserves_the_mean(void **state)
 {
     enum { N = 1 << 18 };
     float *ones = room(N), *y = room(N), *z = room(N);
@@ -287,13 +287,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exp_is_within_an_ulp_and_a_half),
         cmocka_unit_test(gelu_is_within_six_ulps_far_into_the_tail),
-        cmocka_unit_test(slopes_agree_with_central_differences),
-        cmocka_unit_test(awkward_numbers_come_out_as_the_formula_says),
-        cmocka_unit_test(every_level_gives_the_same_bits_at_any_length_and_alignment),
-        cmocka_unit_test(slopes_may_be_written_over_what_they_came_from),
+        cmocka_unit_test(gelu_derivatives_match_central_differences),
+        cmocka_unit_test(gelu_handles_nan_infinity_and_extreme_values),
+        cmocka_unit_test(cpu_levels_agree_bitwise_at_any_length_and_alignment),
+        cmocka_unit_test(gradients_may_be_computed_in_place),
         cmocka_unit_test(drop_keeps_draws_of_at_least_the_bound),
         cmocka_unit_test(dropout_is_one_mask_however_a_batch_is_cut),
-        cmocka_unit_test(dropout_keeps_what_the_draws_say_and_the_mean),
+        cmocka_unit_test(dropout_follows_its_draws_and_preserves_the_mean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,7 +94,7 @@ static void result_free(result *r)
     free(r->dc);
 }
 
-static void a_moment_and_its_slopes_are_the_formula_s(void **state)
+static void an_lstm_step_and_its_gradients_match_the_formula(void **state)
 {
     (void)state;
     for (uint64_t seed = 10; seed < 90; seed++) {
@@ -144,7 +144,7 @@ static void a_moment_and_its_slopes_are_the_formula_s(void **state)
     }
 }
 
-static void every_level_gives_the_same_bits(void **state)
+static void every_cpu_level_gives_bitwise_equal_results(void **state)
 {
     static const float odd[] = { NAN, INFINITY, -INFINITY, 1e-42f, -0.0f, 3e38f };
 
@@ -174,8 +174,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tanh_is_within_four_ulps),
-        cmocka_unit_test(a_moment_and_its_slopes_are_the_formula_s),
-        cmocka_unit_test(every_level_gives_the_same_bits),
+        cmocka_unit_test(an_lstm_step_and_its_gradients_match_the_formula),
+        cmocka_unit_test(every_cpu_level_gives_bitwise_equal_results),
     };
     return cmocka_run_group_tests_name("nn/math_lstm", tests, NULL, NULL);
 }

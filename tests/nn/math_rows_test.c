@@ -104,7 +104,7 @@ static void check_differences(const char *what, const norm *s, double *x, double
     free(expected);
 }
 
-static void norms_and_their_slopes_agree_with_the_formula(void **state)
+static void norms_and_their_gradients_match_the_formula(void **state)
 {
     (void)state;
     for (int l = 0; l < levels(); l++)
@@ -158,7 +158,7 @@ static void a_large_mean_does_not_cancel_the_variance(void **state)
 
 /* Rows one by one, in place, without parameters, added; parameters alone, in parts of NN_ROWS added
    in order: always the bits of one call. */
-static void norms_are_the_same_bits_at_every_level_and_cut(void **state)
+static void norms_agree_bitwise_at_every_cpu_level_and_split(void **state)
 {
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(widths); i++)
@@ -301,7 +301,7 @@ static void the_first_id_beyond_the_vocabulary_is_found(void **state)
 }
 
 /* ---- positions ---- */
-static void learned_positions_are_added_and_their_slopes_summed_over_the_batch(void **state)
+static void learned_positions_are_added_and_gradients_summed_over_batch(void **state)
 {
     (void)state;
     for (int l = 0; l < levels(); l++)
@@ -330,7 +330,7 @@ static void learned_positions_are_added_and_their_slopes_summed_over_the_batch(v
 
 /* By the angle, in complex numbers; back again; gaps between heads' rows untouched;
    parts at multiples of the length. */
-static void rotary_turns_pairs_by_position_and_back(void **state)
+static void rotary_embedding_rotates_pairs_by_position_and_inverts(void **state)
 {
     (void)state;
     for (int l = 0; l < levels(); l++)
@@ -380,7 +380,7 @@ static void in_chunks(const nn_math *m, size_t rows, size_t classes, size_t chun
         }
 }
 
-static void entropy_agrees_with_double_and_chunks_change_no_bit(void **state)
+static void cross_entropy_is_accurate_and_independent_of_chunks(void **state)
 {
     static const size_t classes[] = { 1, 2, 3, 10, 15, 16, 17, 256, 511, 512, 513, 1500, 5000 };
 
@@ -442,7 +442,7 @@ static void entropy_agrees_with_double_and_chunks_change_no_bit(void **state)
     }
 }
 
-static void ties_go_to_the_lowest_class_and_what_is_not_finite_is_never_right(void **state)
+static void argmax_ties_go_low_and_nonfinite_losses_are_incorrect(void **state)
 {
     enum { N = 1100 };
 
@@ -500,16 +500,16 @@ static void ties_go_to_the_lowest_class_and_what_is_not_finite_is_never_right(vo
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norms_and_their_slopes_agree_with_the_formula),
+        cmocka_unit_test(norms_and_their_gradients_match_the_formula),
         cmocka_unit_test(a_large_mean_does_not_cancel_the_variance),
-        cmocka_unit_test(norms_are_the_same_bits_at_every_level_and_cut),
+        cmocka_unit_test(norms_agree_bitwise_at_every_cpu_level_and_split),
         cmocka_unit_test(unique_sorts_ids_and_keeps_the_order_of_equal_ones),
         cmocka_unit_test(rows_gathered_and_summed_are_those_of_the_ids),
         cmocka_unit_test(the_first_id_beyond_the_vocabulary_is_found),
-        cmocka_unit_test(learned_positions_are_added_and_their_slopes_summed_over_the_batch),
-        cmocka_unit_test(rotary_turns_pairs_by_position_and_back),
-        cmocka_unit_test(entropy_agrees_with_double_and_chunks_change_no_bit),
-        cmocka_unit_test(ties_go_to_the_lowest_class_and_what_is_not_finite_is_never_right),
+        cmocka_unit_test(learned_positions_are_added_and_gradients_summed_over_batch),
+        cmocka_unit_test(rotary_embedding_rotates_pairs_by_position_and_inverts),
+        cmocka_unit_test(cross_entropy_is_accurate_and_independent_of_chunks),
+        cmocka_unit_test(argmax_ties_go_low_and_nonfinite_losses_are_incorrect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,7 +64,7 @@ static void cnn_has_the_parameters_of_pytorch_in_ready_order(void **state)
     check_param(&p[7], "0.bias", 0, 1, 32, 0, 0, 0, 9);
 }
 
-static void the_count_of_parameters_is_given_whatever_the_room(void **state)
+static void parameter_count_is_returned_for_any_array_size(void **state)
 {
     tutti_nn_param p[3] = { { .name = "" }, { .name = "" }, { .name = "kept" } };
     int count;
@@ -100,7 +100,7 @@ static void check_refusal(const char *model, tutti_nn_task task, const char *sen
         fail_msg("'%s' does not contain '%s'", err.text, sentence);
 }
 
-static void models_and_tasks_that_do_not_fit_are_refused_in_a_sentence(void **state)
+static void mismatched_models_and_tasks_are_rejected_with_a_message(void **state)
 {
     (void)state;
     check_refusal("cnn", (tutti_nn_task){ 1, 4, 4, 10 }, "cnn needs images of at least 10x10; this task has 4x4");
@@ -122,7 +122,7 @@ static void models_and_tasks_that_do_not_fit_are_refused_in_a_sentence(void **st
                   "tensors of more than 268435456 values are not supported");
 }
 
-static void the_smallest_images_of_cnn_leave_one_place(void **state)
+static void smallest_cnn_images_reduce_to_one_pixel(void **state)
 {
     const nn_net net = net_of("cnn", 1, 10, 10, 10);
 
@@ -184,7 +184,7 @@ static void lists_of_layers_that_make_no_network_are_refused(void **state)
 /* Goal: PyTorch's distribution: uniform in +-1/sqrt(fan_in). Method: bounds exactly; mean and
    variance of 802,816 draws within five standard errors: those of the mean are sigma/sqrt(n), of
    the variance of a uniform law sigma^2 sqrt(0.8/n). */
-static void initial_values_are_uniform_within_the_root_of_the_inputs(void **state)
+static void initial_values_are_uniform_within_inverse_root_fan_in(void **state)
 {
     tutti_nn_param p[6];
     float *w;
@@ -278,12 +278,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mlp_has_the_parameters_of_pytorch_in_ready_order),
         cmocka_unit_test(cnn_has_the_parameters_of_pytorch_in_ready_order),
-        cmocka_unit_test(the_count_of_parameters_is_given_whatever_the_room),
+        cmocka_unit_test(parameter_count_is_returned_for_any_array_size),
         cmocka_unit_test(an_option_changes_the_width),
-        cmocka_unit_test(models_and_tasks_that_do_not_fit_are_refused_in_a_sentence),
-        cmocka_unit_test(the_smallest_images_of_cnn_leave_one_place),
+        cmocka_unit_test(mismatched_models_and_tasks_are_rejected_with_a_message),
+        cmocka_unit_test(smallest_cnn_images_reduce_to_one_pixel),
         cmocka_unit_test(lists_of_layers_that_make_no_network_are_refused),
-        cmocka_unit_test(initial_values_are_uniform_within_the_root_of_the_inputs),
+        cmocka_unit_test(initial_values_are_uniform_within_inverse_root_fan_in),
         cmocka_unit_test(initial_values_follow_seed_and_index_and_nothing_else),
         cmocka_unit_test(every_registered_model_has_a_name_a_title_and_layers),
         cmocka_unit_test(the_flops_of_a_sample_are_those_of_its_products),

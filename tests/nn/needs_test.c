@@ -139,7 +139,7 @@ static void try(size_t kind, tutti_dtype precision, int64_t n, bool by_unit)
     samples_free(&s);
 }
 
-static void values_and_gradients_are_touched_only_while_they_are_needed(void **state)
+static void values_and_gradients_are_accessed_only_while_acquired(void **state)
 {
     static const int64_t sizes[] = { 20, N, 0 };
 
@@ -151,7 +151,7 @@ static void values_and_gradients_are_touched_only_while_they_are_needed(void **s
 }
 
 /* Copies of weights in 16 bits are made when their unit runs. */
-static void nor_are_they_for_copies_of_weights_in_16_bits(void **state)
+static void sixteen_bit_weight_copies_are_made_only_while_acquired(void **state)
 {
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(kinds); k++)
@@ -163,8 +163,8 @@ static void nor_are_they_for_copies_of_weights_in_16_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_and_gradients_are_touched_only_while_they_are_needed),
-        cmocka_unit_test(nor_are_they_for_copies_of_weights_in_16_bits),
+        cmocka_unit_test(values_and_gradients_are_accessed_only_while_acquired),
+        cmocka_unit_test(sixteen_bit_weight_copies_are_made_only_while_acquired),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

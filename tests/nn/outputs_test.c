@@ -98,7 +98,7 @@ static void check(const char *model, const char *backend, const tutti_nn_task *t
     samples_free(&s);
 }
 
-static void logits_are_those_of_the_loss(void **state)
+static void returned_logits_reproduce_the_loss(void **state)
 {
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(kinds); k++)
@@ -107,7 +107,7 @@ static void logits_are_those_of_the_loss(void **state)
 }
 
 /* A chunk of the head is at most 4096 classes wide. */
-static void a_large_vocabulary_comes_in_chunks(void **state)
+static void chunked_vocabulary_logits_reproduce_the_loss(void **state)
 {
     const tutti_nn_task task = { .classes = 9001, .context = 4 };
 
@@ -118,7 +118,7 @@ static void a_large_vocabulary_comes_in_chunks(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(logits_are_those_of_the_loss),
-                                        cmocka_unit_test(a_large_vocabulary_comes_in_chunks) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(returned_logits_reproduce_the_loss),
+                                        cmocka_unit_test(chunked_vocabulary_logits_reproduce_the_loss) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

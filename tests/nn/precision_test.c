@@ -241,7 +241,7 @@ static void oracle(const subject *s, tutti_dtype precision, double **g)
    can turn an activation or slope that stands between two 16-bit numbers to the other one: a whole
    roundoff, of one in (roundoff / (K 2^-24)), hundreds. So the network is far nearer to the oracle
    than to float32, and to another format's oracle. */
-static void products_read_operands_rounded_once_and_nothing_else_is(void **state)
+static void only_product_operands_are_rounded_and_only_once(void **state)
 {
     (void)state;
     for (size_t p = 0; p < TUTTI_LENGTH(precisions); p++) {
@@ -281,7 +281,7 @@ static void products_read_operands_rounded_once_and_nothing_else_is(void **state
 enum { DEEP = 24 };
 static const double scale = 0x1p10;
 
-static void gradients_of_every_network_are_off_from_float32_by_what_the_format_allows(void **state)
+static void low_precision_gradient_errors_match_the_roundoff(void **state)
 {
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(kinds); i++)
@@ -313,7 +313,7 @@ static void gradients_of_every_network_are_off_from_float32_by_what_the_format_a
 
 /* One worker with 128 samples, or of what a network takes for a block twice, and two with
    one each: the bits of their sum. */
-static void blocks_add_up_to_the_same_bits(void **state)
+static void block_gradients_sum_to_the_pass_bitwise(void **state)
 {
     static const struct { const char *model; tutti_nn_task task; int64_t block; } cases[] = {
         { "mlp(hidden=32)",               { 1, 4, 5, 6 },                   64 },
@@ -348,7 +348,7 @@ static void blocks_add_up_to_the_same_bits(void **state)
         }
 }
 
-static void a_sample_s_loss_has_the_same_bits_in_any_company(void **state)
+static void sample_losses_sum_to_the_16_bit_evaluation_loss(void **state)
 {
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(kinds); i++)
@@ -404,7 +404,7 @@ static void copies_of_weights_follow_the_values(void **state)
         }
 }
 
-static void two_threads_give_what_one_gives(void **state)
+static void two_threads_agree_with_one_within_roundoff(void **state)
 {
 #if SANITIZED_THREAD
     (void)state;
@@ -454,7 +454,7 @@ static void fp16_overflows_where_bf16_does_not(void **state)
 }
 
 /* fp16 is nowhere in oneDNN 2 on a CPU; bf16 where oneDNN may use AVX-512. */
-static void a_network_tells_whether_its_products_are_widened(void **state)
+static void network_reports_whether_products_are_widened(void **state)
 {
     const char *isa = getenv("ONEDNN_MAX_CPU_ISA");
     const bool small =
@@ -496,7 +496,7 @@ static void every_allocation_that_fails_is_an_error(void **state)
     }
 }
 
-static void what_has_no_such_products_is_refused(void **state)
+static void unsupported_precisions_are_rejected(void **state)
 {
     static const struct {
         const char *model;
@@ -544,16 +544,16 @@ static void what_has_no_such_products_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_read_operands_rounded_once_and_nothing_else_is),
-        cmocka_unit_test(gradients_of_every_network_are_off_from_float32_by_what_the_format_allows),
-        cmocka_unit_test(blocks_add_up_to_the_same_bits),
-        cmocka_unit_test(a_sample_s_loss_has_the_same_bits_in_any_company),
+        cmocka_unit_test(only_product_operands_are_rounded_and_only_once),
+        cmocka_unit_test(low_precision_gradient_errors_match_the_roundoff),
+        cmocka_unit_test(block_gradients_sum_to_the_pass_bitwise),
+        cmocka_unit_test(sample_losses_sum_to_the_16_bit_evaluation_loss),
         cmocka_unit_test(copies_of_weights_follow_the_values),
-        cmocka_unit_test(two_threads_give_what_one_gives),
+        cmocka_unit_test(two_threads_agree_with_one_within_roundoff),
         cmocka_unit_test(fp16_overflows_where_bf16_does_not),
-        cmocka_unit_test(a_network_tells_whether_its_products_are_widened),
+        cmocka_unit_test(network_reports_whether_products_are_widened),
         cmocka_unit_test(every_allocation_that_fails_is_an_error),
-        cmocka_unit_test(what_has_no_such_products_is_refused),
+        cmocka_unit_test(unsupported_precisions_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

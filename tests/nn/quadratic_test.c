@@ -268,7 +268,7 @@ static void a_quadratic_has_one_parameter_named_x_a_loss_and_no_accuracy(void **
     tutti_nn_close(classifier);
 }
 
-static void a_value_that_is_no_number_reaches_the_loss(void **state)
+static void a_nan_value_reaches_the_loss(void **state)
 {
     (void)state;
     for (int b = 0; b < 2; b++) {
@@ -347,7 +347,7 @@ int main(void)
         cmocka_unit_test(gradient_descent_converges_at_the_rate_of_each_direction),
         cmocka_unit_test(hooks_see_one_unit_with_one_parameter),
         cmocka_unit_test(a_quadratic_has_one_parameter_named_x_a_loss_and_no_accuracy),
-        cmocka_unit_test(a_value_that_is_no_number_reaches_the_loss),
+        cmocka_unit_test(a_nan_value_reaches_the_loss),
         cmocka_unit_test(quadratics_that_do_not_fit_are_refused),
         cmocka_unit_test(logistic_is_one_linear_layer_on_any_task),
     };

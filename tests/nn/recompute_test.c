@@ -39,7 +39,7 @@ static const char *const gpts[] = {
     "gpt(layers=3,dim=16,heads=2,dropout=0.1,norm=rms,positions=rotary,tied=on,recompute=%s)",
 };
 
-static void tokens_have_the_bits_of_what_is_kept(void **state)
+static void recomputed_token_networks_match_stored_ones_bitwise(void **state)
 {
     const tutti_nn_task task = { .classes = 19, .context = 300 }; /* blocks of two windows */
 
@@ -52,7 +52,7 @@ static void tokens_have_the_bits_of_what_is_kept(void **state)
     }
 }
 
-static void images_have_the_bits_of_what_is_kept(void **state)
+static void recomputed_image_networks_match_stored_ones_bitwise(void **state)
 {
     const tutti_nn_task task = { .channels = 1, .height = 12, .width = 12, .classes = 5 };
 
@@ -215,7 +215,7 @@ static void check_hooks(const char *model, tutti_nn_task task, int64_t samples, 
 
 /* Units of a segment are needed, the first first, before it is computed again; the last of them,
    whose output is not, when its turn comes. Each is needed once. */
-static void a_segment_is_needed_before_it_is_computed_again(void **state)
+static void segment_units_are_acquired_before_recomputation(void **state)
 {
     const tutti_nn_task task = { .classes = 19, .context = 300 };
 
@@ -245,7 +245,7 @@ static size_t bytes_of(const char *model, const char *recompute, const tutti_nn_
 /* gpt(L,256,4), 8 windows of 128: rows of 256 floats are 1 MiB. A block keeps 16 of them, and one
    if it is computed again; then the last keeps all. In addition there are slopes, statistics,
    logits. */
-static void a_block_keeps_what_goes_into_it(void **state)
+static void recomputed_blocks_store_only_their_inputs(void **state)
 {
     const tutti_nn_task task = { .classes = 256, .context = 128 };
     const size_t unit = (size_t)1 << 20, off4 = bytes_of("gpt(4,256,4,recompute=%s)", "off", &task, 8),
@@ -262,7 +262,7 @@ static void a_block_keeps_what_goes_into_it(void **state)
 
 /* Of 64 images, the outputs of both convolutions behind their pooling, and the places of what was
    largest, a byte each. Kept is a tile of 8. Rows for the linear layers stay. */
-static void of_convolutions_a_tile_is_held(void **state)
+static void recomputed_convolutions_store_one_tile_of_outputs(void **state)
 {
     const tutti_nn_task task = { .channels = 1, .height = 28, .width = 28, .classes = 10 };
     const size_t image = (13 * 13 * 32 + 5 * 5 * 64) * 5, off = bytes_of("cnn(recompute=%s)", "off", &task, 64),
@@ -275,7 +275,7 @@ static void of_convolutions_a_tile_is_held(void **state)
 /* Depth 20 has two blocks a stage more than depth 8, of four maps each, and a stage's maps are half
    of those before. Kept are inputs of blocks: most of them in backward of the first stage, whose
    maps are largest, when those of later stages are gone. */
-static void of_residual_blocks_the_inputs_are_kept(void **state)
+static void recomputed_residual_blocks_store_only_inputs(void **state)
 {
     const tutti_nn_task task = { .channels = 3, .height = 32, .width = 32, .classes = 10 };
     const size_t map = 64 * 32 * 32 * 16 * sizeof(float), /* of the first stage */
@@ -290,7 +290,7 @@ static void of_residual_blocks_the_inputs_are_kept(void **state)
 }
 
 /* Recomputation is charged: for a block all products but the last. */
-static void what_is_computed_again_is_charged(void **state)
+static void flops_include_recomputation(void **state)
 {
     const tutti_nn_task task = { .classes = 256, .context = 128 };
     const double rows = 128, dim = 64, attention = 4 * rows * rows * dim / 2,
@@ -321,7 +321,7 @@ static void refused(const tutti_layer *layers, int count, tutti_nn_task task, co
     tutti_nn_net_close(&net);
 }
 
-static void segments_begin_where_one_stream_goes_in(void **state)
+static void invalid_segment_starts_are_rejected(void **state)
 {
     const tutti_nn_task text = { .classes = 9, .context = 4 },
                         images = { .channels = 1, .height = 8, .width = 8, .classes = 3 };
@@ -350,15 +350,15 @@ static void segments_begin_where_one_stream_goes_in(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_have_the_bits_of_what_is_kept),
-        cmocka_unit_test(images_have_the_bits_of_what_is_kept),
+        cmocka_unit_test(recomputed_token_networks_match_stored_ones_bitwise),
+        cmocka_unit_test(recomputed_image_networks_match_stored_ones_bitwise),
         cmocka_unit_test(segments_may_end_anywhere),
-        cmocka_unit_test(a_segment_is_needed_before_it_is_computed_again),
-        cmocka_unit_test(a_block_keeps_what_goes_into_it),
-        cmocka_unit_test(of_convolutions_a_tile_is_held),
-        cmocka_unit_test(of_residual_blocks_the_inputs_are_kept),
-        cmocka_unit_test(what_is_computed_again_is_charged),
-        cmocka_unit_test(segments_begin_where_one_stream_goes_in),
+        cmocka_unit_test(segment_units_are_acquired_before_recomputation),
+        cmocka_unit_test(recomputed_blocks_store_only_their_inputs),
+        cmocka_unit_test(recomputed_convolutions_store_one_tile_of_outputs),
+        cmocka_unit_test(recomputed_residual_blocks_store_only_inputs),
+        cmocka_unit_test(flops_include_recomputation),
+        cmocka_unit_test(invalid_segment_starts_are_rejected),
     };
     return cmocka_run_group_tests_name("nn/recompute", tests, NULL, NULL);
 }

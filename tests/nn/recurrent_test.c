@@ -276,7 +276,7 @@ static const tutti_layer embed = { .kind = TUTTI_LAYER_EMBEDDING, .out = 6 }, in
                          to6 = { .kind = TUTTI_LAYER_LINEAR, .out = 6 },
                          head = { .kind = TUTTI_LAYER_LINEAR, .out = 9 };
 
-static void losses_and_gradients_are_those_of_the_formulas(void **state)
+static void losses_and_gradients_match_the_formulas(void **state)
 {
     const struct { const char *name; int count; tutti_layer layers[NODES_MAX];
     } of_tokens[] = {
@@ -335,7 +335,7 @@ static void free_gradients(const sample *t, float **copy)
 }
 
 /* 300 rows a window: blocks of two. Seven windows are ((0 1)(2 3)) ((4 5)(6)). */
-static void a_pass_is_the_tree_of_its_blocks_bit_for_bit(void **state)
+static void a_pass_is_bitwise_the_tree_sum_of_blocks(void **state)
 {
     const tutti_nn_task tasks[] = { words(300, 11), frames(300, 5, 11) };
     const char *const models[] = { "wordlm(dim=5,hidden=8)", "blstm(layers=2,hidden=6)" };
@@ -374,7 +374,7 @@ static void a_pass_is_the_tree_of_its_blocks_bit_for_bit(void **state)
 
 /* A sample's mask is a function of its place in the run: blocks that are given the places of
    their samples give the bits of the whole. Gradients are those of the very losses. */
-static void dropout_draws_for_samples_wherever_their_rows_stand(void **state)
+static void dropout_masks_depend_on_the_sample_not_its_row(void **state)
 {
     const tutti_layer drop = { .kind = TUTTI_LAYER_DROPOUT, .rate = 0.4 };
     const tutti_layer of_tokens[] = { embed, drop, lstm5, drop, head },
@@ -421,7 +421,7 @@ static void dropout_draws_for_samples_wherever_their_rows_stand(void **state)
     }
 }
 
-static void adding_adds(void **state)
+static void adding_passes_accumulate_gradients(void **state)
 {
     const tutti_nn_task tasks[] = { words(9, 31), frames(9, 5, 31), frames(2, 5, 7), words(1, 6) };
     const char *const models[] = {
@@ -455,7 +455,7 @@ static void adding_adds(void **state)
 
 /* 130 samples are three runs of 48, the last one filled up. The loss of each by
    itself: sums of the same doubles. */
-static void a_sample_s_loss_does_not_depend_on_how_samples_are_cut(void **state)
+static void sample_losses_do_not_depend_on_evaluation_batch_size(void **state)
 {
     const tutti_nn_task tasks[] = { words(16, 31), words(35, 31), frames(8, 6, 5) };
     const char *const models[] = {
@@ -534,7 +534,7 @@ static void hooks_come_in_one_order_whatever_the_number_of_samples(void **state)
     }
 }
 
-static void parameters_have_pytorch_s_names_shapes_and_initial_values(void **state)
+static void parameters_have_pytorch_names_shapes_and_init_range(void **state)
 {
     static const struct { const char *name; size_t rows, cols; } expected[] = {
         { "head.weight", 10, 64 }, { "head.bias", 10, 1 }, { "lstm.1.weight_ih_l0", 128, 64 },
@@ -599,7 +599,7 @@ static void refused_model(const char *spec, tutti_nn_task task, const char *sent
         fail_msg("'%s' does not contain '%s'", err.text, sentence);
 }
 
-static void what_makes_no_network_is_refused_in_a_sentence(void **state)
+static void invalid_recurrent_networks_are_rejected(void **state)
 {
     const tutti_layer attention = { .kind = TUTTI_LAYER_ATTENTION, .heads = 1 },
                       positions = { .kind = TUTTI_LAYER_POSITIONS }, none = { .kind = TUTTI_LAYER_LSTM },
@@ -674,7 +674,7 @@ static void labels_that_are_no_class_are_refused(void **state)
 }
 
 /* ---- memory that runs out ---- */
-static void steps_allocate_nothing_and_failing_allocations_lose_nothing(void **state)
+static void failed_opens_are_errors_and_steps_allocate_nothing(void **state)
 {
     const tutti_nn_task tasks[] = { words(300, 7), frames(300, 5, 7) };
     const char *const models[] = { "wordlm(dim=5,hidden=8)", "blstm(layers=2,hidden=6)" };
@@ -712,7 +712,7 @@ static void steps_allocate_nothing_and_failing_allocations_lose_nothing(void **s
     }
 }
 
-static void every_product_is_named_and_none_is_reference_code(void **state)
+static void describe_lists_lstm_products_without_reference_kernels(void **state)
 {
     const tutti_nn_task task = frames(16, 12, 10);
     nn_net net = model("blstm(2,64)", &task);
@@ -732,17 +732,17 @@ static void every_product_is_named_and_none_is_reference_code(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_and_gradients_are_those_of_the_formulas),
-        cmocka_unit_test(a_pass_is_the_tree_of_its_blocks_bit_for_bit),
-        cmocka_unit_test(dropout_draws_for_samples_wherever_their_rows_stand),
-        cmocka_unit_test(adding_adds),
-        cmocka_unit_test(a_sample_s_loss_does_not_depend_on_how_samples_are_cut),
+        cmocka_unit_test(losses_and_gradients_match_the_formulas),
+        cmocka_unit_test(a_pass_is_bitwise_the_tree_sum_of_blocks),
+        cmocka_unit_test(dropout_masks_depend_on_the_sample_not_its_row),
+        cmocka_unit_test(adding_passes_accumulate_gradients),
+        cmocka_unit_test(sample_losses_do_not_depend_on_evaluation_batch_size),
         cmocka_unit_test(hooks_come_in_one_order_whatever_the_number_of_samples),
-        cmocka_unit_test(parameters_have_pytorch_s_names_shapes_and_initial_values),
-        cmocka_unit_test(what_makes_no_network_is_refused_in_a_sentence),
+        cmocka_unit_test(parameters_have_pytorch_names_shapes_and_init_range),
+        cmocka_unit_test(invalid_recurrent_networks_are_rejected),
         cmocka_unit_test(labels_that_are_no_class_are_refused),
-        cmocka_unit_test(steps_allocate_nothing_and_failing_allocations_lose_nothing),
-        cmocka_unit_test(every_product_is_named_and_none_is_reference_code),
+        cmocka_unit_test(failed_opens_are_errors_and_steps_allocate_nothing),
+        cmocka_unit_test(describe_lists_lstm_products_without_reference_kernels),
     };
     return cmocka_run_group_tests_name("nn/recurrent", tests, NULL, NULL);
 }

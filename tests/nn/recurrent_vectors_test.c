@@ -104,7 +104,7 @@ static void check_net(const recurrent_net *expected)
     free(s.labels);
 }
 
-static void losses_and_gradients_are_pytorch_s(void **state)
+static void losses_and_gradients_match_pytorch(void **state)
 {
     (void)state;
     for (size_t v = 0; v < TUTTI_LENGTH(recurrent_nets); v++)
@@ -113,6 +113,6 @@ static void losses_and_gradients_are_pytorch_s(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(losses_and_gradients_are_pytorch_s) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(losses_and_gradients_match_pytorch) };
     return cmocka_run_group_tests_name("nn/recurrent_vectors", tests, NULL, NULL);
 }

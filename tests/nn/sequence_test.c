@@ -304,7 +304,7 @@ static const tutti_layer embed = { .kind = TUTTI_LAYER_EMBEDDING, .out = 6 },
 
 #define TILE(n, of, columns) { .kind = TUTTI_LAYER_LINEAR, .out = columns, .tile = n, .tiles = of }
 
-static void losses_and_gradients_are_those_of_the_formulas(void **state)
+static void losses_and_gradients_match_the_formulas(void **state)
 {
     (void)state;
     const struct { const char *name; int count; tutti_layer layers[16]; } lists[] = {
@@ -350,7 +350,7 @@ static void losses_and_gradients_are_those_of_the_formulas(void **state)
 }
 
 /* Logits are taken 4096 classes at a time. */
-static void large_vocabularies_are_taken_in_chunks(void **state)
+static void large_vocabularies_in_chunks_match_the_formulas(void **state)
 {
     (void)state;
     check_against_oracle("one chunk", gpt_net("gpt(layers=1,dim=4,heads=1)", 2, 4096), 2, 4);
@@ -424,7 +424,7 @@ static void check_tree(const char *model)
     text_free(&t);
 }
 
-static void a_pass_is_the_tree_of_its_blocks_bit_for_bit(void **state)
+static void a_pass_is_bitwise_the_tree_sum_of_blocks(void **state)
 {
     (void)state;
     check_tree("gpt(layers=1,dim=8,heads=2)");
@@ -485,7 +485,7 @@ static void dropped_values_depend_on_the_sample_alone(void **state)
 
 /* Within a block a pass that adds need not round as an addition of the finished gradient
    would, but agrees to its last digits. */
-static void adding_adds(void **state)
+static void adding_passes_accumulate_gradients(void **state)
 {
     nn_net net = gpt_net("gpt(layers=2,dim=12,heads=3,dropout=0.1,norm=rms,positions=rotary,tied=on)", 9, 4500);
     tutti_nn *nn = open_net(&net, NULL, 4);
@@ -511,7 +511,7 @@ static void adding_adds(void **state)
     text_free(&t);
 }
 
-static void a_window_s_loss_does_not_depend_on_how_windows_are_cut(void **state)
+static void window_losses_do_not_depend_on_evaluation_batch_size(void **state)
 {
     static const int contexts[] = { 1, 5, 16, 100 };
 
@@ -610,7 +610,7 @@ static void hooks_come_in_one_order_whatever_the_number_of_samples(void **state)
 }
 
 /* ---- parameters ---- */
-static void gpt_has_the_parameters_of_the_peer_in_ready_order(void **state)
+static void gpt_has_the_benchmark_peers_parameters_in_ready_order(void **state)
 {
     static const char *const names[] = {
         "head.weight", "ln.weight", "ln.bias", "b.1.f2.weight", "b.1.f2.bias", "b.1.f1.weight", "b.1.f1.bias",
@@ -646,7 +646,7 @@ static void gpt_has_the_parameters_of_the_peer_in_ready_order(void **state)
 
 /* Matrices normal with 0.02, norms 1 and 0, biases of linear layers uniform within the root of
    their inputs. Five standard errors. */
-static void initial_values_are_those_of_the_peer(void **state)
+static void initial_values_have_the_benchmark_peers_distributions(void **state)
 {
     const tutti_nn_task task = { .classes = 256, .context = 128 };
     tutti_nn_param p[64];
@@ -727,7 +727,7 @@ static void lists_that_make_no_network_of_tokens_are_refused(void **state)
                  "layer 1 (gelu) works on tokens or frames; a network of tokens begins with an embedding");
 }
 
-static void layers_in_places_where_they_cannot_be_are_refused(void **state)
+static void misplaced_layers_are_rejected(void **state)
 {
     const tutti_nn_task task = { .classes = 9, .context = 4 };
     const tutti_layer alone[] = { embed, to18, rotary3, head }, others[] = { embed, to18, rotary3, attention1, head },
@@ -778,7 +778,7 @@ static void refused_model(const char *model, tutti_nn_task task, const char *sen
         fail_msg("'%s' does not contain '%s'", err.text, sentence);
 }
 
-static void models_and_tasks_that_do_not_fit_are_refused_in_a_sentence(void **state)
+static void mismatched_models_and_tasks_are_rejected_with_a_message(void **state)
 {
     const tutti_nn_task windows = { .classes = 256, .context = 128 };
 
@@ -806,7 +806,7 @@ static void models_and_tasks_that_do_not_fit_are_refused_in_a_sentence(void **st
         "this network takes images or vectors, and the task has windows of 128 tokens; gpt and wordlm take tokens");
 }
 
-static void passes_that_cannot_be_are_refused_in_a_sentence(void **state)
+static void invalid_passes_are_rejected_with_a_message(void **state)
 {
     nn_net net = gpt_net("gpt(layers=1,dim=4,heads=1)", 4, 5);
     const nn_net mlp = net_of("mlp(hidden=3)", 1, 2, 2, 3);
@@ -854,7 +854,7 @@ static void passes_that_cannot_be_are_refused_in_a_sentence(void **state)
 }
 
 /* ---- memory that runs out ---- */
-static void every_allocation_that_fails_is_an_error_and_nothing_is_lost(void **state)
+static void failed_allocations_are_errors_and_later_calls_succeed(void **state)
 {
     const tutti_nn_task task = { .classes = 7, .context = 300 };
     nn_net net = gpt_net("gpt(layers=1,dim=8,heads=2,dropout=0.1,positions=rotary)", 300, 7);
@@ -916,7 +916,7 @@ static void memory_stays_within_what_is_kept_for_backward(void **state)
     tutti_nn_close(nn);
 }
 
-static void every_product_is_named(void **state)
+static void describe_lists_matrix_products_without_reference_kernels(void **state)
 {
     nn_net net = gpt_net("gpt(layers=1,dim=64,heads=2)", 16, 96);
     tutti_nn *nn = open_net(&net, NULL, 8);
@@ -934,22 +934,22 @@ static void every_product_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_and_gradients_are_those_of_the_formulas),
-        cmocka_unit_test(large_vocabularies_are_taken_in_chunks),
-        cmocka_unit_test(a_pass_is_the_tree_of_its_blocks_bit_for_bit),
+        cmocka_unit_test(losses_and_gradients_match_the_formulas),
+        cmocka_unit_test(large_vocabularies_in_chunks_match_the_formulas),
+        cmocka_unit_test(a_pass_is_bitwise_the_tree_sum_of_blocks),
         cmocka_unit_test(dropped_values_depend_on_the_sample_alone),
-        cmocka_unit_test(adding_adds),
-        cmocka_unit_test(a_window_s_loss_does_not_depend_on_how_windows_are_cut),
+        cmocka_unit_test(adding_passes_accumulate_gradients),
+        cmocka_unit_test(window_losses_do_not_depend_on_evaluation_batch_size),
         cmocka_unit_test(hooks_come_in_one_order_whatever_the_number_of_samples),
-        cmocka_unit_test(gpt_has_the_parameters_of_the_peer_in_ready_order),
-        cmocka_unit_test(initial_values_are_those_of_the_peer),
+        cmocka_unit_test(gpt_has_the_benchmark_peers_parameters_in_ready_order),
+        cmocka_unit_test(initial_values_have_the_benchmark_peers_distributions),
         cmocka_unit_test(lists_that_make_no_network_of_tokens_are_refused),
-        cmocka_unit_test(layers_in_places_where_they_cannot_be_are_refused),
-        cmocka_unit_test(models_and_tasks_that_do_not_fit_are_refused_in_a_sentence),
-        cmocka_unit_test(passes_that_cannot_be_are_refused_in_a_sentence),
-        cmocka_unit_test(every_allocation_that_fails_is_an_error_and_nothing_is_lost),
+        cmocka_unit_test(misplaced_layers_are_rejected),
+        cmocka_unit_test(mismatched_models_and_tasks_are_rejected_with_a_message),
+        cmocka_unit_test(invalid_passes_are_rejected_with_a_message),
+        cmocka_unit_test(failed_allocations_are_errors_and_later_calls_succeed),
         cmocka_unit_test(memory_stays_within_what_is_kept_for_backward),
-        cmocka_unit_test(every_product_is_named),
+        cmocka_unit_test(describe_lists_matrix_products_without_reference_kernels),
     };
     return cmocka_run_group_tests_name("nn/sequence", tests, NULL, NULL);
 }

@@ -240,7 +240,7 @@ static const tutti_nn_task images = { .channels = 1, .height = 12, .width = 12, 
                            frames = { .channels = 1, .height = 9, .width = 6, .classes = 4 },
                            clicks = { .channels = 1, .height = 1, .width = 3, .classes = 2, .tables = 4, .rows = 7 };
 
-static void stages_in_any_order_have_the_bits_of_the_whole(void **state)
+static void stages_in_any_order_match_the_whole_network_bitwise(void **state)
 {
     const tutti_nn_options plain = { .batch = 10 }, bf16 = { .batch = 12, .precision = TUTTI_BF16 };
 
@@ -361,7 +361,7 @@ static void units_of_two_stages_take_turns(void **state)
     take_turns("ctr(dim=3,hidden=8)", clicks, plain);
 }
 
-static void one_slot_of_a_stage_is_in_the_midst_of_something(void **state)
+static void a_stage_has_at_most_one_pass_in_progress(void **state)
 {
     subject s = subject_of("mlp(hidden=24)", images, MICRO * 10);
     const tutti_nn_options options = { .batch = 10 };
@@ -443,7 +443,7 @@ static size_t slot_bytes(const tutti_nn_stage *stage, int first, int end)
 }
 
 /* 1F1B: stage q of k has min(k - q, micro-batches) in flight at most. */
-static void one_forward_one_backward_holds_as_much_as_is_under_way(void **state)
+static void schedule_1f1b_stores_only_micro_batches_in_flight(void **state)
 {
     static const char *const model = "gpt(layers=4,dim=16,heads=2)";
     const tutti_nn_options options = { .batch = 4 };
@@ -485,7 +485,7 @@ static void one_forward_one_backward_holds_as_much_as_is_under_way(void **state)
     subject_free(&s);
 }
 
-static void the_bound_holds(void **state)
+static void the_activation_memory_limit_is_enforced(void **state)
 {
     const tutti_nn_options options = { .batch = 10 };
     subject s = subject_of("cnn", images, MICRO * options.batch);
@@ -555,7 +555,7 @@ static size_t bytes_of(const char *model, int first, int end)
 }
 
 /* A block's rows of 16 values and no more, in addition to the stage's output. */
-static void what_is_computed_again_is_not_kept(void **state)
+static void recomputed_activations_are_not_stored(void **state)
 {
     const size_t rows = 8 * 24 * 16 * sizeof(float);
 
@@ -581,7 +581,7 @@ static void refused(const char *model, const tutti_nn_task *task, tutti_nn_stage
     tutti_nn_store_close(o.store);
 }
 
-static void what_cannot_be_cut_is_a_sentence(void **state)
+static void invalid_stage_boundaries_are_rejected_with_a_message(void **state)
 {
     const tutti_nn_task vector = { .channels = 1, .height = 1, .width = 9, .classes = 1 };
 
@@ -604,7 +604,7 @@ static void what_cannot_be_cut_is_a_sentence(void **state)
 }
 
 /* ---- memory that is not there ---- */
-static void without_memory_it_fails_and_goes_on(void **state)
+static void stages_recover_from_failed_allocations(void **state)
 {
     static const char *const models[] = { "cnn", "gpt(layers=1,dim=16,heads=2)" };
 
@@ -649,15 +649,15 @@ static void without_memory_it_fails_and_goes_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stages_in_any_order_have_the_bits_of_the_whole),
+        cmocka_unit_test(stages_in_any_order_match_the_whole_network_bitwise),
         cmocka_unit_test(units_of_two_stages_take_turns),
-        cmocka_unit_test(one_slot_of_a_stage_is_in_the_midst_of_something),
+        cmocka_unit_test(a_stage_has_at_most_one_pass_in_progress),
         cmocka_unit_test(micro_batches_add_up),
-        cmocka_unit_test(one_forward_one_backward_holds_as_much_as_is_under_way),
-        cmocka_unit_test(the_bound_holds),
-        cmocka_unit_test(what_is_computed_again_is_not_kept),
-        cmocka_unit_test(what_cannot_be_cut_is_a_sentence),
-        cmocka_unit_test(without_memory_it_fails_and_goes_on),
+        cmocka_unit_test(schedule_1f1b_stores_only_micro_batches_in_flight),
+        cmocka_unit_test(the_activation_memory_limit_is_enforced),
+        cmocka_unit_test(recomputed_activations_are_not_stored),
+        cmocka_unit_test(invalid_stage_boundaries_are_rejected_with_a_message),
+        cmocka_unit_test(stages_recover_from_failed_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

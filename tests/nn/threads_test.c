@@ -41,7 +41,7 @@ static worker worker_of(const char *model, uint64_t seed)
     return (worker){ .model = model, .seed = seed, .passes = 12, .e = example_of(&net, 21, seed) };
 }
 
-static void two_networks_in_two_threads_give_the_bits_they_give_alone(void **state)
+static void networks_in_two_threads_do_not_affect_each_other(void **state)
 {
     static const char *const pairs[][2] = {
         { "cnn", "cnn" }, { "mlp(hidden=64)", "cnn" }, { "mlp(hidden=64)", "mlp(hidden=64)" },
@@ -79,7 +79,7 @@ static void two_networks_in_two_threads_give_the_bits_they_give_alone(void **sta
 
 /* The simulated transport runs many workers on one thread: a pass leaves
    the thread's own setting as it was. */
-static void a_pass_leaves_the_caller_s_number_of_threads_alone(void **state)
+static void a_pass_keeps_the_callers_openmp_thread_count(void **state)
 {
     const nn_net net = net_of("cnn", 1, 10, 10, 3);
     example e = example_of(&net, 11, 1);
@@ -181,7 +181,7 @@ static void assert_same(const float *a, const float *b, size_t n)
             fail_msg("value %zu of %zu: %a and %a", i, n, (double)a[i], (double)b[i]);
 }
 
-static void loops_give_the_same_bits_at_every_level(void **state)
+static void loops_are_bitwise_equal_at_every_cpu_level(void **state)
 {
     (void)state;
     for (tutti_cpu cpu = TUTTI_CPU_SCALAR; cpu <= tutti_cpu_best(); cpu++) {
@@ -204,7 +204,7 @@ static void loops_give_the_same_bits_at_every_level(void **state)
     }
 }
 
-static void the_sums_of_columns_are_masked_sums_at_every_level(void **state)
+static void masked_column_sums_are_correct_at_every_cpu_level(void **state)
 {
     static const size_t rows[] = { 1, 2, 63, 64, 65, 130 }, columns[] = { 1, 3, 10, 64, 65, 127, 128, 200 };
 
@@ -280,7 +280,7 @@ static void pool_plainly(const nn_maps *m, size_t side, const float *x, float *y
                 }
 }
 
-static void pooling_is_its_definition_at_every_level(void **state)
+static void pooling_matches_its_definition_at_every_cpu_level(void **state)
 {
     static const struct { nn_maps m; size_t side;
     } list[] = {
@@ -327,7 +327,7 @@ static void pooling_is_its_definition_at_every_level(void **state)
 
 /* ---- weights of a convolution of plain maps: near the sum in doubles, the same bits at
    every level and in any parts ---- */
-static void weights_of_plain_maps_are_their_definition_at_every_level(void **state)
+static void conv_weight_gradients_match_definition_at_every_cpu_level(void **state)
 {
     static const struct { nn_maps out; size_t channels, side;
     } list[] = {
@@ -400,7 +400,7 @@ static void count_items(void *arg, size_t first, size_t count, int thread)
     }
 }
 
-static void a_loop_is_cut_into_parts_that_together_are_all_of_it(void **state)
+static void parallel_loops_cover_every_item_exactly_once(void **state)
 {
     (void)state;
 #if SANITIZED_THREAD
@@ -423,7 +423,7 @@ static void a_loop_is_cut_into_parts_that_together_are_all_of_it(void **state)
 
 /* Large enough that every loop is split. Loops give one thread's bits; oneDNN's products may be
    split otherwise, hence the tolerance. The same threads, the same bits. */
-static void threads_of_a_network_of_rows_agree(void **state)
+static void one_and_two_threads_agree_on_row_networks(void **state)
 {
 #if SANITIZED_THREAD
     (void)state;
@@ -505,16 +505,16 @@ static void threads_of_a_network_of_rows_agree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_networks_in_two_threads_give_the_bits_they_give_alone),
-        cmocka_unit_test(a_pass_leaves_the_caller_s_number_of_threads_alone),
+        cmocka_unit_test(networks_in_two_threads_do_not_affect_each_other),
+        cmocka_unit_test(a_pass_keeps_the_callers_openmp_thread_count),
         cmocka_unit_test(two_threads_of_one_network_agree_with_the_reference),
         cmocka_unit_test(products_have_the_same_bits_with_any_number_of_threads),
-        cmocka_unit_test(a_loop_is_cut_into_parts_that_together_are_all_of_it),
-        cmocka_unit_test(threads_of_a_network_of_rows_agree),
-        cmocka_unit_test(loops_give_the_same_bits_at_every_level),
-        cmocka_unit_test(pooling_is_its_definition_at_every_level),
-        cmocka_unit_test(weights_of_plain_maps_are_their_definition_at_every_level),
-        cmocka_unit_test(the_sums_of_columns_are_masked_sums_at_every_level),
+        cmocka_unit_test(parallel_loops_cover_every_item_exactly_once),
+        cmocka_unit_test(one_and_two_threads_agree_on_row_networks),
+        cmocka_unit_test(loops_are_bitwise_equal_at_every_cpu_level),
+        cmocka_unit_test(pooling_matches_its_definition_at_every_cpu_level),
+        cmocka_unit_test(conv_weight_gradients_match_definition_at_every_cpu_level),
+        cmocka_unit_test(masked_column_sums_are_correct_at_every_cpu_level),
     };
     return cmocka_run_group_tests_name("nn/threads", tests, NULL, NULL);
 }

@@ -73,7 +73,7 @@ static void check(const char *options, int tiles, tutti_nn_task task, int64_t sa
     subject_free(&t);
 }
 
-static void a_layer_in_tiles_is_the_layer(void **state)
+static void a_tiled_layer_matches_the_untiled_layer(void **state)
 {
     const tutti_nn_task text = { .classes = 19, .context = 50 };
 
@@ -87,7 +87,7 @@ static void a_layer_in_tiles_is_the_layer(void **state)
     check("layers=2,dim=32,heads=2,recompute=on", 3, text, 13, TUTTI_BF16);
 }
 
-static void parameters_of_tiles_have_names_of_their_own(void **state)
+static void tile_parameters_have_distinct_names(void **state)
 {
     static const char *const names[] = { "b.0.f1.2.weight", "b.0.f1.2.bias", "b.0.f1.1.weight", "b.0.f1.1.bias",
                                          "b.0.f1.0.weight", "b.0.f1.0.bias" };
@@ -110,8 +110,8 @@ static void parameters_of_tiles_have_names_of_their_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_layer_in_tiles_is_the_layer),
-        cmocka_unit_test(parameters_of_tiles_have_names_of_their_own),
+        cmocka_unit_test(a_tiled_layer_matches_the_untiled_layer),
+        cmocka_unit_test(tile_parameters_have_distinct_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

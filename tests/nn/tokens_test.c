@@ -26,7 +26,7 @@ static void fill(const tutti_nn_param *p, int k, float *values)
 /* Tolerances: 1e-5 of the loss; 2e-5 of a tensor's norm for the norm and single elements and, for
    a sum of n values, of norm sqrt(n), its largest; plus 2e-7 of all tensors' norm, which is what
    remains of sums that cancel: the slope of a key's bias is exactly 0. */
-static void losses_and_gradients_are_pytorch_s(void **state)
+static void losses_and_gradients_match_pytorch(void **state)
 {
     (void)state;
     for (size_t v = 0; v < TUTTI_LENGTH(token_nets); v++) {
@@ -96,6 +96,6 @@ static void losses_and_gradients_are_pytorch_s(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(losses_and_gradients_are_pytorch_s) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(losses_and_gradients_match_pytorch) };
     return cmocka_run_group_tests_name("nn/tokens", tests, NULL, NULL);
 }

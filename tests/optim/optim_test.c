@@ -55,7 +55,7 @@ static double ulps(float a, float b, double size)
    Adam's weights: PyTorch's square root may be off by its last place in each step, so that the
    steps, below 4 lr here, differ in their last two; over these twenty steps the tolerance is 2 ulp
    of the larger of |w| and 4 lr. With L2 decay 4 ulp of m and v themselves. */
-static void the_numbers_are_pytorchs(void **state)
+static void optimizer_updates_match_pytorch(void **state)
 {
     (void)state;
     for (int c = 0; c < CONFIGURATIONS; c++) {
@@ -388,7 +388,7 @@ static void slots_of_several_ranges_are_those_of_the_whole(void **state)
     tutti_device_close(d);
 }
 
-static void an_empty_shard_is_updated_to_nothing(void **state)
+static void updating_an_empty_shard_does_nothing(void **state)
 {
     bench b = bench_open("sgd(momentum=0.9)", 64, 0, TUTTI_CPU_AVX512);
     (void)state;
@@ -427,7 +427,7 @@ static void refuse(const char *spec, const char *prefix, const char *sentence)
     tutti_plan_close(plan);
 }
 
-static void what_makes_no_sense_is_refused_with_a_sentence(void **state)
+static void invalid_settings_are_rejected_with_a_message(void **state)
 {
     char long_prefix[300];
     (void)state;
@@ -484,7 +484,7 @@ static bool part_of_the_room(const char *file)
     return false;
 }
 
-static void the_registry_is_the_folder(void **state)
+static void registry_matches_the_source_folder(void **state)
 {
     DIR *folder = opendir(TUTTI_SOURCE_DIR "/src/optim");
     struct dirent *entry;
@@ -519,7 +519,7 @@ static void the_registry_is_the_folder(void **state)
 
 /* Threads, tiles, odd places and the copy change no bit: the copy is what tutti_cast gives. The
    long one is of the size from which the copy goes past the caches. */
-static void in_tiles_with_a_copy_it_has_the_bits_of_one_update_and_a_cast(void **state)
+static void tiled_update_with_copy_matches_update_and_cast(void **state)
 {
     static const char *const rules[] = { "sgd", "sgd(momentum=0.9)", "adam(weight_decay=0.1)", "adamw" };
     static const size_t counts[] = { 0, 1, 63, 4096, 4097, 50001, ((size_t)8 << 20) + 77 };
@@ -571,21 +571,21 @@ static void in_tiles_with_a_copy_it_has_the_bits_of_one_update_and_a_cast(void *
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_numbers_are_pytorchs),
+        cmocka_unit_test(optimizer_updates_match_pytorch),
         cmocka_unit_test(any_split_and_any_level_give_the_same_bits),
         cmocka_unit_test(a_power_of_two_as_scale_equals_scaled_gradients),
-        cmocka_unit_test(in_tiles_with_a_copy_it_has_the_bits_of_one_update_and_a_cast),
+        cmocka_unit_test(tiled_update_with_copy_matches_update_and_cast),
         cmocka_unit_test(adam_keeps_its_identities),
         cmocka_unit_test(the_bias_corrections_follow_t),
         cmocka_unit_test(a_thousand_steps_stay_near_double_arithmetic),
         cmocka_unit_test(opening_survives_any_failed_allocation),
         cmocka_unit_test(slots_are_declared_as_state),
         cmocka_unit_test(slots_of_several_ranges_are_those_of_the_whole),
-        cmocka_unit_test(an_empty_shard_is_updated_to_nothing),
+        cmocka_unit_test(updating_an_empty_shard_does_nothing),
         cmocka_unit_test(the_defaults_are_pytorchs),
-        cmocka_unit_test(what_makes_no_sense_is_refused_with_a_sentence),
+        cmocka_unit_test(invalid_settings_are_rejected_with_a_message),
         cmocka_unit_test(values_out_of_bounds_are_refused),
-        cmocka_unit_test(the_registry_is_the_folder),
+        cmocka_unit_test(registry_matches_the_source_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

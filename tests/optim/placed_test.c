@@ -193,7 +193,7 @@ static void an_update_in_tiles_has_the_bits_of_one_in_memory(void **state)
 }
 
 /* Each transfer of a step in turn. */
-static void a_disk_that_fails_ends_the_update_with_a_sentence(void **state)
+static void disk_failure_ends_the_update_with_an_error(void **state)
 {
     faults f;
     tutti_runtime *rt = faulty(&f);
@@ -229,7 +229,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_update_in_tiles_has_the_bits_of_one_in_memory),
-        cmocka_unit_test(a_disk_that_fails_ends_the_update_with_a_sentence),
+        cmocka_unit_test(disk_failure_ends_the_update_with_an_error),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

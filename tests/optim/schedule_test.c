@@ -47,7 +47,7 @@ static void constant_stays_at_one(void **state)
     tutti_lr_schedule_close(s);
 }
 
-static void step_drops_every_so_many_steps(void **state)
+static void step_schedule_drops_at_fixed_intervals(void **state)
 {
     tutti_lr_schedule *s = schedule("step(every=10,gamma=0.5,warmup=5)", 36);
     (void)state;
@@ -119,7 +119,7 @@ static void refuse(const char *spec, uint64_t steps, const char *sentence)
     assert_string_equal(err.text, sentence);
 }
 
-static void what_makes_no_sense_is_refused_with_a_sentence(void **state)
+static void invalid_settings_are_rejected_with_a_message(void **state)
 {
     static const char *const bad[] = {
         "step(every=0)",   "step(gamma=-0.1)",    "step(gamma=1.5)",     "cosine(floor=-0.1)",
@@ -160,10 +160,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(warm_up_rises_to_exactly_one),
         cmocka_unit_test(constant_stays_at_one),
-        cmocka_unit_test(step_drops_every_so_many_steps),
+        cmocka_unit_test(step_schedule_drops_at_fixed_intervals),
         cmocka_unit_test(cosine_and_linear_meet_one_and_the_floor),
         cmocka_unit_test(a_run_that_is_all_warm_up_ends_at_the_floor),
-        cmocka_unit_test(what_makes_no_sense_is_refused_with_a_sentence),
+        cmocka_unit_test(invalid_settings_are_rejected_with_a_message),
         cmocka_unit_test(every_schedule_of_the_table_opens_with_its_defaults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@ class Api(Case):
         self.api = os.path.join(self.folder, "api")
         run(sys.executable, os.path.join(SOURCE, "tools/api-doc"), self.api)
 
-    def test_every_function_of_a_header_has_its_place_on_its_page_and_in_the_index(self):
+    def test_every_function_has_an_anchor_and_an_index_entry(self):
         index, pages = text_of(self.api, "README.md"), 0
         for header in HEADERS:
             listed = os.path.join(self.folder, "listed.txt")

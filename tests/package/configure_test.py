@@ -55,19 +55,19 @@ class Configure(Case):
             self.assertRegex(tests, r"(?m): %s$" % name)
         return at
 
-    def test_without_one_mpi(self):
+    def test_configuring_succeeds_without_one_mpi(self):
         self.goes_on_without("mpich")
 
-    def test_without_simgrid_and_the_other_mpi(self):
+    def test_configuring_succeeds_without_simgrid_and_the_other_mpi(self):
         at = self.goes_on_without("simgrid", "ompi-c")
         said = run(os.path.join(os.path.dirname(CMAKE), "ctest"), "--test-dir", at, "-V", "-R", "^sim/sim$")
         self.assertRegex(said, r"skipped: built without SimGrid")
         self.assertRegex(said, r"(?m)Skipped")
 
-    def test_without_any(self):
+    def test_configuring_succeeds_without_optional_packages(self):
         self.goes_on_without(*OPTIONAL)
 
-    def test_what_is_needed_and_missing_is_named_all_at_once(self):
+    def test_all_missing_required_packages_are_named_at_once(self):
         _, said = self.configure("jansson", "zlib", "simgrid", code=1)
         self.assertIn("Tutti needs what was not found here: jansson (Debian: libjansson-dev), zlib (Debian: "
                       "zlib1g-dev)", " ".join(said.split()))

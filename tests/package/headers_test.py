@@ -53,7 +53,7 @@ class Headers(Case):
         self.assertEqual(len(set(printed.values())), 1, printed)
         self.assertTrue(next(iter(printed.values())).endswith(" 0 1\n"), printed)
 
-    def test_every_header_that_declares_a_symbol_does_so_for_c_plus_plus(self):
+    def test_every_header_declares_its_symbols_extern_c(self):
         for header in HEADERS:
             with open(os.path.join(SOURCE, "include/tutti", header)) as f:
                 text = f.read()

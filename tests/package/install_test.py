@@ -45,7 +45,7 @@ class Install(Case):
         self.assertEqual([os.path.realpath(flag[2:]) for flag in flags], [os.path.join(stage, "opt/tutti/include")])
         shutil.rmtree(stage)
 
-    def test_all_parts_are_there(self):
+    def test_installed_tree_has_all_parts(self):
         for path in ("bin/tutti", "include/tutti/tutti.h", "share/tutti/LICENSE",
                      "share/tutti/data/mnist", "share/bash-completion/completions/tutti",
                      "share/zsh/site-functions/_tutti", "share/man/man1/tutti.1", "share/doc/tutti/README.md",
@@ -60,7 +60,7 @@ class Install(Case):
             self.assertTrue(os.path.isfile(os.path.join(self.lib, name)), name)
         self.assertTrue(os.access(self.tutti, os.X_OK))
 
-    def test_the_command_finds_its_peers(self):
+    def test_installed_command_builds_its_peer_benchmarks(self):
         built, home = os.path.join(self.folder, "peers"), os.path.join(self.folder, "home")
         command = (self.tutti, "bench", "allreduce", "-n", "2", "--sizes", "4", "--repeat", "1",
                    "--with-peers", "--peers", "limit")
@@ -73,13 +73,13 @@ class Install(Case):
                           f"name one that can be written to with TUTTI_PEERS_BUILD",
                           run(*command, cwd="/", code=1, HOME=home, XDG_CACHE_HOME="", TUTTI_PEERS_BUILD=""))
 
-    def test_headers_are_those_of_the_library_and_need_no_others(self):
+    def test_installed_headers_are_complete_and_self_contained(self):
         there = os.listdir(os.path.join(self.prefix, "include/tutti"))
         self.assertEqual(set(HEADERS) - set(there), {"codec.h", "kernels.h"})
         source = self.write("all.c", "".join(f"#include <tutti/{header}>\n" for header in there))
         run(CC, "-std=c99", *STRICT, *self.flags("--cflags"), "-fsyntax-only", source)
 
-    def test_no_installed_file_knows_where_it_was_built_or_installed(self):
+    def test_config_files_and_rpaths_contain_no_build_paths(self):
         for path in files_of(self.prefix):
             if path.endswith((".pc", ".cmake")):
                 with open(os.path.join(self.prefix, path)) as f:
@@ -124,7 +124,7 @@ class Install(Case):
         self.assertEqual(os.path.realpath(self.so), os.path.join(self.lib, "libtutti.so." + self.version))
         self.assertEqual(os.path.realpath(os.path.join(self.lib, "libtutti.so." + abi)), os.path.realpath(self.so))
 
-    def test_the_static_library_defines_no_foreign_name(self):
+    def test_static_library_defines_only_prefixed_names(self):
         names = [line.split()[2] for line in run("nm", "-g",
                                                  "--defined-only", os.path.join(self.lib, "libtutti.a")).splitlines()
                  if len(line.split()) == 3]
@@ -139,7 +139,7 @@ class Install(Case):
 
     # ---- programs of others ----
 
-    def test_one_version_everywhere(self):
+    def test_pkg_config_command_and_cmake_report_one_version(self):
         self.assertRegex(self.version, r"^\d+\.\d+\.\d+$")
         self.assertEqual(run("pkg-config", "--modversion", "tutti", **self.pkg).strip(), self.version)
         self.assertEqual(run(self.tutti, "version").splitlines()[0], "tutti " + self.version)

@@ -34,14 +34,14 @@ class Plugin(Case):
         """Run by its bare name, as from a shell."""
         return run(program, *words, code=code, cwd=cwd or self.folder, PATH=self.at("bin"), **environment)
 
-    def test_the_first_of_the_three_places_wins(self):
+    def test_first_of_three_plugin_directories_wins(self):
         tried = f"tried '{self.at('bin')}/../{MULTIARCH}/libtutti_transport_toy.so'"
         self.assertIn(tried, self.probe("toy", code=1))
         for place in ("lib", MULTIARCH, "bin"):
             self.toy(place)
             self.assertEqual(self.probe("toy"), place + "\n")
 
-    def test_the_working_directory_is_not_looked_in(self):
+    def test_working_directory_is_not_searched_for_plugins(self):
         self.toy("other")
         self.assertIn("no transport is named 'toy'", self.probe("toy", cwd=self.at("other"), code=1))
         self.assertIn("no transport is named 'toy'", self.probe("toy", self.at("other"), code=1))
@@ -51,7 +51,7 @@ class Plugin(Case):
         self.assertIn("tried ''", self.probe("../other/toy", code=1))
         self.assertIn("tried ''", self.probe("", code=1))
 
-    def test_a_program_with_the_shared_library_finds_plug_ins_beside_the_library(self):
+    def test_plugins_next_to_the_shared_library_are_found(self):
         shutil.copy(os.path.realpath(BUILD + "/lib/libtutti.so"), self.at("lib/libtutti.so"))
         soname = [line.split("[")[1].split("]")[0]
                   for line in run("readelf", "-d", self.at("lib/libtutti.so")).splitlines() if "SONAME" in line][0]
@@ -64,14 +64,14 @@ class Plugin(Case):
         self.assertIn("no transport is named 'toy'", self.probe("toy", self.at("lib"), program="shared", cwd=self.usr,
                                                                 LD_LIBRARY_PATH="other", code=1))
 
-    def test_one_built_for_another_interface_is_refused_with_both_numbers(self):
+    def test_plugin_of_another_interface_is_rejected_with_both_numbers(self):
         for flag, which in ("TOY_ABI", "transport"), ("TOY_RUNTIME_ABI", "runtime"):
             self.toy("bin", f"-D{flag}=77")
             self.assertRegex(self.probe("toy", code=1),
                              rf"'\S+/bin/libtutti_transport_toy.so' was built for {which} interface 77 \(\d+ bytes\), "
                              rf"this library offers \d+ \(\d+ bytes\); install both from the same version")
 
-    def test_one_without_a_table_is_refused(self):
+    def test_plugin_without_a_table_is_rejected(self):
         source = self.write("empty.c", "int nothing;\n")
         run(CC, "-shared", "-fPIC", source, "-o", self.at("bin/libtutti_transport_toy.so"))
         self.assertIn("is no transport of Tutti's: it exports no tutti_transport_plugin; reinstall it",

@@ -43,17 +43,17 @@ class Setup(Case):
                 os.symlink(shutil.which(name), os.path.join(at, name))
         return at
 
-    def test_with_everything_there_it_does_and_says_nothing(self):
+    def test_nothing_is_done_or_printed_if_all_is_installed(self):
         self.assertEqual(self.setup(uid=1000), (0, "", []))
         for more in ("--test", "--ci"):
             self.assertEqual(self.setup(more), (0, "", []))
 
-    def test_a_word_that_it_does_not_know_is_refused(self):
+    def test_setup_rejects_an_unknown_option(self):
         self.mark("lacks-gcc")
         self.assertEqual(self.setup("--tests"),
                          (2, "tools/setup: no option is called '--tests'; its head lists them\n", []))
 
-    def test_tests_bring_both_mpis_and_go_on_without(self):
+    def test_option_test_requests_both_mpis_but_continues_without(self):
         self.mark("lacks-libopenmpi-dev", "lacks-mpich", "lacks-clang", "no-lists", "no-network")
         self.assertEqual(self.setup(), (0, "", []))
         self.assertEqual(self.setup("--test", uid=1000), (
@@ -71,7 +71,7 @@ class Setup(Case):
         code, _, calls = self.setup()
         self.assertEqual((code, [call.split()[1] for call in calls]), (0, ["install", "update", "install"]))
 
-    def test_who_may_not_install_is_told_what_to_install(self):
+    def test_unprivileged_user_is_shown_the_install_command(self):
         self.mark("lacks-gcc", "lacks-libsimgrid-dev")
         sentence = ("Missing, and not to be installed from here: %s. As root, run:\n"
                     "  apt-get install gcc libsimgrid-dev\n")
@@ -80,14 +80,14 @@ class Setup(Case):
         code, said, _ = self.setup()
         self.assertEqual((code, said), (1, "Installing: gcc libsimgrid-dev\n" + sentence % "apt-get failed"))
 
-    def test_sudo_is_taken_where_it_asks_for_nothing(self):
+    def test_sudo_is_used_if_it_needs_no_password(self):
         self.mark("lacks-gcc")
         self.tool("sudo", '[ "$1" = -n ] && exit 0; echo "sudo $*" >>"$STATE/calls"; exec "$@"')
         code, said, calls = self.setup(uid=1000)
         self.assertEqual((code, said), (0, "Installing: gcc\n"))
         self.assertEqual([call.split()[0] for call in calls], ["sudo", "apt-get"])
 
-    def test_what_can_be_done_without_stops_nobody(self):
+    def test_missing_optional_packages_do_not_fail_the_setup(self):
         self.mark("lacks-libsimgrid-dev", "no-lists", "no-network")
         self.assertEqual(self.setup(uid=1000), (0, "Going on without libsimgrid-dev: not root and no sudo.\n", []))
         code, said, _ = self.setup()
@@ -96,7 +96,7 @@ class Setup(Case):
 
 
 class Skipped(Case):
-    def test_what_was_skipped_is_told_with_its_reason(self):
+    def test_skipped_tests_are_listed_with_their_reasons(self):
         log = os.path.join(self.folder, "Testing/Temporary/LastTest.log")
         os.makedirs(os.path.dirname(log))
         with open(log, "w") as f:
@@ -122,7 +122,7 @@ class Skipped(Case):
             f.write("1/1 Testing: base/spec\nOK\n")
         self.assertEqual(run(os.path.join(SOURCE, "tools/skipped"), self.folder), "")
 
-    def test_every_program_of_tests_gives_its_reasons(self):
+    def test_every_unittest_program_is_verbose(self):
         """What unittest says with fewer words than `verbosity=2` is how many were skipped."""
         for folder, _, names in os.walk(os.path.join(SOURCE, "tests")):
             for name in (name for name in names if name.endswith(".py")):
@@ -155,13 +155,13 @@ class Again(Case):
         self.at = at
         return done.returncode, done.stdout + done.stderr
 
-    def test_what_failed_long_ago_is_not_run_again(self):
+    def test_old_failures_are_not_run_again(self):
         self.assertEqual(self.again("first")[0], 0)
         done = subprocess.run([os.path.join(self.at, "tools/again"), "dev"], capture_output=True, text=True, env=CLEAN)
         self.assertEqual((done.returncode, done.stdout),
                          (1, "again: no test has failed in build/dev, so there is nothing to run again\n"))
 
-    def test_what_passes_alone_is_flaky_and_both_logs_are_kept(self):
+    def test_failure_passing_alone_is_flaky_and_logs_are_kept(self):
         code, said = self.again("first")
         self.assertEqual(code, 0, said)
         self.assertRegex(said, r"(?ms)^FLAKY room/first: .*^said yes$.*^END FLAKY$")
@@ -173,13 +173,13 @@ class Again(Case):
         with open(os.path.join(self.at, "build/dev/Testing/Temporary/LastTest.log")) as f:
             self.assertIn("room/never", f.read())
 
-    def test_what_fails_twice_is_a_failure(self):
+    def test_second_failure_of_a_test_is_an_error(self):
         code, said = self.again("first", "always")
         self.assertEqual(code, 1)
         self.assertIn("FLAKY room/first", said)
         self.assertTrue(said.endswith("failed twice: room/always\n"), said)
 
-    def test_a_run_that_has_failed_no_test_failed_by_something_else(self):
+    def test_failed_run_without_failed_tests_is_an_error(self):
         self.assertEqual(self.again(),
                          (1, "again: no test has failed in build/dev, so there is nothing to run again\n"))
 
@@ -193,7 +193,7 @@ class Failures(Case):
             f.write(log)
         return run(sys.executable, os.path.join(SOURCE, "tools/failures"), path)
 
-    def test_a_test_that_failed_twice_says_the_end_of_its_second_run(self):
+    def test_second_run_of_a_failed_test_is_quoted(self):
         said = self.failures(
             "=== lint\nwell\n=== budget: lint took 1 s of 2 s\n"
             "=== test\nFLAKY cli/a: it failed, and passed when it ran again alone. Its first run:\nno\nEND FLAKY\n"
@@ -202,7 +202,7 @@ class Failures(Case):
         self.assertTrue(said.startswith("--- test: cli/b\nline 16\n"), said)
         self.assertTrue(said.endswith("line 39\nwrong\n"), said)
 
-    def test_a_part_without_tests_says_its_own_end_and_pytest_its_second_runs(self):
+    def test_parts_without_tests_and_pytest_reruns_are_quoted(self):
         said = self.failures(
             "=== fuzz\nBase64: abc\n=== fuzz FAILED\n=== budget: fuzz took 1 s of 2 s\n"
             "=== python\n=== FAILURES ===\nthe first\nFAILED tests/python/a_test.py::b - no\n"
@@ -211,12 +211,12 @@ class Failures(Case):
         self.assertEqual(said, "--- fuzz\nBase64: abc\n--- python: pytest\nthe second\n"
                                "--- python: pytest\nFAILED tests/python/a_test.py::b - no\n")
 
-    def test_a_command_of_a_root_says_its_end(self):
+    def test_output_of_a_failed_command_is_quoted(self):
         said = self.failures("--- root: .ci/run here\nmuch\n--- root: .ci/run here: 5 s, exit code 1\n"
                              "--- user: make demo\nno disk\n--- user: make demo: 9 s, exit code 2\n")
         self.assertEqual(said, "--- user: make demo\nno disk\n")
 
-    def test_a_log_of_nothing_that_failed_says_nothing(self):
+    def test_log_without_failures_prints_nothing(self):
         self.assertEqual(self.failures("=== lint\nwell\n=== budget: lint took 1 s of 2 s\n"
                                        "--- user: make demo\n--- user: make demo: 9 s, exit code 0\n"), "")
 

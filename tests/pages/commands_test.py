@@ -188,7 +188,7 @@ class Reading(unittest.TestCase):
             (23, "tutti h i", ["one 1", "..."]), (27, "tutti j", None)])
         self.assertEqual(str(found[0]), "PAGE:4: tutti a 'b # c'")
 
-    def test_what_is_shown_has_to_be_printed_in_its_order_up_to_numbers(self):
+    def test_shown_lines_must_be_printed_in_order_ignoring_numbers(self):
         printed = "a  1.5 s\nnoise\nb 3,000 samples  ####  5 %\nb 17 samples 6 %\nend\n"
         for shown in (["a 7 s", "end"], ["a 70.1 s", "...", "b 2 samples  ##  1 %", "b 2 samples 1 %"], ["..."]):
             self.assertIsNone(shown_in(shown, printed))
@@ -306,7 +306,7 @@ class Commands(Case):
         shutil.rmtree(home, ignore_errors=True)
         return time.monotonic() - begin, failed, slow
 
-    def test_all_are_run_or_listed_with_a_reason_that_holds(self):
+    def test_commands_are_run_or_listed_with_a_valid_reason(self):
         for command in COLLECTED:
             with self.subTest(str(command)):
                 shown, cannot = entry(listed.SHOWN, command), entry(listed.CANNOT, command)
@@ -323,7 +323,7 @@ class Commands(Case):
         for pattern in listed.LONG + [row[0] for row in listed.ENDS]:
             self.assertTrue(any(whole(pattern, c.text) for c in COLLECTED), "of no command: " + pattern)
 
-    def test_commands_do_what_their_page_says(self):
+    def test_commands_behave_as_their_page_states(self):
         pages, without = {}, {}
         for command in filter(is_run, COLLECTED):
             if LONG or not is_long(command):
@@ -347,7 +347,7 @@ class Commands(Case):
 
 
 class Named(unittest.TestCase):
-    def test_what_sentences_name_is_there(self):
+    def test_commands_and_tests_named_in_text_exist(self):
         """A command of tutti, a target of make, a part of the bench, a tool, a test."""
         usage = tutti("--help").stdout
         targets = set(re.findall(r"(?m)^([a-z-]+):", commands.text_of("Makefile")))

@@ -44,7 +44,7 @@ class Site(unittest.TestCase):
     def setUp(self):
         self.assertEqual((self.made.returncode, self.made.stderr), (0, ""))
 
-    def test_all_pages_are_in_it_and_each_link_leads_somewhere(self):
+    def test_site_has_all_pages_and_no_broken_links(self):
         pages = {}
         for folder, _, names in os.walk(self.site):
             for name in names:
@@ -110,7 +110,7 @@ class Site(unittest.TestCase):
         return done.stdout
 
     @unittest.skipUnless(BROWSER, "skipped: no chromium to look at the site with: tools/setup --ci installs it")
-    def test_it_can_be_read_wide_and_narrow_light_and_dark(self):
+    def test_site_is_readable_wide_and_narrow_light_and_dark(self):
         for name in ("index", "docs/PERFORMANCE", "docs/OPTIONS", "docs/methods/byteps"):
             looked = os.path.join(self.site, name + "-looked.html")
             with open(looked, "w") as f:
@@ -133,7 +133,7 @@ class Site(unittest.TestCase):
             os.remove(looked)
 
     @unittest.skipUnless(BROWSER, "skipped: no chromium to search the site with: tools/setup --ci installs it")
-    def test_it_is_searched_without_a_server(self):
+    def test_site_search_works_without_a_server(self):
         found = self.dom(os.path.join(self.site, "search.html") + "?q=checkpoint-on-signal", 1280, False)
         self.assertIn('href="docs/CLUSTERS.html', found.split('id="search-results"')[1])
 

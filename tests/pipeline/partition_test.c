@@ -132,7 +132,7 @@ static void the_partition_is_the_best_of_all(void **state)
     assert_true(refused > 50);
 }
 
-static void as_many_are_in_flight_as_pay(void **state)
+static void smallest_in_flight_count_with_best_rate_is_chosen(void **state)
 {
     static const int workers[WORKERS] = { 0, 1, 2, 3, 4 };
 
@@ -239,7 +239,7 @@ static void widths_are_the_best_that_there_are(void **state)
     }
 }
 
-static void widths_that_cannot_be_are_refused(void **state)
+static void invalid_stage_widths_are_rejected(void **state)
 {
     static const bool cut[] = { true, false, true };
     static const double seconds[] = { 1, 1, 1 };
@@ -253,7 +253,7 @@ static void widths_that_cannot_be_are_refused(void **state)
     assert_int_equal(tutti_pipeline_widths(3, cut, seconds, 0, 1, first, width, &err), TUTTI_ERR_USAGE);
 }
 
-static void workers_are_allocated_as_the_policy_says(void **state)
+static void workers_are_allocated_by_the_policy(void **state)
 {
     static const int node[] = { 0, 0, 1, 1, 2, 2, 3, 3 }, uneven[] = { 0, 0, 0, 1 }, three[] = { 0, 0, 1, 1, 2, 2 };
     static const double speed[] = { 4, 4, 1, 1, 3, 3, 2, 2 };
@@ -286,11 +286,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_partition_is_the_best_of_all),
-        cmocka_unit_test(as_many_are_in_flight_as_pay),
+        cmocka_unit_test(smallest_in_flight_count_with_best_rate_is_chosen),
         cmocka_unit_test(invalid_options_are_rejected),
         cmocka_unit_test(widths_are_the_best_that_there_are),
-        cmocka_unit_test(widths_that_cannot_be_are_refused),
-        cmocka_unit_test(workers_are_allocated_as_the_policy_says),
+        cmocka_unit_test(invalid_stage_widths_are_rejected),
+        cmocka_unit_test(workers_are_allocated_by_the_policy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,7 +106,7 @@ static tutti_status nn_rank(tutti_world *world, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void stages_on_ranks_have_the_bits_of_the_whole(void **state)
+static void distributed_stages_are_bit_identical_to_the_whole_network(void **state)
 {
     static const float *expected[MICRO][ROOM];
     const tutti_nn_options options = { .batch = BATCH };
@@ -219,7 +219,7 @@ static tutti_status simple_rank(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-static void messages_of_any_size_come_in_order_and_gates_open(void **state)
+static void variable_size_messages_arrive_in_order_and_gates_open(void **state)
 {
     tutti_error err;
 
@@ -330,7 +330,7 @@ static tutti_status wide_rank(tutti_world *world, void *arg, tutti_error *err)
 }
 
 /* Micro-batches take turns in each stage, starting over in each period, whatever the widths. */
-static void stages_of_unlike_widths_take_turns(void **state)
+static void micro_batches_take_turns_in_stages_of_different_widths(void **state)
 {
     static const wide cases[] = {
         { 3, { 2, 3, 1 }, 9, 7 }, { 3, { 1, 4, 2 }, 9, 4 }, { 2, { 3, 2 }, 9, 5 },    { 2, { 2, 2 }, 1, 9 },
@@ -388,7 +388,7 @@ static tutti_status refused_rank(tutti_world *world, void *arg, tutti_error *err
     return TUTTI_OK;
 }
 
-static void options_that_cannot_be_are_refused(void **state)
+static void invalid_pipe_options_are_rejected(void **state)
 {
     (void)state;
     assert_int_equal(tutti_world_run("shm", 2, refused_rank, NULL, NULL), TUTTI_OK);
@@ -397,12 +397,12 @@ static void options_that_cannot_be_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stages_on_ranks_have_the_bits_of_the_whole),
-        cmocka_unit_test(messages_of_any_size_come_in_order_and_gates_open),
+        cmocka_unit_test(distributed_stages_are_bit_identical_to_the_whole_network),
+        cmocka_unit_test(variable_size_messages_arrive_in_order_and_gates_open),
         cmocka_unit_test(a_stage_that_is_gone_ends_the_others),
-        cmocka_unit_test(stages_of_unlike_widths_take_turns),
+        cmocka_unit_test(micro_batches_take_turns_in_stages_of_different_widths),
         cmocka_unit_test(slots_follow_from_widths),
-        cmocka_unit_test(options_that_cannot_be_are_refused),
+        cmocka_unit_test(invalid_pipe_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

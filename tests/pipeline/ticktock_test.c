@@ -24,7 +24,7 @@ static tutti_ticktock_profile triangle(int units, double slower, double *seconds
     return (tutti_ticktock_profile){ .forwards = units, .parts = 2 * units, .seconds = seconds, .bytes = bytes };
 }
 
-static void test_peaks_are_those_of_triangles(void **state)
+static void test_peaks_match_those_of_triangle_profiles(void **state)
 {
     static const struct { double slower, peak; } cases[] = { { 1, 1 }, { 2, 1.25 }, { 3, 4 / 3. } };
     double seconds[MANY], bytes[MANY];
@@ -41,7 +41,7 @@ static void test_peaks_are_those_of_triangles(void **state)
 }
 
 /* A triangle whose backward takes long leaves space for more waves than two, each above T/k. */
-static void test_more_waves_hold_half_of_each(void **state)
+static void test_each_wave_adds_about_half_its_peak(void **state)
 {
     double seconds[MANY], bytes[MANY];
     const tutti_ticktock_profile p = triangle(FINE, 9, seconds, bytes);
@@ -71,7 +71,7 @@ static void drawn(uint64_t seed, double *seconds, double *bytes, tutti_ticktock_
 }
 
 /* Which wave may begin and when it must wait is drawn, as exchanges would cause it. */
-static void test_rules_hold_whatever_may_begin(void **state)
+static void test_rules_hold_for_any_admission_order(void **state)
 {
     double seconds[64], bytes[64];
 
@@ -108,7 +108,7 @@ static void test_rules_hold_whatever_may_begin(void **state)
 }
 
 /* The offset is the best of those up to 1/waves, and no run holds more than is predicted. */
-static void test_no_wait_raises_the_peak(void **state)
+static void test_waits_never_exceed_the_predicted_peak(void **state)
 {
     double seconds[64], bytes[64];
 
@@ -144,10 +144,10 @@ static void test_no_wait_raises_the_peak(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_peaks_are_those_of_triangles),
-        cmocka_unit_test(test_more_waves_hold_half_of_each),
-        cmocka_unit_test(test_rules_hold_whatever_may_begin),
-        cmocka_unit_test(test_no_wait_raises_the_peak),
+        cmocka_unit_test(test_peaks_match_those_of_triangle_profiles),
+        cmocka_unit_test(test_each_wave_adds_about_half_its_peak),
+        cmocka_unit_test(test_rules_hold_for_any_admission_order),
+        cmocka_unit_test(test_waits_never_exceed_the_predicted_peak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

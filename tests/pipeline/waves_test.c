@@ -80,7 +80,7 @@ static void equal_stages_have_the_bubble_of_the_formula(void **state)
         }
 }
 
-static void uneven_stages_go_on_and_hold_no_more(void **state)
+static void uneven_stages_complete_within_the_micro_batch_limit(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 300; seed++) {
@@ -186,7 +186,7 @@ static void pipelines_are_never_further_apart_than_the_bounds(void **state)
 }
 
 /* The others stop with the D + 1 waves that they may be ahead. */
-static void one_that_is_frozen_stops_the_others_where_it_should(void **state)
+static void frozen_pipeline_stops_others_at_the_distance_limit(void **state)
 {
     (void)state;
     for (int in_flight = 1; in_flight <= 4; in_flight++)
@@ -200,7 +200,7 @@ static void one_that_is_frozen_stops_the_others_where_it_should(void **state)
 }
 
 /* The sheet's numbers: W = 4. */
-static void gates_stand_where_the_paper_has_them(void **state)
+static void wave_gates_match_the_paper(void **state)
 {
     (void)state;
     assert_int_equal(tutti_wave_gate(7, 4, 0), 0);
@@ -222,10 +222,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_stages_have_the_bubble_of_the_formula),
-        cmocka_unit_test(uneven_stages_go_on_and_hold_no_more),
+        cmocka_unit_test(uneven_stages_complete_within_the_micro_batch_limit),
         cmocka_unit_test(pipelines_are_never_further_apart_than_the_bounds),
-        cmocka_unit_test(one_that_is_frozen_stops_the_others_where_it_should),
-        cmocka_unit_test(gates_stand_where_the_paper_has_them),
+        cmocka_unit_test(frozen_pipeline_stops_others_at_the_distance_limit),
+        cmocka_unit_test(wave_gates_match_the_paper),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@
 #include "placement/placement.h"
 #include "placement/placement_internal.h"
 
-static void a_stage_takes_what_amdahl_says(void **state)
+static void stage_time_follows_amdahls_law(void **state)
 {
     tutti_placement_problem p = drawn_problem(1, 2, 1, 8, 1);
     placement_run run;
@@ -34,7 +34,7 @@ static void a_stage_takes_what_amdahl_says(void **state)
     }
 }
 
-static void the_share_is_found_from_times(void **state)
+static void parallel_share_is_recovered_from_times(void **state)
 {
     const int units[] = { 2, 4, 7 };
 
@@ -166,8 +166,8 @@ static void invalid_options_are_rejected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_stage_takes_what_amdahl_says),
-        cmocka_unit_test(the_share_is_found_from_times),
+        cmocka_unit_test(stage_time_follows_amdahls_law),
+        cmocka_unit_test(parallel_share_is_recovered_from_times),
         cmocka_unit_test(provisioning_is_the_cheapest_and_has_none_to_spare),
         cmocka_unit_test(units_are_those_of_the_closed_form),
         cmocka_unit_test(invalid_options_are_rejected),

@@ -19,7 +19,7 @@ static double cost_by(const tutti_placement_problem *p, const char *search, tutt
     return tutti_placement_find(p, search, plan, NULL) == TUTTI_OK ? plan->cost : INFINITY;
 }
 
-static void dynamic_programming_is_brute_force(void **state)
+static void dynamic_programming_matches_brute_force(void **state)
 {
     int short_of_units = 0, feasible = 0;
 
@@ -117,7 +117,7 @@ static void the_gradient_goes_through_all_layers(void **state)
     tutti_placement_policy_close(&a);
 }
 
-static void the_policy_finds_the_optimum_of_few_plans(void **state)
+static void policy_nearly_always_finds_the_optimum_of_few_plans(void **state)
 {
     int equal = 0;
 
@@ -161,7 +161,7 @@ static void the_policy_learns_where_plans_are_many(void **state)
 
 /* Problems on which rewards from cost alone lead to a plan that is a tenth or more too
    expensive. */
-static void the_policy_is_not_sure_of_a_plan_too_soon(void **state)
+static void entropy_bonus_prevents_premature_convergence(void **state)
 {
     static const uint64_t seeds[] = { 0, 2 };
 
@@ -178,7 +178,7 @@ static void the_policy_is_not_sure_of_a_plan_too_soon(void **state)
 }
 
 /* Plans that cost nothing, and no plan at all: rewards are finite, and the result is right. */
-static void the_policy_takes_costs_without_proportions(void **state)
+static void policy_handles_zero_and_tiny_costs(void **state)
 {
     tutti_placement_problem p = drawn_problem(4, 6, 2, 50, 1);
     tutti_placement_plan plan;
@@ -197,7 +197,7 @@ static void the_policy_takes_costs_without_proportions(void **state)
     assert_int_equal(tutti_placement_find(&p, "rl(hidden=4,rounds=20)", &plan, &err), TUTTI_ERR_USAGE);
 }
 
-static void costs_move_as_they_must(void **state)
+static void optimal_cost_is_monotone_in_prices_and_floor(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 40; seed++) {
@@ -252,14 +252,14 @@ static void invalid_options_are_rejected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dynamic_programming_is_brute_force),
+        cmocka_unit_test(dynamic_programming_matches_brute_force),
         cmocka_unit_test(the_gradient_is_that_of_the_expected_reward),
         cmocka_unit_test(the_gradient_goes_through_all_layers),
-        cmocka_unit_test(the_policy_finds_the_optimum_of_few_plans),
+        cmocka_unit_test(policy_nearly_always_finds_the_optimum_of_few_plans),
         cmocka_unit_test(the_policy_learns_where_plans_are_many),
-        cmocka_unit_test(the_policy_is_not_sure_of_a_plan_too_soon),
-        cmocka_unit_test(the_policy_takes_costs_without_proportions),
-        cmocka_unit_test(costs_move_as_they_must),
+        cmocka_unit_test(entropy_bonus_prevents_premature_convergence),
+        cmocka_unit_test(policy_handles_zero_and_tiny_costs),
+        cmocka_unit_test(optimal_cost_is_monotone_in_prices_and_floor),
         cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

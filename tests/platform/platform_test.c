@@ -74,7 +74,7 @@ static void every_shape_is_made_from_its_defaults_and_twice_the_same(void **stat
     assert_false(tutti_platform_shape(-1, &name, &title, &options));
 }
 
-static void the_text_of_a_small_cluster_is_this(void **state)
+static void small_cluster_matches_the_expected_text(void **state)
 {
     char *text = printed("cluster(2,10Gbps,50us,1.5Gf)");
 
@@ -100,7 +100,7 @@ static void the_text_of_a_small_cluster_is_this(void **state)
     free(text);
 }
 
-static void draws_are_those_of_the_seed(void **state)
+static void different_seeds_give_different_platforms(void **state)
 {
     static const char *const pairs[][2] = {
         { "edge(seed=1)", "edge(seed=2)" }, { "random-stragglers(seed=1)", "random-stragglers(seed=2)" },
@@ -127,7 +127,7 @@ static void refused(const char *spec, const char *sentence)
     free(text);
 }
 
-static void bad_specs_write_nothing_and_say_what_would_do(void **state)
+static void invalid_specs_write_nothing_and_suggest_corrections(void **state)
 {
     (void)state;
     refused("clutser", "there is no platform 'clutser'; did you mean 'cluster'?; platforms are cluster, two-level, "
@@ -161,7 +161,7 @@ static void bad_specs_write_nothing_and_say_what_would_do(void **state)
     refused("cluster(n=2", "spec 'cluster(n=2': missing ')' at the end");
 }
 
-static void the_largest_of_each_kind_is_made(void **state)
+static void largest_cluster_and_two_level_platforms_are_generated(void **state)
 {
     char *a = printed("cluster(n=16384)"), *b = printed("two-level(machines=16384,per_machine=1)");
 
@@ -199,10 +199,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_shape_is_made_from_its_defaults_and_twice_the_same),
-        cmocka_unit_test(the_text_of_a_small_cluster_is_this),
-        cmocka_unit_test(draws_are_those_of_the_seed),
-        cmocka_unit_test(bad_specs_write_nothing_and_say_what_would_do),
-        cmocka_unit_test(the_largest_of_each_kind_is_made),
+        cmocka_unit_test(small_cluster_matches_the_expected_text),
+        cmocka_unit_test(different_seeds_give_different_platforms),
+        cmocka_unit_test(invalid_specs_write_nothing_and_suggest_corrections),
+        cmocka_unit_test(largest_cluster_and_two_level_platforms_are_generated),
         cmocka_unit_test(a_full_disk_and_no_memory_are_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

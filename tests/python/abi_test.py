@@ -45,7 +45,7 @@ def linked():
     return [library, "-Wl,-rpath," + os.path.dirname(library)]
 
 
-def test_it_is_what_the_headers_give():
+def test_abi_file_matches_the_headers():
     pytest.importorskip("pycparser", reason="no pycparser here: tools/setup --python installs it")
     done = subprocess.run([sys.executable, "-B", processes.ROOT / "tools/python-abi", "--check"], capture_output=True,
                           text=True)
@@ -174,7 +174,7 @@ def test_a_library_that_is_not_there_is_named(tmp_path):
         "or name one in TUTTI_LIBRARY"
 
 
-def test_what_a_library_needs_and_is_missing_is_named(tmp_path):
+def test_a_missing_dependency_of_the_library_is_named(tmp_path):
     needed = tmp_path / "libneeded.so"
     (tmp_path / "needed.c").write_text("int needed;\n")
     subprocess.run(["cc", "-shared", "-fPIC", "-Wl,-soname,libneeded.so.7", tmp_path / "needed.c", "-o", needed],

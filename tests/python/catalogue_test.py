@@ -65,7 +65,7 @@ def test_every_trait_has_a_name():
     assert "async" in tutti.method("ad-psgd").traits
 
 
-def test_a_method_that_is_none_is_refused_with_near_names():
+def test_unknown_method_is_rejected_with_similar_names():
     with pytest.raises(ValueError, match="^there is no method 'adpsgd'; did you mean 'ad-psgd', "):
         tutti.method("adpsgd")
 
@@ -78,7 +78,7 @@ def test_codecs_are_those_of_the_command():
         same_options(c.options, said["options"])
 
 
-def test_when_an_option_has_an_effect_is_told():
+def test_options_state_the_condition_under_which_they_apply():
     when = {o.name: o.when for o in next(c for c in tutti.codecs() if c.name == "accordion").options}
     assert when["dense"] == "dry_run=on" and when["eta"] == ""
 
@@ -97,7 +97,7 @@ def test_weights_of_a_ring_are_a_third_each_and_its_gap_is_the_formula(n):
     assert (ring.size, ring.period) == (n, 1) and ring.has("symmetric") and ring.has("static")
 
 
-def test_a_graph_of_rounds_multiplies_to_the_mean():
+def test_rounds_of_an_exact_graph_multiply_to_the_mean():
     graph = tutti.topology("exponential", 8)
     product = [[float(i == j) for j in range(8)] for i in range(8)]
     for k in range(graph.period):
@@ -107,7 +107,7 @@ def test_a_graph_of_rounds_multiplies_to_the_mean():
     assert exact == graph.has("exact")
 
 
-def test_what_a_graph_cannot_be_is_said():
+def test_invalid_topology_requests_are_rejected():
     with pytest.raises(ValueError, match="rnig.*did you mean 'ring'"):
         tutti.topology("rnig", 4)
     with pytest.raises(ValueError):

@@ -47,7 +47,7 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("torchrun", "var
 
 
 @pytest.mark.parametrize("launcher", ["tutti", *SLOW])
-def test_a_script_that_catches_a_refusal_goes_on(run, launcher):
+def test_training_continues_after_an_option_error_is_caught(run, launcher):
     done = run(SCRIPT, launcher=launcher)
     said = [dict(line.split(": ", 1) for line in rank.out.splitlines() if ": " in line) for rank in done.ranks]
     for rank in (0, 1):
@@ -72,7 +72,7 @@ tutti.torch.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), "ddp",
 
 
 @pytest.mark.slow
-def test_a_refusal_on_one_rank_that_nobody_catches_ends_all_with_its_reason(run):
+def test_uncaught_option_error_ends_all_ranks_with_its_reason(run):
     done = run(UNCAUGHT, code=1)
     assert f"ValueError: {RATIO}" in done.ranks[1].err, done
     assert f"ValueError: worker 1 refuses its options: {RATIO}" in done.ranks[0].err, done

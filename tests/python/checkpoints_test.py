@@ -34,7 +34,7 @@ def raw(path):
             for k, t in head.items()}
 
 
-def test_a_model_is_read_as_its_format_says(trained):
+def test_model_file_is_read_as_its_format_specifies(trained):
     wanted = raw(trained / "model.safetensors")
     with checkpoints.TensorFile(trained / "model.safetensors") as f:
         assert {t.name: (t.dtype, t.shape) for t in f.tensors} == {k: v[:2] for k, v in wanted.items()}
@@ -57,7 +57,7 @@ def test_checkpoints_are_listed_with_their_step_and_found_from_all_three_places(
     assert checkpoints.verify(trained) == listed
 
 
-def test_a_checkpoint_gives_each_item_as_its_shards_have_it(trained):
+def test_checkpoint_items_match_the_bytes_of_their_shards(trained):
     with checkpoints.Checkpoint(checkpoints.find(trained)) as c:
         assert (c.step, c.workers) == (4, 2) and c.facts["config"]["method"] == "d-psgd"
         shards = {}
@@ -87,7 +87,7 @@ def _shard(path, rank):
     return processes.pathlib.Path(path) / f"rank-{rank:05}-of-00002.safetensors"
 
 
-def test_arrays_are_the_callers_own(trained):
+def test_returned_arrays_are_copies(trained):
     with checkpoints.TensorFile(trained / "model.safetensors") as f:
         name = f.tensors[0].name
         first = f.read(name)
@@ -95,7 +95,7 @@ def test_arrays_are_the_callers_own(trained):
         assert f.read(name).tobytes() != first.tobytes()
 
 
-def test_without_numpy_it_is_a_memoryview_with_the_same_bytes(trained):
+def test_tensors_are_memoryviews_without_numpy(trained):
     code = """
 import sys
 sys.modules["numpy"] = None
@@ -160,7 +160,7 @@ def test_damage_is_named_and_passed_over(trained, tmp_path):
     assert checkpoints.find(copy) == whole.path
 
 
-def test_what_is_no_checkpoint_is_said(tmp_path):
+def test_invalid_checkpoint_is_rejected_with_its_path(tmp_path):
     with pytest.raises((ValueError, OSError, CorruptError), match="manifest.json"):
         checkpoints.Checkpoint(tmp_path)
     with pytest.raises((ValueError, OSError), match=str(tmp_path)):

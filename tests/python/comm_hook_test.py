@@ -261,7 +261,7 @@ end(before=before, ours=losses[0], torchs=losses[1])
     assert found["ours"] < 1.15 * found["torchs"] and found["ours"] < 0.2 * found["before"], found
 
 
-def test_bytes_are_counted_as_they_are_sent():
+def test_encoded_and_sent_bytes_are_counted():
     ranks = forked.script(COMMON + """
 found = {}
 for spec in ("fp32", "fp16", "topk(ratio=0.05)", "qsgd(coding=elias)"):
@@ -280,7 +280,7 @@ end(found=found, many=many)
     assert found["qsgd(coding=elias)"][0] < found["qsgd(coding=elias)"][1] < 1.3 * many
 
 
-def test_types_accumulation_frozen_and_unused_parameters():
+def test_hook_handles_dtypes_accumulation_frozen_and_unused_parameters():
     ranks = forked.script(COMMON + """
 found = {}
 for dtype in (torch.float32, torch.bfloat16, torch.float64):
@@ -320,7 +320,7 @@ end(found=found)
     assert found["partly"] < 0.5 and found["same"] and found["never"]
 
 
-def test_a_state_that_is_loaded_goes_on_to_the_bit():
+def test_loaded_hook_state_continues_bit_identically():
     ranks = forked.script(COMMON + """
 spec = "ef(topk(ratio=0.05))"
 whole = made()
@@ -350,7 +350,7 @@ end(same=torch.equal(flat(whole.parameters()), flat(again.parameters())), steps=
         assert "the state is of codec 'ef(topk(ratio=0.05))'" in rank.last["refused"]
 
 
-def test_what_is_wrong_is_said_in_a_sentence():
+def test_invalid_codecs_and_failing_collectives_give_clear_errors():
     ranks = forked.script(COMMON + """
 found = []
 for spec, model in (("topkk", None), ("topk(ratioo=1)", None), ("ef", None), ("large(topk,exclude=late*)", None)):
@@ -412,7 +412,7 @@ except RuntimeError:
     assert result.ranks[0].last < 10 and result.ranks[2].last < 10
 
 
-def test_uneven_inputs_and_a_static_graph():
+def test_replicas_stay_equal_with_uneven_inputs_and_static_graph():
     ranks = forked.script(COMMON + """
 found = []
 for options in ({}, {"static_graph": True}):

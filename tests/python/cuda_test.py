@@ -114,7 +114,7 @@ def steps(device, n=30, tensors=8):
     ferry.close()
 
 
-def test_gradients_come_whole_and_in_order_and_go_back(streams):
+def test_gradients_reach_the_host_in_order_and_return(streams):
     steps(streams)
 
 
@@ -154,7 +154,7 @@ def test_bring_waits_for_nothing(streams):
     ferry.close()
 
 
-def test_what_announcing_raises_is_raised_once_and_nothing_comes_after_it(streams):
+def test_callback_exception_is_raised_once_and_stops_delivery(streams):
     import torch
 
     from tutti.torch._cuda import Ferry
@@ -250,7 +250,7 @@ def train(device, steps=6):
 """
 
 
-def test_ddp_through_it_has_the_bits_of_ddp_without():
+def test_ddp_through_device_transfers_is_bit_identical():
     ranks = forked.script(DDP + """
 plain = train("cpu")
 ddp.exchange_of = lambda binding: functools.partial(_cuda.CudaExchange, device=Host())
@@ -269,7 +269,7 @@ print(json.dumps(max(abs(x - y) for p, q in zip(a, b) for x, y in zip(p, q))))
 
 
 @pytest.mark.cuda
-def test_gradients_come_whole_and_in_order_through_cuda():
+def test_gradients_reach_the_host_in_order_through_cuda():
     import torch
 
     from tutti.torch._cuda import Cuda
@@ -406,7 +406,7 @@ CASES = [
 """
 
 
-def test_prepare_through_it_has_the_bits_of_prepare_without():
+def test_prepare_through_device_transfers_is_bit_identical():
     ranks = forked.script(PREPARE + """
 plain = [train(method, **options)[:2] for method, options in CASES]
 device = Device()

@@ -51,7 +51,7 @@ def kept(views):
 
 
 @pytest.mark.parametrize("views", [True, False])
-def test_a_kept_gradient_is_overwritten_unless_it_has_memory_of_its_own(views):
+def test_retained_gradient_is_overwritten_if_a_bucket_view(views):
     for answer in forked.ranks(2, kept, views):
         assert answer == {"value": [not views, False]}
 

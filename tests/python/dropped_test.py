@@ -85,7 +85,7 @@ def ten(way, method, options):
         ("prepared", "ddp", {"accumulate": 2}), ("staged", "hetpipe(stages=1)", {}),
     ]),
 ])  # fmt: skip
-def test_ten_of_them_leave_nothing(n, way, method, options):
+def test_dropped_runs_leave_no_threads_or_descriptors(n, way, method, options):
     for answer in forked.ranks(n, ten, way, method, options):
         before, after, same = answer["value"]
         assert after[0] <= before[0] and after[1] <= before[1] and same, answer
@@ -109,7 +109,7 @@ def kept(what):
 
 
 @pytest.mark.parametrize("what", ["model", "optimizer"])
-def test_who_has_the_model_or_the_optimizer_has_the_run(what):
+def test_reference_to_model_or_optimizer_keeps_the_run_open(what):
     for answer in forked.ranks(2, kept, what):
         assert answer == {"value": False}
 
@@ -151,7 +151,7 @@ print(world.closed, threading.active_count(), flush=True)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["forgets", "finishes"])
-def test_a_dropped_one_that_needed_its_finish_says_so(run, how):
+def test_dropped_run_reports_its_missing_finish(run, how):
     forgot = how == "forgets"
     done = run(SCRIPT, launcher="variables", args=[how], code=1 if forgot else 0)
     for rank in done.ranks:

@@ -27,14 +27,14 @@ def changes(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_the_lines_that_change_are_as_few_as_the_page_says(name):
+def test_example_pairs_differ_by_the_expected_number_of_lines(name):
     found = changes(name)
     assert len([line for line in found if line[0] == "-"]) == PAIRS[name], found
     assert len([line for line in found if line[0] == "+"]) == PAIRS[name], found
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_the_page_shows_them(name):
+def test_page_shows_the_changed_lines(name):
     page = (processes.ROOT / "docs/PYTORCH.md").read_text()
     shown = [line for block in re.findall(r"```diff\n(.*?)```", page, re.S) for line in block.splitlines()]
     assert [line for line in changes(name) if line not in shown] == []
@@ -67,7 +67,7 @@ def output(run, script: pathlib.Path, launcher: str = "torchrun", args=()) -> li
 
 @pytest.mark.torch
 @pytest.mark.slow
-def test_mnist_ends_with_the_figures_of_pytorchs_own(run):
+def test_mnist_example_prints_the_same_figures_as_pytorch(run):
     plain, ours = (output(run, EXAMPLES / name) for name in ("mnist.py", "mnist_tutti.py"))
     assert ours == plain
     loss, accuracy = re.fullmatch(r"epoch 1  test loss ([\d.]+)  test accuracy ([\d.]+) %", ours[-1]).groups()
@@ -76,7 +76,7 @@ def test_mnist_ends_with_the_figures_of_pytorchs_own(run):
 
 @pytest.mark.torch
 @pytest.mark.slow
-def test_gpt_ends_with_the_figures_of_pytorchs_own(run):
+def test_gpt_example_prints_the_same_figures_as_pytorch(run):
     plain, ours = (output(run, EXAMPLES / name, args=[160]) for name in ("gpt.py", "gpt_tutti.py"))
     assert ours == plain
     found = [float(re.fullmatch(r"step \d+  validation loss ([\d.]+)", line)[1]) for line in ours]

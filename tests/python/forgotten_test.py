@@ -47,7 +47,7 @@ def said(rank, name="optimizer.finish"):
         ("forgets", "d-psgd"), ("forgets", "single"),
     ]),
 ])  # fmt: skip
-def test_every_rank_says_so_and_fails(run, how, method):
+def test_every_rank_reports_its_missing_finish_and_fails(run, how, method):
     # torchrun ends the others when one has failed, which would make their words a matter of time
     done = run(SCRIPT, launcher="variables", args=[method, how], code=1)
     for rank in done.ranks:
@@ -57,7 +57,7 @@ def test_every_rank_says_so_and_fails(run, how, method):
 
 
 @pytest.mark.slow
-def test_torchrun_and_tutti_run_hear_of_it(run):
+def test_launchers_return_an_error_after_a_missing_finish(run):
     for launcher in ("torchrun", "tutti"):
         done = run(SCRIPT, launcher=launcher, args=["local-sgd(period=8)", "forgets"], code=None)
         assert done.code != 0 and any(said(rank) for rank in done.ranks), done
@@ -66,13 +66,13 @@ def test_torchrun_and_tutti_run_hear_of_it(run):
 @pytest.mark.slow
 @pytest.mark.parametrize("how, method", [("finish", "local-sgd(period=8)"), ("close", "local-sgd(period=8)"),
                                          ("forgets", "ddp"), ("forgets", "zero")])
-def test_who_has_ended_it_or_need_not_ends_well(run, how, method):
+def test_no_error_if_finished_or_no_finish_is_needed(run, how, method):
     done = run(SCRIPT, launcher="variables", args=[method, how])
     assert not any(rank.err for rank in done.ranks), done
 
 
 @pytest.mark.slow
-def test_alone_and_after_an_error_nothing_is_added(run):
+def test_missing_finish_is_ignored_alone_and_after_errors(run):
     assert not said(run(SCRIPT, n=1, launcher="variables", args=["local-sgd", "forgets"]).ranks[0])
     for rank in run(SCRIPT, launcher="variables", args=["local-sgd", "raises"], code=1).ranks:
         assert not said(rank)
@@ -112,7 +112,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["fork", "spawn"])
-def test_processes_of_multiprocessing_say_so_too(tmp_path, kind):
+def test_multiprocessing_children_report_their_missing_finish(tmp_path, kind):
     (tmp_path / "script.py").write_text(CHILDREN)
     for how, codes in (("finish", "[0, 0]"), ("forgets", "[1, 1]")):
         done = subprocess.run([sys.executable, tmp_path / "script.py", kind, tmp_path / how, how], text=True,

@@ -113,7 +113,7 @@ def changed(method, way, parts=1):
 @pytest.mark.parametrize("way", cases(*WAYS))
 @pytest.mark.parametrize("method, parts", cases(("ddp", 1), ("ddp", 2), ("zero", 1), ("zero(stage=3)", 1),
                                                 ("powersgd", 1), ("parameter-server", 1)))
-def test_a_change_of_what_is_on_its_way_names_the_parameter(method, parts, way):
+def test_changing_a_gradient_in_exchange_names_the_parameter(method, parts, way):
     (answer,) = forked.ranks(1, changed, method, way, parts)
     assert answer.get("error") == "StateError", answer
     assert "exchanges gradients while backward runs" in answer["text"], answer
@@ -121,14 +121,14 @@ def test_a_change_of_what_is_on_its_way_names_the_parameter(method, parts, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_way_is_named_in_the_usual_run(way):
+def test_each_kind_of_gradient_change_is_detected_under_ddp(way):
     (answer,) = forked.ranks(1, changed, "ddp", way)
     assert answer.get("error") == "StateError" and f"'{FIRST}'" in answer["text"], answer
 
 
 @pytest.mark.parametrize("method", cases("local-sgd(period=2)", "lasgd", "bagua(algorithm=decentralized)", "d-psgd",
                                          "byteps(async=on)", "ad-psgd"))
-def test_where_nothing_is_on_its_way_a_change_counts_as_in_torch(method):
+def test_gradient_changes_match_torch_without_exchange_in_backward(method):
     for way, change in WAYS.items():
         model = net()
         optimizer = sgd(model)
@@ -165,7 +165,7 @@ def looks(method):
 
 
 @pytest.mark.parametrize("method", ["ddp", "zero"])
-def test_looking_changes_nothing(method):
+def test_reading_gradients_changes_nothing(method):
     first, second = forked.ranks(2, looks, method)
     plain = forked.ranks(2, unlooked, method)
     assert [first["value"][0], second["value"][0]] == [a["value"] for a in plain]
@@ -203,7 +203,7 @@ def kept_view(how):
     return values(model)
 
 
-def test_gradients_in_memory_that_the_script_has_kept_are_looked_at():
+def test_changes_through_retained_gradient_memory_are_detected():
     assert forked.ranks(1, kept_view, None) == forked.ranks(1, unlooked, "ddp")
     for how in ("data", "numpy"):
         (answer,) = forked.ranks(1, kept_view, how)
@@ -238,7 +238,7 @@ def sets_unused(method):
     return model.unused.tolist()
 
 
-def test_a_gradient_that_the_script_sets_where_backward_has_none_counts():
+def test_manually_set_gradient_of_unused_parameter_is_applied():
     model = Partly()
     optimizer = sgd(model)
     for _ in range(STEPS):
@@ -268,7 +268,7 @@ def rows(how):
 
 
 @pytest.mark.parametrize("how", [None, "values", "replaced", "unscaled"])
-def test_gradients_of_rows_are_looked_at(how):
+def test_changes_of_sparse_gradients_are_detected(how):
     (answer,) = forked.ranks(1, rows, how)
     assert answer == {"value": None} if how is None else "'weight' was " in answer["text"], answer
 
@@ -312,13 +312,13 @@ def test_a_grad_scaler_is_refused_in_the_first_step(method, how):
         assert "GradScaler" in answer["text"] and "optimizer.scale(loss)" in answer["text"], answer
 
 
-def test_a_grad_scaler_that_is_off_is_none():
+def test_disabled_grad_scaler_has_no_effect():
     assert forked.ranks(2, scaled, "ddp", "disabled") == forked.ranks(2, scaled, "parameter-server", "disabled")
 
 
 @pytest.mark.parametrize("how", ["sgd", "fused"])
 @pytest.mark.parametrize("method", cases("local-sgd(period=2)", "d-psgd", "lasgd"))
-def test_a_grad_scaler_divides_gradients_that_nobody_has_taken(method, how):
+def test_grad_scaler_unscales_gradients_that_are_not_exchanged(method, how):
     with_scaler, without = (forked.ranks(2, scaled, method, h) for h in (how, "disabled"))
     for a, b in zip(with_scaler, without, strict=True):
         for x, y in zip(a["value"], b["value"], strict=True):
@@ -327,7 +327,7 @@ def test_a_grad_scaler_divides_gradients_that_nobody_has_taken(method, how):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", EXCHANGING)
-def test_no_exchanging_method_takes_a_scaler_in_silence(method):
+def test_exchanging_methods_either_honour_or_reject_a_grad_scaler(method):
     answers = forked.ranks(2, scaled, method, "sgd")
     without = forked.ranks(2, scaled, method, "disabled")
     for a, b in zip(answers, without, strict=True):

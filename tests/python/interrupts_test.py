@@ -34,7 +34,7 @@ def ends(job, rank, seconds):
     assert not job.alive(rank), f"rank {rank} is still there after {seconds} s\n{job.now()}"
 
 
-def test_who_waits_for_others_to_come_may_be_interrupted(run):
+def test_waiting_for_other_ranks_can_be_interrupted(run):
     job = run.start(START + """
 print("began", flush=True)
 if rank == 1:
@@ -51,7 +51,7 @@ World()
     job.wait(code=None)
 
 
-def test_an_interrupt_during_an_exchange_is_heard_by_the_function_that_is_called_after_it(run):
+def test_interrupt_during_exchange_is_raised_at_next_callback(run):
     """It comes while the library waits for the other rank, and the first Python that runs then is the update."""
     result = run(START + """
 e = engine(4, update=lambda factor: print("updates", flush=True))
@@ -70,7 +70,7 @@ except KeyboardInterrupt:
     assert result.ranks[1].out == "updates\nno interrupt\n", result
 
 
-def test_handlers_are_the_users_again(run):
+def test_user_signal_handlers_run_and_are_restored(run):
     result = run(START + """
 def handler(number, frame):
     print(number == signal.SIGUSR1, flush=True)
@@ -88,7 +88,7 @@ assert signal.getsignal(signal.SIGUSR1) is handler and signal.getsignal(signal.S
 
 @pytest.mark.torch
 @pytest.mark.slow
-def test_after_an_interrupt_nobody_waits_for_an_exchange_under_way(run):
+def test_interrupted_rank_does_not_wait_for_a_pending_exchange(run):
     """The other rank is alive and will not come to it."""
     job = run.start(START + """
 e = engine(1 << 20)

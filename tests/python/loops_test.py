@@ -43,7 +43,7 @@ def test_a_scale_of_a_power_of_two_changes_no_bit(method):
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_a_step_that_overflows_on_one_worker_is_left_out_on_all(half):
+def test_overflow_on_one_worker_skips_the_step_on_all(half):
     (seen, scales), (other, _) = alone(scaled, "ddp", "dynamic(init=64)", 2, half, n=2)
     assert seen == other
     assert seen[2] == seen[1] and seen[1] != seen[0] and seen[3] != seen[2]

@@ -131,7 +131,7 @@ def close(a, b):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_trained_model_gives_its_logits_in_the_module(case, data, tmp_path):
+def test_trained_model_gives_the_same_logits_in_pytorch(case, data, tmp_path):
     model, kind, module = CASES[case]
     run = tmp_path / "run"
     train(data, run, model, kind, "--steps", 4)
@@ -144,7 +144,7 @@ def test_a_trained_model_gives_its_logits_in_the_module(case, data, tmp_path):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_module_s_state_is_what_a_run_begins_with(case, data, tmp_path):
+def test_pytorch_state_dict_initializes_a_run(case, data, tmp_path):
     model, kind, module = CASES[case]
     names = list(CASES)
     dtype = (torch.float32, torch.float16, torch.bfloat16)[names.index(case) % 3]
@@ -173,7 +173,7 @@ def test_a_module_s_state_is_what_a_run_begins_with(case, data, tmp_path):
         close(m(*inputs(data, run, kind)), logits_of(run / "torch.safetensors", tmp_path / "l.safetensors"))
 
 
-def test_clicks_give_their_logits_in_the_module(data, tmp_path):
+def test_click_model_gives_the_same_logits_in_pytorch(data, tmp_path):
     rng = numpy.random.default_rng(3)
     numbers, clicked = rng.integers(0, 500, (200, 13)), rng.integers(0, 2, 200)
     with open(tmp_path / "clicks", "w") as f: # no category is there, so every row is row 0
@@ -191,7 +191,7 @@ def test_clicks_give_their_logits_in_the_module(data, tmp_path):
               logits_of(run, tmp_path / "l.safetensors"))
 
 
-def test_the_lines_about_files_run_as_they_stand(data, tmp_path, monkeypatch):
+def test_file_conversion_example_of_the_page_runs(data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     train(data, tmp_path / "runs/to-torch", "cnn", "images", "--steps", 2)
     if "safetensors" not in sys.modules: # what this test needs of it

@@ -46,7 +46,7 @@ def train(method, epochs=3, tell="losses"):
     return {"w": model.weight.flatten().tolist(), "seen": seen, "samples": figures["samples"]}
 
 
-def test_slow_workers_get_the_hard_samples_and_all_come_to_one_model():
+def test_slow_workers_train_on_hard_samples_and_models_agree():
     answers = [a["value"] for a in forked.ranks(3, train, "biased-local-sgd(steps=7:1:7)")]
     assert all(a["w"] == answers[0]["w"] for a in answers)
     assert all(a["samples"] == 3 * SAMPLES for a in answers)
@@ -61,7 +61,7 @@ def test_slow_workers_get_the_hard_samples_and_all_come_to_one_model():
     assert again == answers
 
 
-def test_without_a_bias_nothing_is_told_and_every_sample_is_had_once():
+def test_without_bias_each_sample_is_used_once_per_epoch():
     answers = [a["value"] for a in forked.ranks(2, train, "biased-local-sgd(steps=5:1,bias_ratio=1)", 2, "")]
     for epoch in range(2):
         assert sorted(answers[0]["seen"][epoch] + answers[1]["seen"][epoch]) == list(range(SAMPLES))
@@ -74,6 +74,6 @@ def test_without_a_bias_nothing_is_told_and_every_sample_is_had_once():
         ("one", "step(losses=...): losses are of shape (), and this batch has 4 samples; give each sample's loss"),
     ],
 )
-def test_a_loop_that_does_not_tell_is_told_so(tell, sentence):
+def test_missing_or_misshapen_sample_losses_are_rejected(tell, sentence):
     answers = forked.ranks(2, train, "biased-local-sgd(steps=5:1)", 2, tell)
     assert any(sentence in a.get("text", "") for a in answers), answers

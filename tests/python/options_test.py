@@ -26,7 +26,7 @@ from tutti.errors import in_python
     ("file that `tutti plan stages --schedule` wrote: plan it with --model",
      "file that `tutti plan stages --schedule` wrote: plan it with model"),
 ])  # fmt: skip
-def test_an_option_is_an_argument(said, here):
+def test_messages_name_python_arguments_for_command_options(said, here):
     assert in_python(said) == here
 
 
@@ -44,7 +44,7 @@ def refused(method):
 
 
 @pytest.mark.torch
-def test_no_method_tells_a_script_of_the_commands_options():
+def test_method_errors_in_python_mention_no_command_options():
     pytest.importorskip("torch")
     import forked
 

@@ -70,7 +70,7 @@ def pages(told: dict[str, list[str]]) -> dict[pathlib.Path, str]:
     return {processes.ROOT / f"docs/methods/{name}.md": section(*both) for name, both in told.items()}
 
 
-def test_pages_say_what_pytorch_has_of_each_method():
+def test_method_pages_state_their_pytorch_support():
     told = forked.ranks(2, asked)[0]["value"]
     wrong = [page.name for page, text in pages(told).items() if text not in page.read_text()]
     assert wrong == [], "python tests/python/pages_test.py --write writes them anew"

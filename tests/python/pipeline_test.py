@@ -128,7 +128,7 @@ def recursion(delay, micro, epochs=2, rule=sgd):
 
 
 @pytest.mark.parametrize("rule", cases(sgd, momentum, adam))
-def test_one_at_a_time_is_plain_torch_wherever_it_is_cut(rule):
+def test_one_in_flight_matches_torch_for_any_stage_count(rule):
     losses, trained = recursion(1, STEP, rule=rule)
     one = alone(train, "hetpipe(stages=1,in_flight=1)", 2, rule, n=1)[0]
     close(one[1], trained)
@@ -203,7 +203,7 @@ def test_four_workers_learn(method):
 
 
 @pytest.mark.parametrize("method", cases("hetpipe", "wavelet", "heterps"))
-def test_a_bare_name_trains(method):
+def test_method_trains_with_default_options(method):
     answers = alone(train, method, 8, n=2)
     assert answers[0] == answers[1] and answers[0][0][-1] < answers[0][0][0]
 
@@ -335,7 +335,7 @@ def costly(method, **options):
     return answer
 
 
-def test_cuts_go_by_costs_that_are_given():
+def test_stage_cuts_follow_given_costs():
     first, second = alone(costly_first, n=2)
     assert (first[0], second[0]) == (["0", "1"], ["2", "3", "4.0", "4.1", "5"])
     first, second = alone(costly_last, n=2)
@@ -368,7 +368,7 @@ def measured():
 
 
 @pytest.mark.slow
-def test_cuts_go_by_what_is_measured():
+def test_stage_cuts_follow_measured_costs():
     first, second = alone(measured, n=2)
     assert ["0"] in (first[0], second[0]) and first[1] == second[1]
 
@@ -384,7 +384,7 @@ class Longer(nn.Module):
         return F.pad(x * self.weight, (0, len(x) % 5))
 
 
-def test_a_boundary_that_changes_is_named():
+def test_shape_change_at_a_stage_boundary_is_reported():
     answers = forked.ranks(2, longer)
     assert "module '0' gives a tensor of shape (4, 16)" in answers[0]["text"], answers
     assert "module '0' gives" in answers[1]["text"], answers
@@ -442,7 +442,7 @@ def unlooked(method):
 @pytest.mark.parametrize(
     "method, n", cases(("hetpipe", 2), ("hetpipe(stages=2)", 4), ("wavelet", 2), ("heterps(stages=2)", 2))
 )
-def test_a_worker_has_its_stage_and_looking_changes_nothing(method, n):
+def test_worker_holds_only_its_stage_and_evaluation_changes_nothing(method, n):
     answers, plain = alone(looked, method, n=n), alone(unlooked, method, n=n)
     for answer, other in zip(answers, plain, strict=True):
         assert answer[1:] == answers[0][1:]
@@ -486,7 +486,7 @@ def loaded(method, folder, rule, way):
     cases(("hetpipe(stages=2,in_flight=4)", 2, momentum), ("wavelet", 2, adam), ("heterps(stages=2)", 2, adam),
           ("hetpipe(stages=2)", 4, momentum)),
 )  # fmt: skip
-def test_a_run_goes_on_as_if_it_had_not_ended(tmp_path, method, n, rule, way):
+def test_resumed_run_matches_an_uninterrupted_one(tmp_path, method, n, rule, way):
     went = alone(saved, method, str(tmp_path), rule, way, n=n)
     assert alone(loaded, method, str(tmp_path), rule, way, n=n) == went
 
@@ -567,7 +567,7 @@ def reads(method):
     return sorted(dataset.read)
 
 
-def test_the_ends_of_a_pipeline_read_each_sample_once_an_epoch_and_nobody_else():
+def test_only_first_and_last_stage_read_each_sample_once():
     assert alone(reads, "hetpipe(stages=3)", n=3) == [list(range(SAMPLES)), [], list(range(SAMPLES))]
 
 
@@ -748,7 +748,7 @@ def forked_rank():
         ("first", "other number", ("StateError", "continues to step 6, and this one to step 5"), "to step 5"),
     ),
 )  # fmt: skip
-def test_a_failure_is_told_on_all_workers(where, how, own, others):
+def test_failure_is_reported_on_all_workers(where, how, own, others):
     answers = forked.ranks(2, fails, where, how)
     rank = {"first": 0, "last": 1}[where]
     if own is not None:
@@ -799,7 +799,7 @@ def test_a_worker_that_is_killed_is_named(run, launcher, method):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", cases("tutti", "variables"))
-def test_an_interrupt_ends_all(run, launcher):
+def test_interrupt_ends_all_workers(run, launcher):
     job = run.start(ENDLESS.replace("METHOD", "'hetpipe(stages=2)'"), launcher=launcher)
     for rank in range(2):
         job.says(rank, "trains")
@@ -826,6 +826,6 @@ def test_the_pages_script_learns():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["tutti", "torchrun", "openmpi"])
-def test_it_prints_the_same_wherever_it_is_started(run, launcher):
+def test_script_prints_the_same_under_every_launcher(run, launcher):
     text = page().replace("model = ", "torch.manual_seed(0)\nmodel = ", 1)
     assert run(text, launcher=launcher).ranks[0].out == forked.script(text, n=2)[0].out

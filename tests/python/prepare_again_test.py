@@ -71,7 +71,7 @@ def train(method, way, draws=True):
 
 
 @pytest.mark.parametrize("variant, n", [("q", 1), ("q", 2), ("n", 1)])
-def test_a_second_look_leaves_nothing_behind(variant, n):
+def test_second_pass_over_a_batch_has_no_side_effects(variant, n):
     plain = "saddle(rho=0)" if variant == "q" else "qg-dsgdm"
     first = None
     for method, way in (
@@ -175,6 +175,6 @@ def wrapped():
     tutti.torch.DistributedDataParallel(net(), method="saddle")
 
 
-def test_a_wrapper_alone_computes_no_batch_again():
+def test_wrapper_rejects_methods_that_recompute_batches():
     (answer,) = forked.ranks(1, wrapped)
     assert answer["error"] == "ValueError" and "saddle" in answer["text"], answer

@@ -118,7 +118,7 @@ def train(method, workers, pace, x, y):
 
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("method", METHODS)
-def test_trains_or_refuses_in_a_sentence_of_its_page(method, workers, digits):
+def test_method_trains_or_is_rejected_as_its_page_states(method, workers, digits):
     answers = forked.ranks(workers, train, method, workers, Pace(workers), *digits)
     page = (processes.ROOT / f"docs/methods/{method}.md").read_text()
     if any(a.get("error") == "ValueError" for a in answers):

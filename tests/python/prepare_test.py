@@ -178,7 +178,7 @@ def through_c(method):
 
 
 @pytest.mark.parametrize("method", cases("zero", "zero(stage=2)"))
-def test_shards_give_the_bits_of_workers_that_have_all(method):
+def test_sharded_optimizer_is_bit_identical_to_ddp(method):
     """Where gradients are handed over, too. What ddp's optimizer does is torch's own, and sgd's bits are the same."""
     assert alone(through_torch, method, n=2) == alone(through_torch, "ddp", n=2)
 
@@ -207,7 +207,7 @@ def late(method, uses):
 
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize("uses", [(1, 0, 1, 0), (0, 1, 1, 0, 0), (1, 0, 0, 0, 0)])
-def test_a_late_gradient_of_what_this_step_does_not_use_is_applied(n, uses):
+def test_delayed_gradient_of_an_unused_parameter_is_applied(n, uses):
     model = Fed()
     rule = sgd(model)
     for step, used in enumerate(uses):  # the gradients do not depend on the values, so only their order counts
@@ -237,7 +237,7 @@ def halves(model, optimizer, steps, rank):
 
 
 @pytest.mark.parametrize("method", cases("d-psgd", "ddp", "local-sgd(period=2)", "ad-psgd"))
-def test_bfloat16_parameters_are_delivered_as_such(method):
+def test_bfloat16_parameters_train_as_in_torch(method):
     model = net().bfloat16()
     halves(model, sgd(model), STEPS, 0)
     assert alone(half, method, STEPS) == [values(model)]
@@ -272,7 +272,7 @@ def told_the_loss():
             optimizer.step(loss=given(loss.detach() if given is float else loss))
 
 
-def test_a_loss_is_a_tensor_as_backward_had_it_or_a_number():
+def test_step_accepts_the_loss_as_tensor_or_number():
     alone(told_the_loss)
 
 
@@ -300,7 +300,7 @@ def looking(method):
 
 
 @pytest.mark.parametrize("method", cases("d-psgd", "ddp", "local-sgd(period=100)", "ad-psgd"))
-def test_what_is_looked_at_is_agreed_on_and_each_goes_on_from_its_own(method):
+def test_evaluation_uses_the_agreed_model_and_restores_the_workers(method):
     (own0, agreed0, last0), (own1, agreed1, last1) = alone(looking, method, n=2)
     assert agreed0 == agreed1 and last0 == last1
     assert own0[1] != own1[1] and agreed0[1] != own0[1]
@@ -327,7 +327,7 @@ def saving(method, folder, how):
 
 
 @pytest.mark.parametrize("method", cases("ddp", "powersgd(rank=1)", "d-psgd", "parameter-server", "zero(stage=2)"))
-def test_a_checkpoint_goes_on_to_the_same_bits(method, tmp_path):
+def test_run_resumed_from_a_checkpoint_is_bit_identical(method, tmp_path):
     through = alone(saving, method, str(tmp_path), "through", n=2)
     alone(saving, method, str(tmp_path), "first", n=2)
     assert alone(saving, method, str(tmp_path), "then", n=2) == through
@@ -348,7 +348,7 @@ def resuming(folder, how):
 
 
 @pytest.mark.slow
-def test_each_workers_momenta_are_saved_at_their_own_pace(tmp_path):
+def test_asynchronous_workers_save_their_own_momentum(tmp_path):
     saved = alone(resuming, str(tmp_path), "first", n=2)
     assert saved[0] != saved[1]
     assert alone(resuming, str(tmp_path), "then", n=2) == saved
@@ -365,7 +365,7 @@ def unequal(method, late):
 
 
 @pytest.mark.parametrize("method", cases("ddp", "d-psgd", "lasgd", "ssp"))
-def test_unequal_numbers_of_steps_are_a_sentence(method):
+def test_unequal_numbers_of_steps_are_reported(method):
     answers = forked.ranks(3, unequal, method, 0.5)
     said = [a.get("text", "") for a in answers]  # no rank is left waiting; one that needs no other may finish
     assert any(f"under method '{method}' all workers make equally many steps" in text for text in said), answers
@@ -384,7 +384,7 @@ def serving(method, folder):
 
 
 @pytest.mark.parametrize("method", cases("parameter-server", "asgd", "ssp", "ringmaster-asgd", "oscars"))
-def test_ranks_that_only_serve_serve_and_leave(method, tmp_path):
+def test_dedicated_servers_serve_and_exit(method, tmp_path):
     first, second, server = forked.ranks(3, serving, method, str(tmp_path))
     assert server == {"exit": 0}, server
     assert first["value"] == second["value"]
@@ -456,16 +456,16 @@ def wrong(what):
         ("copy", "cannot be pickled or copied"),
     ],
 )
-def test_a_wrong_call_is_a_sentence(what, words):
+def test_invalid_calls_give_clear_errors(what, words):
     (answer,) = forked.ranks(1, wrong, what)
     assert words in answer.get("text", ""), answer
 
 
-def test_gradients_that_nobody_exchanges_are_the_users_until_step():
+def test_clipping_is_allowed_for_gradients_that_are_not_exchanged():
     assert forked.ranks(1, wrong, "clipped alone") == [{"value": None}]
 
 
-def test_what_the_optimizer_lacks_is_named():
+def test_mismatch_of_optimizer_and_model_parameters_is_rejected():
     model = net()
     with pytest.raises(ValueError, match=r"does not have parameter '2.weight' of the model and 1 more"):
         tutti.torch.prepare(model, torch.optim.SGD(model[0].parameters(), lr=0.1))
@@ -474,7 +474,7 @@ def test_what_the_optimizer_lacks_is_named():
         tutti.torch.prepare(model, torch.optim.SGD(other, lr=0.1))
 
 
-def test_what_servers_cannot_take_over_is_named():
+def test_optimizers_that_servers_cannot_run_are_rejected():
     model = net()
     for optimizer, words in (
         (torch.optim.RMSprop(model.parameters()), "this is a torch.optim.rmsprop.RMSprop"),
@@ -497,7 +497,7 @@ def without_finish(method):
         optimizer.finish()
 
 
-def test_who_ends_without_finish_is_named():
+def test_rank_that_ends_without_finish_is_named():
     answers = forked.ranks(2, without_finish, "local-sgd(period=4)")
     assert answers[1] == {"value": None}
     assert answers[0]["error"] == "PeerError" and "ended without optimizer.finish()" in answers[0]["text"], answers

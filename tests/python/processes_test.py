@@ -20,13 +20,13 @@ ALL = [pytest.param("torchrun", marks=pytest.mark.torch), "tutti", "openmpi", "m
 
 
 @pytest.mark.parametrize("launcher", ALL)
-def test_each_launcher_gives_each_rank_its_place_and_its_output(run, launcher):
+def test_each_launcher_sets_rank_and_size_and_separates_output(run, launcher):
     result = run(PLACE, n=2, launcher=launcher, args=["a", 1])
     assert [r.out for r in result.ranks] == ["0 2 a 1\n", "1 2 a 1\n"]
     assert [r.err for r in result.ranks] == ["of rank 0\n", "of rank 1\n"]
 
 
-def test_a_function_is_a_script_and_gives_numbers_back(run):
+def test_a_function_runs_as_a_script_and_returns_json(run):
     def numbers():
         import json
         import os
@@ -36,14 +36,14 @@ def test_a_function_is_a_script_and_gives_numbers_back(run):
     assert [r.last for r in result.ranks] == [{"rank": str(r), "said": "x"} for r in range(3)]
 
 
-def test_another_exit_status_than_wanted_fails_with_all_that_was_written(run):
+def test_unexpected_exit_status_fails_with_all_output(run):
     with pytest.raises(AssertionError, match="(?s)wanted exit status 0.*exit status 3.*rank 1, stderr.*broken"):
         run("import os, sys\nprint('broken', file=sys.stderr)\nsys.exit(3 * int(os.environ['TUTTI_RANK']))",
             launcher="variables")
     assert run("import sys\nsys.exit(4)", launcher="variables", code=4).code == 4
 
 
-def test_a_run_that_hangs_is_ended_and_says_where_it_was(run):
+def test_hanging_run_is_killed_and_its_stack_is_shown(run):
     began = time.monotonic()
     with pytest.raises(AssertionError, match="(?s)has not ended after 2 s.*in waits_for_ever"):
         run("import time\ndef waits_for_ever():\n    time.sleep(1000)\nwaits_for_ever()", launcher="variables",
@@ -66,7 +66,7 @@ def test_a_rank_can_be_killed_and_waited_for(run):
     assert job.wait(code=None).code != 0
 
 
-def test_what_a_test_does_not_wait_for_is_ended(tmp_path):
+def test_unfinished_runs_are_killed_when_the_runner_closes(tmp_path):
     runner = processes.Runner(tmp_path, pytest.skip)
     job = runner.start("import time\nprint('here')\ntime.sleep(1000)", n=2, launcher="variables")
     for rank in range(2):
@@ -99,7 +99,7 @@ def test_runs_end_with_a_session_that_is_killed(tmp_path):
     assert processes.marked(mark) == []
 
 
-def test_without_pytorch_the_suite_is_skipped_and_says_so(tmp_path):
+def test_suite_is_skipped_with_a_message_without_pytorch(tmp_path):
     done = subprocess.run([processes.HERE / "suite", processes.build()], capture_output=True, text=True,
                           env=processes.environment({"TUTTI_PYTHON": tmp_path / "python"}))
     assert done.returncode == 77  # what CTest takes for skipped

@@ -109,7 +109,7 @@ HONOURED = ["new_data", "vector", "transposed", "swapped"]
 
 
 @pytest.mark.parametrize("way", HONOURED)
-def test_a_wrapper_saves_and_loads_what_stands_in_the_module(tmp_path, way):
+def test_wrapper_saves_and_loads_the_current_module_parameters(tmp_path, way):
     first, second = (a["value"] for a in forked.ranks(2, saving, way, str(tmp_path)))
     assert first == second
     for mine, theirs in zip(first, by_torch(way), strict=True):
@@ -138,7 +138,7 @@ def saved_at_once(way, folder):
 
 
 @pytest.mark.parametrize("way", ["assigned", "head", "bare", "reshaped"])
-def test_or_when_it_is_saved(tmp_path, way):
+def test_replaced_parameter_is_named_when_saving(tmp_path, way):
     (answer,) = forked.ranks(1, saved_at_once, way, str(tmp_path))
     assert answer["error"] == "StateError" and "before the module is wrapped" in answer["text"], answer
     assert not list(tmp_path.iterdir())
@@ -153,12 +153,12 @@ def under_prepare(method, way):
 
 @pytest.mark.parametrize("method", cases("ddp", "local-sgd(period=2)", "zero(stage=3)"))
 @pytest.mark.parametrize("way, words", [("head", "'2.(weight|bias)' and 1 more"), ("bare", "'0.bias' has been")])
-def test_under_prepare_as_well(method, way, words):
+def test_replaced_parameter_is_named_under_prepare(method, way, words):
     for answer in forked.ranks(2, under_prepare, method, way):
         assert answer["error"] == "StateError", answer
         assert re.search(words, answer["text"]) and "before the module is wrapped" in answer["text"]
 
 
-def test_a_parameter_that_only_moved_within_the_module_goes_on():
+def test_parameter_moved_within_the_module_keeps_training():
     (answer,) = forked.ranks(1, under_prepare, "ddp", "parametrized")
     assert answer == {"value": None}

@@ -54,7 +54,7 @@ def by_hand(n):
 
 
 @pytest.mark.parametrize("method, n", [("ddp", 1), ("ddp", 2), ("zero", 2), ("zero(stage=3)", 2)])
-def test_the_rest_of_an_accumulation_counts_as_its_part(method, n):
+def test_incomplete_accumulation_is_applied_at_finish(method, n):
     answers = forked.ranks(n, accumulated, method)
     if "stage" not in method:
         assert answers == [{"value": by_hand(n)}] * n

@@ -41,7 +41,7 @@ def test_an_epoch_is_every_sample_once_and_the_next_another_order(workers, accum
     assert epochs[0] != epochs[1]
 
 
-def test_the_order_is_the_trainers():
+def test_sample_order_matches_the_library():
     """Position p of epoch e is tutti_share_sample's, which takes worker 0's first batch, then worker 1's, and so on."""
     samplers = of(2)
     steps = list(zip(*samplers, strict=True))
@@ -57,13 +57,13 @@ def test_a_steps_samples_are_the_same_however_it_is_cut():
         assert (len(c), len(d)) == (12, 4)
 
 
-def test_a_worker_without_samples_of_the_tail_takes_part_all_the_same():
+def test_workers_without_last_step_samples_still_get_a_batch():
     batches = [list(s) for s in of(3, samples=25, batch=8)]
     assert [len(b) for b in batches] == [2, 2, 2]
     assert [len(b[1]) for b in batches] == [1, 1, 1]  # one sample is left, and two workers' do not count
 
 
-def test_it_goes_on_where_it_was():
+def test_sampler_resumes_from_its_state_dict():
     whole, (resumed,) = of(1, samples=50), of(1, samples=50)
     first, second = list(whole[0]), list(whole[0])
     half = of(1, samples=50)[0]
@@ -75,7 +75,7 @@ def test_it_goes_on_where_it_was():
     assert list(resumed) == first
 
 
-def test_parts_are_a_workers_own():
+def test_workers_sample_only_from_their_own_part():
     parts = [list(range(0, 30)), list(range(30, 100))]
     for s, part in zip(of(2, parts=parts), parts, strict=True):
         assert set(flat(s)) <= set(part)
@@ -94,12 +94,12 @@ def test_parts_are_a_workers_own():
         ({"parts": [[0, 1], [1, 2]]}, "must be in exactly one part"),
     ],
 )
-def test_what_is_wrong_is_said(options, words):
+def test_invalid_sampler_options_are_rejected(options, words):
     with pytest.raises(ValueError, match=words):
         of(2, **options)
 
 
-def test_without_a_run_it_asks_for_its_place():
+def test_sampler_outside_a_run_is_rejected():
     with pytest.raises(StateError, match="in no run yet"):
         list(tutti.torch.sampler(10, 2))
 
@@ -148,25 +148,25 @@ def test_unequal_shares_train_to_the_same_model():
 
 
 @pytest.mark.slow
-def test_loaders_that_read_ahead_change_nothing_where_the_order_is_fixed():
+def test_prefetching_loaders_change_nothing_if_the_order_is_fixed():
     here, ahead = (forked.ranks(2, train, "ddp", "even", 2, 96, loaders) for loaders in (0, 2))
     assert here == ahead
 
 
-def test_loaders_that_read_ahead_are_refused_where_the_method_decides():
+def test_prefetching_loaders_are_rejected_if_the_method_assigns_samples():
     (answer,) = forked.ranks(1, train, "ad-psgd", "even", 2, 96, 2)
     assert "give the DataLoader num_workers=0" in answer["text"], answer
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["ad-psgd", "asgd", "oscars"])
-def test_at_their_own_pace_an_epoch_is_every_sample_once_by_whoever_is_free(method):
+def test_asynchronous_workers_together_read_every_sample_once_per_epoch(method):
     answers = [a["value"] for a in forked.ranks(3, train, method, "even", 2, 96)]
     assert sorted(flat(a["seen"] for a in answers)) == sorted(list(range(96)) * 2)
 
 
 @pytest.mark.parametrize("method", ["palsgd(mix_prob=0.4,period=5)", "palsgd(mix_prob=0.3,period=3,coin=shared)"])
-def test_steps_without_samples_take_no_batch(method):
+def test_mixing_steps_consume_no_batch(method):
     """Mixing steps come between those of the loop: an epoch is every sample once, and no batch is thrown away."""
     answers = [a["value"] for a in forked.ranks(3, train, method, "even", 2, 96)]
     seen = flat(a["seen"] for a in answers)
@@ -177,7 +177,7 @@ def test_steps_without_samples_take_no_batch(method):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["dabmd(compute_ms=5)", "scadles(rates=40:9:20,batch_min=1,simulate_clock=on)"])
-def test_what_a_method_takes_in_a_fixed_time_is_every_sample_once(method):
+def test_time_limited_passes_read_every_sample_once_per_epoch(method):
     answers = [a["value"] for a in forked.ranks(3, train, method, "even", 2, 96)]
     assert sorted(flat(a["seen"] for a in answers)) == sorted(list(range(96)) * 2)
     assert all(a["w"] == answers[0]["w"] and a["samples"] == 192 for a in answers)
@@ -185,7 +185,7 @@ def test_what_a_method_takes_in_a_fixed_time_is_every_sample_once(method):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["ata", "hetero-ring"])
-def test_methods_that_deal_samples_get_batches_as_they_dealt_them(method):
+def test_sample_assigning_methods_read_every_sample_once_per_epoch(method):
     """ata gives a worker that it has not tried yet one task of two, and no more."""
     answers = [a["value"] for a in forked.ranks(2, train, f"{method}", "even", 3, 96)]
     seen = flat(a["seen"] for a in answers)

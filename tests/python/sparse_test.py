@@ -71,7 +71,7 @@ def near(some, others, by=1e-5):
                for a, b in zip(some, others, strict=True))
 
 
-def test_rules_with_memory_move_rows_that_are_not_read():
+def test_momentum_updates_rows_that_are_not_read():
     first, second = alone(trained, "parallax", True, sgd, n=2)
     assert first == second and near(first, alone(trained, "ddp", False, sgd, n=2)[0])
 
@@ -82,7 +82,7 @@ def test_other_methods_train_the_dense_model_to_the_bit(method):
 
 
 @pytest.mark.parametrize("method", ["ssp(staleness=0)", "asgd"])
-def test_servers_of_all_values_send_rows(method):
+def test_sparse_gradients_train_with_servers_of_the_whole_model(method):
     """The order of arrival depends on the clock: with one worker it is the dense model."""
     assert near(alone(trained, method, True)[0], alone(trained, method, False)[0])
     first, second = alone(trained, method, True, n=2)
@@ -120,7 +120,7 @@ def lazy(method):
     return moved
 
 
-def test_sparse_adam_moves_rows_that_somebody_has_read():
+def test_sparse_adam_updates_rows_read_by_any_worker():
     assert alone(lazy, "ddp", n=2) == [[1, 2, 4, 5]] * 2
     (answer,) = forked.ranks(1, lazy, "parallax")
     assert "takes over torch.optim.SGD, Adam or AdamW" in answer["text"], answer
@@ -130,7 +130,7 @@ def halves(method, sparse):
     return trained(method, sparse, half=True)
 
 
-def test_tables_of_bfloat16_are_those_of_the_engine_rounded():
+def test_bfloat16_tables_are_close_to_float32_tables():
     first, second = alone(halves, "parallax", True, n=2)
     exact = alone(trained, "parallax", True, n=2)[0]
     assert first == second and near(first, exact, 0.05)
@@ -170,7 +170,7 @@ def resumed(method, stop):
     return values(model)
 
 
-def test_state_dictionaries_go_on_to_the_bit():
+def test_run_resumed_from_sparse_state_dict_is_bit_identical():
     """With the servers' momentum."""
     assert alone(resumed, "parallax", 3, n=2) == alone(trained, "parallax", True, sgd, n=2)
 
@@ -198,7 +198,7 @@ def tied(method, sparse):
     return values(model)
 
 
-def test_a_table_that_is_used_otherwise_too_is_dense():
+def test_table_that_is_also_used_densely_matches_ddp():
     assert near(alone(tied, "parallax", True, n=2)[1], alone(tied, "ddp", False, n=2)[0])
 
 
@@ -206,7 +206,7 @@ def served():
     return trained("parallax", servers=1)
 
 
-def test_ranks_that_only_serve_have_the_tables():
+def test_tables_at_dedicated_servers_are_bit_identical_to_ddp():
     first, second, server = forked.ranks(3, served)
     assert server == {"exit": 0}
     assert [first["value"], second["value"]] == alone(trained, "ddp", False, n=2)
@@ -267,6 +267,6 @@ def read(how):
 @pytest.mark.parametrize("how, words", [("eval", "'words.weight', whose rows are at servers"), ("state", "evaluate()"),
                                         ("train", "evaluate()"), ("dense", "where the weight is used otherwise"),
                                         ("max_norm", "changes rows where they are read")])
-def test_what_would_read_old_rows_is_a_sentence(how, words):
+def test_reading_stale_rows_is_rejected(how, words):
     for answer in forked.ranks(2, read, how):
         assert words in answer["text"], answer

@@ -97,7 +97,7 @@ def test_other_methods_spawn_as_well(tmp_path, method):
 
 
 @pytest.mark.slow
-def test_torchs_own_spawn(tmp_path):
+def test_torch_multiprocessing_spawn_trains_the_same(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     done = subprocess.run([sys.executable, tmp_path / "script.py", tmp_path], env=processes.environment(), timeout=120)
     assert done.returncode == 0
@@ -106,7 +106,7 @@ def test_torchs_own_spawn(tmp_path):
 
 
 @pytest.mark.parametrize("late", ["prepare", "wrapper"])
-def test_a_group_that_is_made_after_the_world_is_a_sentence(tmp_path, late):
+def test_process_group_created_too_late_is_rejected(tmp_path, late):
     for answer in spawned(2, "ddp", str(tmp_path), late):
         assert answer["error"] == "StateError", answer
         assert "torch.distributed has 2 ranks, and Tutti's world has size 1" in answer["text"]
@@ -135,7 +135,7 @@ def by_a_launcher_of_one(folder):
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_who_disagrees_with_the_launcher_hears_both_sizes(wrapped):
+def test_rank_mismatch_with_the_launcher_is_reported(wrapped):
     answers = forked.ranks(2, disagrees, 0, 2, wrapped)
     for rank, answer in enumerate(answers):
         assert answer["error"] == "StateError", answer
@@ -143,6 +143,6 @@ def test_who_disagrees_with_the_launcher_hears_both_sizes(wrapped):
         assert f"launcher that it is rank {rank} of 2" in answer["text"] and "by one launcher" in answer["text"]
 
 
-def test_a_launcher_of_one_that_had_its_say_is_named(tmp_path):
+def test_mismatch_with_a_single_rank_launcher_is_reported(tmp_path):
     for rank, answer in enumerate(forked.ranks(2, by_a_launcher_of_one, str(tmp_path))):
         assert f"reports that this is rank {rank} of 2, and Tutti's launcher that it is rank 0 of 1" in answer["text"]

@@ -90,7 +90,7 @@ SAME = [
 
 
 @pytest.mark.parametrize("method, options", SAME)
-def test_a_run_goes_on_from_it_to_the_same_bits(method, options, tmp_path):
+def test_run_resumed_from_a_state_dict_is_bit_identical(method, options, tmp_path):
     through = alone(going, method, options, str(tmp_path), "through", n=2)
     alone(going, method, options, str(tmp_path), "first", n=2)
     assert alone(going, method, options, str(tmp_path), "then", n=2) == through
@@ -148,7 +148,7 @@ def halves_of(method, folder, stop, again=None):
     return [a["seen"] + b["seen"] for a, b in zip(first, then, strict=True)], then[0]["model"], first[0]["names"]
 
 
-def test_loans_go_with_it_and_a_replayed_run_ends_with_the_same_bits(tmp_path):
+def test_state_dict_keeps_leased_samples_for_bit_identical_replay(tmp_path):
     (tmp_path / "state").mkdir()
     record, options = tmp_path / "record", "compute_ms=2,microbatch=2,most=8"
     through = alone(chosen, f"dabmd({options},record={record})", "", "through", n=3)
@@ -160,7 +160,7 @@ def test_loans_go_with_it_and_a_replayed_run_ends_with_the_same_bits(tmp_path):
     assert sorted(i for of in seen for i in of) == sorted(list(range(SAMPLES)) * LOOPS)
 
 
-def test_scores_go_with_it(tmp_path):
+def test_state_dict_includes_sample_scores(tmp_path):
     method = "biased-local-sgd(steps=4:1:4)"
     through = alone(chosen, method, "", "through", n=3)
     seen, model, names = halves_of(method, str(tmp_path), 2)
@@ -190,7 +190,7 @@ def twice(method, folder, how):
 
 
 @pytest.mark.parametrize("method", ["ad-psgd", "asgd", "asgd(hogwild=on)", "ringmaster-asgd"])
-def test_at_their_own_pace_it_is_what_it_was(method, tmp_path):
+def test_asynchronous_state_dict_is_restored_unchanged(method, tmp_path):
     first = alone(twice, method, str(tmp_path), "first", n=2)
     assert any(name.startswith("x/") for name in first[0][0])
     assert alone(twice, method, str(tmp_path), "then", n=2) == first
@@ -207,7 +207,7 @@ def keys(method, rule, half):
     return {k: v for k, v in said["tutti"].items() if k != "state"}, sorted(said["tutti"]["state"])
 
 
-def test_what_the_module_has_is_left_out():
+def test_state_dict_omits_what_the_module_saves():
     about, names = alone(keys, "ddp", sgd, False)[0]
     assert about == {"format": 1, "method": "ddp", "rank": 0, "workers": 1, "step": 2}
     assert not any(n.startswith(("x/", "client/")) for n in names) and any("engine.progress" in n for n in names)
@@ -247,7 +247,7 @@ def loading(method, options, file, change=None):
         optimizer.close()
 
 
-def test_where_all_have_the_same_one_ranks_file_is_for_any_number(tmp_path):
+def test_replicated_state_dict_loads_on_any_number_of_workers(tmp_path):
     alone(saving, "ddp", {}, str(tmp_path), n=2)
     alone(loading, "ddp", {}, f"{tmp_path}/0", n=3)
 
@@ -265,7 +265,7 @@ def test_where_all_have_the_same_one_ranks_file_is_for_any_number(tmp_path):
         ("signum", {}, 1, "without", None),
     ],
 )
-def test_what_does_not_fit_is_a_sentence(method, options, n, change, words, tmp_path):
+def test_mismatches_give_an_error_message(method, options, n, change, words, tmp_path):
     alone(saving, "signum", {}, str(tmp_path), n=min(n, 2))
     answers = forked.ranks(n, loading, method, options, f"{tmp_path}/0", change)
     if words is None:
@@ -301,7 +301,7 @@ def asking(what, method, servers):
         ("at servers", "ssp", 3, 1, "is at ranks that only serve, which no worker's state_dict() can have"),
     ],
 )
-def test_when_it_cannot_be_had_is_a_sentence(what, method, n, servers, words):
+def test_unavailable_state_dict_is_reported(what, method, n, servers, words):
     answers = forked.ranks(n, asking, what, method, servers)
     assert any(words in a.get("text", "") for a in answers), answers
 
@@ -340,7 +340,7 @@ def looking_first():
     return shown, model[1].running_var.tolist()
 
 
-def test_statistics_stand_when_one_looks_before_the_first_step():
+def test_evaluation_before_the_first_step_keeps_running_statistics():
     assert alone(looking_first, n=2) == [[[3.0] * 7] * 2] * 2
 
 
@@ -396,7 +396,7 @@ def wrapped(method, codec, folder, how):
 
 
 @pytest.mark.parametrize("method, codec", [("powersgd(rank=1)", None), ("ddp", "ef(topk(ratio=0.2))")])
-def test_ddp_goes_on_from_its_checkpoint_to_the_same_bits(method, codec, tmp_path):
+def test_ddp_resumed_from_a_checkpoint_is_bit_identical(method, codec, tmp_path):
     through = alone(wrapped, method, codec, str(tmp_path), "through", n=2)
     alone(wrapped, method, codec, str(tmp_path), "first", n=2)
     assert alone(wrapped, method, codec, str(tmp_path), "then", n=2) == through

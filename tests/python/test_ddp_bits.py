@@ -35,6 +35,6 @@ def test_with_more_workers_every_case_is_equal_up_to_rounding(n):
 
 
 @pytest.mark.slow
-def test_over_tcp_it_is_the_same(run):
+def test_two_workers_over_tcp_are_bit_identical_to_torch(run):
     cases = ["cnn", "branches", "accumulating"]
     right(run(SCRIPT, n=2, args=cases, env={"TUTTI_TEST_TRANSPORT": "tcp"}, timeout=150).ranks, cases)

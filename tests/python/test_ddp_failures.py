@@ -59,7 +59,7 @@ class Numbers(Dataset):
 
 @pytest.mark.parametrize(("launcher", "transport"), [
     ("torchrun", ""), ("torchrun", "tcp"), ("variables", "tcp")])
-def test_who_is_lost_is_named(run, launcher, transport):
+def test_lost_rank_is_named(run, launcher, transport):
     job = run.start(LOST.replace("8)))\nrank", f"8)), transport={transport!r})\nrank"), n=3, launcher=launcher)
     for rank in range(3):
         job.says(rank, "began")
@@ -73,7 +73,7 @@ def test_who_is_lost_is_named(run, launcher, transport):
         assert said["at"] - killed < 10, said
 
 
-def test_forked_loaders_hide_no_loss(run):
+def test_lost_rank_is_detected_despite_forked_loaders(run):
     """Children have copies of the connections: the peers see the end of a killed parent all the same."""
     script = LOST.replace("8)))\nrank", "8)), transport='tcp')\nrank")
     script = script.replace("import json, signal", "import json, signal" + LOADER + """
@@ -112,7 +112,7 @@ except tutti.PeerError as e:
         assert "peer 1" in result.ranks[0].out and "the ship is sinking" in result.ranks[0].out, result
 
 
-def test_leaving_in_order_is_no_loss(run):
+def test_orderly_exit_is_not_reported_as_a_loss(run):
     """Ranks end at different times, with the module open, closed, or held by something that ends last."""
     script = "import atexit\natexit.register(lambda: late())\n" + START + """
 first = model.module[0].weight
@@ -132,7 +132,7 @@ elif rank == 1:
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "variables"])
-def test_ctrl_c_leaves_nothing(run, launcher):
+def test_ctrl_c_leaves_no_processes_or_shared_memory(run, launcher):
     before = set(os.listdir("/dev/shm"))
     job = run.start(START + "print('began', flush=True)\nwhile True:\n    step()\n", n=2, launcher=launcher)
     for rank in range(2):
@@ -147,7 +147,7 @@ def test_ctrl_c_leaves_nothing(run, launcher):
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_loaders_inherit_nothing_and_kill_nobody(run, context):
+def test_training_with_loader_processes_ends_without_error(run, context):
     main = START.partition("torch.set_num_threads(1)")
     script = main[0] + LOADER + "if __name__ == '__main__':" + textwrap.indent(main[2], "    ") + f"""
     for x in DataLoader(Numbers(), batch_size=400, num_workers=1, multiprocessing_context="{context}"):
@@ -182,7 +182,7 @@ print("right")
     assert [r.out for r in run(script, n=2, launcher="torchrun").ranks] == ["right\n", "right\n"]
 
 
-def test_a_stopped_worker_is_waited_for_and_then_named(run):
+def test_stopped_worker_is_eventually_reported(run):
     job = run.start(LOST.replace("8)))\nrank", "8)), transport='tcp')\nrank"), n=2, launcher="variables")
     for rank in range(2):
         job.says(rank, "began")

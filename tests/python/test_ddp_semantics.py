@@ -29,7 +29,7 @@ def test_every_check_is_right_by_variables_alone(tmp_path, monkeypatch):
     assert wrong(forked.script(SCRIPT.read_text(), 2, timeout=150)) == []
 
 
-def test_one_process_trains_alone_as_without_it(run):
+def test_one_process_trains_as_without_the_wrapper(run):
     run("""
         import torch, warnings
         from torch import nn

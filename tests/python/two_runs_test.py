@@ -134,7 +134,7 @@ def test_a_gan_trains_as_in_torch(method, period):
     assert answers == [{"value": by_hand(period, "frozen")}] * RANKS
 
 
-def test_wrappers_take_a_discriminator_that_is_not_frozen():
+def test_wrapper_supports_an_unfrozen_discriminator():
     """As torch's do, whose exchange of D's gradients in G's backward zero_grad() undoes."""
     answers = forked.ranks(RANKS, trained, "wrapper", "usual")
     assert answers[0] == answers[1]
@@ -147,7 +147,7 @@ def test_wrappers_take_a_discriminator_that_is_not_frozen():
     ("local-sgd(period=2)", "usual", "finish() within a pass"),
     ("zero(stage=3)", "frozen", "no other model's loss can go through it; take zero(stage=2)"),
 ])  # fmt: skip
-def test_prepare_says_what_to_do_with_one_that_is_not(method, loop, words):
+def test_prepare_rejects_unsupported_gan_loops_with_advice(method, loop, words):
     for answer in forked.ranks(RANKS, trained, method, loop):
         assert answer["error"] == "StateError" and words in answer["text"], answer
         assert loop == "frozen" or "requires_grad_(False)" in answer["text"], answer
@@ -168,7 +168,7 @@ def one_after_the_other():
     return found
 
 
-def test_runs_one_after_the_other():
+def test_consecutive_runs_work_in_one_process():
     a, b = forked.ranks(RANKS, one_after_the_other)
     assert a == b and a["value"][0] == a["value"][2] != a["value"][1]
 
@@ -181,7 +181,7 @@ def with_servers(first, second):
 
 
 @pytest.mark.parametrize("first, second", [(1, 0), (0, 1), (1, 1)])
-def test_a_second_run_beside_servers_is_refused_where_it_begins(first, second):
+def test_second_run_with_dedicated_servers_is_rejected(first, second):
     answers = forked.ranks(RANKS, with_servers, first, second)
     assert answers[0]["error"] == "ValueError" and "ranks that only serve are in one run" in answers[0]["text"], answers
     assert "error" in answers[1], answers  # it was serving, or is refused the same way

@@ -159,7 +159,7 @@ def trained(net, method, rule):
 @pytest.mark.parametrize(
     "net, rule", cases(("gpt", "adamw"), *((n, r) for n in NETS for r in RULES if (n, r) != ("gpt", "adamw")))
 )
-def test_values_by_unit_give_the_bits_of_workers_that_have_all(net, rule):
+def test_sharded_parameters_are_bit_identical_to_replicated_ones(net, rule):
     """Of zero's other stages. ddp's Adam is torch's own, and its SGD has the same bits."""
     mine, other = alone(trained, net, STAGE3, rule, n=2)
     for method in ("zero", "zero(stage=2)", *(["ddp"] if rule == "sgd" and net != "bfloat16" else [])):
@@ -168,7 +168,7 @@ def test_values_by_unit_give_the_bits_of_workers_that_have_all(net, rule):
 
 
 @pytest.mark.parametrize("n", cases(1, 3))
-def test_any_number_of_workers(n):
+def test_sharded_parameters_train_with_one_and_three_workers(n):
     assert alone(trained, "twice", STAGE3, "adam", n=n)[0] == alone(trained, "twice", "zero", "adam", n=n)[0]
 
 
@@ -197,7 +197,7 @@ def held(net):
     return of, nothing, seen, there(model), metrics, all(grads), 4 * part, optimizer.world.size
 
 
-def test_a_worker_has_its_part_and_the_units_at_work():
+def test_worker_holds_only_its_shard_and_the_active_units():
     for of, nothing, seen, last, metrics, grads, part, workers in alone(held, "mlp", n=2):
         assert seen[0] == last == nothing  # an element each
         assert max(seen) <= nothing + 4 * max(of)  # a layer at a time
@@ -218,7 +218,7 @@ def between():
     optimizer.close()
 
 
-def test_a_parameter_between_its_uses_has_all_but_values():
+def test_released_parameter_keeps_everything_but_its_values():
     alone(between)
 
 
@@ -247,7 +247,7 @@ def looking(method, where):
 
 
 @pytest.mark.parametrize("where", cases("no_grad", "inference_mode"))
-def test_the_model_is_looked_at_by_all_before_and_after_the_end(where):
+def test_all_workers_evaluate_one_model_before_and_after_finish(where):
     (mine, state), (other, rest) = alone(looking, STAGE3, where, n=2)
     (theirs, same), _ = alone(looking, "ddp", where, n=2)
     assert mine == other and state == same
@@ -290,7 +290,7 @@ def unequal(how):
         ("end", "all workers make the same calls in the same order"),
     ),
 )
-def test_workers_that_look_unequally_often_are_told(how, says):
+def test_unequal_numbers_of_evaluations_are_reported(how, says):
     answers = forked.ranks(2, unequal, how, timeout=60)
     assert all("error" in a for a in answers), answers
     assert any(says in a["text"] for a in answers), answers
@@ -305,7 +305,7 @@ def saved_by_one():
 
 
 @pytest.mark.slow
-def test_who_looks_alone_after_the_end_is_told():
+def test_saving_on_one_worker_after_finish_raises_an_error():
     first, second = forked.ranks(2, saved_by_one, timeout=60)
     assert first.get("error") == "PeerError", (first, second)
 
@@ -339,7 +339,7 @@ def through(net, folder, how, method, rule="adamw"):
     "before, after",
     cases(("zero", KEEPS), ("zero", STAGE3), (KEEPS, KEEPS), (STAGE3, STAGE3), (STAGE3, "zero(stage=2)")),
 )
-def test_a_checkpoint_goes_on_with_any_stage(before, after, tmp_path):
+def test_checkpoint_resumes_with_any_zero_stage(before, after, tmp_path):
     whole = alone(through, "gpt", str(tmp_path), "through", "zero", n=2)[0]
     alone(through, "gpt", str(tmp_path), "first", before, n=2)
     assert alone(through, "gpt", str(tmp_path), "then", after, n=2)[0] == whole
@@ -356,7 +356,7 @@ def test_a_checkpoint_goes_on_with_any_stage(before, after, tmp_path):
         ("adamw", STAGE3, "ddp"),
     ),
 )
-def test_workers_with_all_and_with_parts_go_on_from_each_other(rule, before, after, tmp_path):
+def test_checkpoints_are_portable_between_ddp_and_zero(rule, before, after, tmp_path):
     """With what the optimiser keeps, which is torch's under ddp. torch's Adam has other last bits."""
     whole = alone(through, "mlp", str(tmp_path), "through", "zero", rule, n=2)[0]
     alone(through, "mlp", str(tmp_path), "first", before, rule, n=2)
@@ -401,7 +401,7 @@ RULES["plain"] = lambda model: torch.optim.SGD(model.parameters(), lr=0.1)
 
 @pytest.mark.parametrize("before, after", cases(("ddp", STAGE3), (STAGE3, "ddp"), (STAGE3, STAGE3)))
 @pytest.mark.parametrize("net", cases("gpt", "bfloat16"))
-def test_a_model_goes_on_from_state_dict_of_another_method(before, after, net, tmp_path):
+def test_state_dict_of_another_method_can_be_loaded(before, after, net, tmp_path):
     before, after = (m if net == "gpt" or m == STAGE3 else "zero" for m in (before, after))
     alone(values_of, str(tmp_path), "first", before, net, n=2)
     alike = [alone(values_of, str(tmp_path), "then", m, net, n=2)[0] for m in (after, before)]
@@ -537,7 +537,7 @@ def differing(kind):
         ("caught", "all workers need the same units in the same order"),
     ),
 )
-def test_a_worker_that_goes_another_way_ends_the_run_of_all(kind, says):
+def test_worker_with_a_divergent_execution_order_ends_all(kind, says):
     began = time.monotonic()
     answers = forked.ranks(2, differing, kind, timeout=60)
     assert all("error" in a for a in answers), answers
@@ -557,7 +557,7 @@ def alone_again():
     return empty, torch._C._autograd._top_saved_tensors_default_hooks(True) is None
 
 
-def test_a_forward_that_fails_leaves_nothing_behind():
+def test_failed_forward_releases_values_and_hooks():
     assert alone(alone_again) == [[True, True]]
 
 
@@ -578,7 +578,7 @@ def endless():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["tutti", "torchrun", "variables"])
-def test_an_interrupt_ends_all(run, launcher):
+def test_interrupt_ends_all_workers(run, launcher):
     job = run.start(endless, launcher=launcher)
     job.says(0, "trains")
     if launcher == "variables":  # one rank alone; the others learn of it

@@ -107,7 +107,7 @@ def thawed():
     steps(model, optimizer, range(1), 0)
 
 
-def test_what_is_to_be_trained_later_is_refused():
+def test_unfreezing_a_parameter_after_prepare_is_rejected():
     (answer,) = forked.ranks(1, thawed)
     assert answer["error"] == "ValueError" and "'frozen.weight' did not require a gradient" in answer["text"], answer
 
@@ -145,14 +145,14 @@ def run(method, folder, how, seed=0, n=2):
 
 
 @pytest.mark.parametrize("method", cases("ddp", "local-sgd(period=2)", "zero", "zero(stage=3)", "d-psgd", "powersgd"))
-def test_a_checkpoint_has_what_nobody_trains(method, tmp_path):
+def test_checkpoint_includes_frozen_parameters_and_buffers(method, tmp_path):
     """A module that is built again, with other random numbers, continues to the same bits."""
     through = run(method, tmp_path, "through")
     run(method, tmp_path, "first")
     assert run(method, tmp_path, "then", 1) == through
 
 
-def test_each_worker_has_its_own_buffers_again_and_a_new_one_rank_0s(tmp_path):
+def test_workers_restore_own_buffers_and_new_ones_rank_0s(tmp_path):
     saved = run("ddp", tmp_path, "first")
     assert saved[0]["seen"] != saved[1]["seen"] and saved[0]["frozen.weight"] == saved[1]["frozen.weight"]
     fewer = run("ddp", tmp_path, "look", 1, n=1)
@@ -180,7 +180,7 @@ def unlike_then(folder, how):
     optimizer.load(folder)
 
 
-def test_a_module_that_is_another_is_a_sentence(tmp_path):
+def test_checkpoint_of_a_different_module_is_rejected(tmp_path):
     forked.ranks(1, unlike, str(tmp_path))
     for how, words in (("more", "'extra' of checkpoint"), ("wide", "'2.bias' is torch.float32 [2] in checkpoint")):
         (answer,) = forked.ranks(1, unlike_then, str(tmp_path), how)
@@ -210,7 +210,7 @@ def staged(folder, how):
     return found
 
 
-def test_a_model_in_stages_has_rank_0s_and_saves_them(tmp_path):
+def test_pipeline_stages_use_and_save_rank_0s_frozen_parameters(tmp_path):
     first = forked.ranks(2, staged, str(tmp_path), "first")
     assert "value" in first[0] and first[0] == first[1], first
     assert forked.ranks(2, staged, str(tmp_path), "look") == first

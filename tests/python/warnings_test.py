@@ -64,7 +64,7 @@ def halved(method):
 
 
 @pytest.mark.parametrize("method, times", [("backup-workers(backup=0)", 1), ("parameter-server", 0)])
-def test_fp16_without_a_scale_is_said_once(method, times):
+def test_fp16_without_loss_scale_warns_once(method, times):
     for answer in forked.ranks(2, halved, method):
         said = [m.split(",")[0] for m in answer["value"]]
         assert said == ["method 'backup-workers' cannot skip a step"] * times, answer

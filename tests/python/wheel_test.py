@@ -77,11 +77,11 @@ def version():
     return ".".join(re.findall(r"#define TUTTI_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", text))
 
 
-def test_its_name_has_the_version_of_the_headers_and_asks_for_no_python_in_particular(wheel):
+def test_wheel_name_has_the_version_and_fits_any_python3(wheel):
     assert re.fullmatch(rf"tutti-{re.escape(version())}-py3-none-linux_\w+\.whl", wheel.name)
 
 
-def test_it_has_the_package_the_library_its_plugins_and_what_they_need(wheel):
+def test_wheel_contains_package_library_plugins_and_dependencies(wheel):
     with zipfile.ZipFile(wheel) as z:
         names = z.namelist()
         assert not any((entry.external_attr >> 16) & 0o170000 == 0o120000 for entry in z.infolist())  # no links
@@ -98,14 +98,14 @@ def test_it_has_the_package_the_library_its_plugins_and_what_they_need(wheel):
     assert not [n for n in names if n.endswith((".pyc", ".a", ".h", ".c"))]
 
 
-def test_it_runs_where_there_is_nothing_else(installed):
+def test_installed_package_runs_without_a_usable_path(installed):
     assert told(installed, "-c", "import tutti; print(tutti.__version__, len(tutti.methods()) > 25)",
                 PATH="/nowhere") == f"{version()} True\n"
     assert told(installed, "-c", "from tutti.engine import World\nwith World() as w: print(w.rank, w.size)",
                 PATH="/nowhere") == "0 1\n"
 
 
-def test_what_it_loads_is_its_own(installed):
+def test_package_loads_its_bundled_libraries(installed):
     code = "import tutti\nfor line in open('/proc/self/maps'):\n    print(line.split(None, 5)[-1].strip())"
     loaded = {line for line in told(installed, "-c", code).splitlines() if line.startswith("/")}
     home = os.path.realpath(installed.parent.parent)
@@ -114,7 +114,7 @@ def test_what_it_loads_is_its_own(installed):
         assert mine and all(path.startswith(home) for path in mine), name
 
 
-def test_the_command_runs_where_there_is_nothing_else(installed, tmp_path):
+def test_installed_command_runs_without_a_usable_path(installed, tmp_path):
     command = installed.parent / "tutti"
     assert told(command, "version", PATH="/nowhere").split()[:2] == ["tutti", version()]
     told(command, "train", "-n", 2, "--model", "mlp(hidden=8)", "--steps", 4, "--quiet", "--out", tmp_path / "run",
@@ -122,7 +122,7 @@ def test_the_command_runs_where_there_is_nothing_else(installed, tmp_path):
     assert (tmp_path / "run/model.safetensors").exists()
 
 
-def test_the_command_s_libraries_are_its_own(installed):
+def test_command_links_its_bundled_libraries(installed):
     (program,) = installed.parent.parent.glob("lib/python*/site-packages/tutti/bin/tutti")
     home = os.path.realpath(program.parent.parent / "lib")
     found = dict(re.findall(r"(\S+) => (\S+)", told("ldd", program)))
@@ -131,14 +131,14 @@ def test_the_command_s_libraries_are_its_own(installed):
     assert all(os.path.realpath(found[name]).startswith(home) for name in ours), found
 
 
-def test_the_command_ignores_the_signals_that_it_does_by_itself(installed):
+def test_installed_and_built_command_ignore_the_same_signals(installed):
     """The interpreter that has become the command ignores some more."""
     said = [told(command, "run", "-n", 1, "--", "grep", "SigIgn", "/proc/self/status")
             for command in (installed.parent / "tutti", processes.build() / "bin/tutti")]
     assert said[0] == said[1]
 
 
-def test_a_clone_s_own_files_find_what_was_installed(editable):
+def test_editable_install_uses_source_files_and_installed_library(editable):
     said = told(editable, "-c", "import tutti, tutti._library as t\nprint(tutti.__file__, t.library._name)",
                 PATH="/nowhere").split()
     assert said[0] == str(processes.ROOT / "python/tutti/__init__.py")
@@ -146,7 +146,7 @@ def test_a_clone_s_own_files_find_what_was_installed(editable):
     assert told(editable.parent / "tutti", "version", PATH="/nowhere").split()[:2] == ["tutti", version()]
 
 
-def test_plugins_are_found_beside_the_library(installed):
+def test_plugins_are_found_next_to_the_library(installed):
     if not (processes.build() / "lib/libtutti_transport_mpi.so").exists():
         pytest.skip("built without MPI")
     code = "from tutti.engine import World\nwith World('mpi') as w: print(w.transport)"

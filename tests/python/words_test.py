@@ -31,7 +31,7 @@ for k in range(10**9):
 @pytest.mark.slow
 @pytest.mark.parametrize("servers", [0, 1])
 @pytest.mark.parametrize("method", ["byteps", "parameter-server"])
-def test_a_rank_that_ends_early_is_told_with_what_mends_it(run, method, servers):
+def test_early_exit_of_a_rank_is_reported_with_advice(run, method, servers):
     done = run(SCRIPT, n=2 + servers, launcher="variables", args=["exits", method, servers], code=1)
     said = "step 6: rank 1 is gone without a failure: its program has ended before this rank's; let all ranks"
     assert said in done.ranks[0].err, done
@@ -39,7 +39,7 @@ def test_a_rank_that_ends_early_is_told_with_what_mends_it(run, method, servers)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["ddp", "parameter-server"])
-def test_the_healthy_rank_hears_of_the_others_nan(run, method):
+def test_healthy_rank_reports_the_nan_of_another_rank(run, method):
     done = run(SCRIPT, launcher="variables", args=["nan", method, 0], code=1)
     # a rank learns it where it waits for messages, or from its server, which misses a shard
     assert "worker 1 failed: worker 1: the gradient of bias is nan" in done.ranks[0].err, done

@@ -44,7 +44,7 @@ static void until(oracle *o, int64_t time)
 }
 
 /* Rates of whole nanoseconds a sample, so that both counts are equal to the last one. */
-static void every_sample_is_waiting_taken_or_dropped_as_one_by_one(void **state)
+static void sample_counts_match_a_one_by_one_simulation(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 300; seed++) {
@@ -113,7 +113,7 @@ static void a_rate_is_kept_however_it_rounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_sample_is_waiting_taken_or_dropped_as_one_by_one),
+        cmocka_unit_test(sample_counts_match_a_one_by_one_simulation),
         cmocka_unit_test(a_rate_is_kept_however_it_rounds),
     };
     return cmocka_run_group_tests_name("runtime/arrivals", tests, NULL, NULL);

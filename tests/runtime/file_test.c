@@ -174,7 +174,7 @@ static void assert_says(const tutti_error *err, const char *a, const char *b)
         fail_msg("'%s' should contain '%s' and '%s'", err->text, a, b);
 }
 
-static void what_is_written_is_read(void **state)
+static void written_data_is_read_back(void **state)
 {
     place *p = *state;
     tutti_file *f;
@@ -249,7 +249,7 @@ static void all_of_a_file_is_mapped_or_else_read(void **state)
     tutti_file_close(empty, NULL);
 }
 
-static void reading_past_the_end_is_corrupt_with_sizes(void **state)
+static void reading_past_the_end_is_an_error_with_sizes(void **state)
 {
     place *p = *state;
     tutti_error err = { 0 };
@@ -268,7 +268,7 @@ static void reading_past_the_end_is_corrupt_with_sizes(void **state)
     tutti_file_close(f, NULL);
 }
 
-static void opening_tells_the_path_and_what_mends_it(void **state)
+static void open_errors_name_the_path_and_a_correction(void **state)
 {
     place *p = *state;
     tutti_error err = { 0 };
@@ -293,7 +293,7 @@ static void opening_tells_the_path_and_what_mends_it(void **state)
     assert_null(f);
 }
 
-static void a_full_disk_is_told_with_what_mends_it(void **state)
+static void full_disk_error_includes_a_correction(void **state)
 {
     place *p = *state;
     tutti_error err = { 0 };
@@ -307,7 +307,7 @@ static void a_full_disk_is_told_with_what_mends_it(void **state)
     tutti_file_close(f, NULL);
 }
 
-static void short_and_interrupted_calls_are_made_whole(void **state)
+static void short_and_interrupted_calls_are_completed(void **state)
 {
     place *p = *state;
     char text[1001], got[1000];
@@ -333,7 +333,7 @@ static void short_and_interrupted_calls_are_made_whole(void **state)
 
 /* Method: fail the 1st, 2nd, 3rd ... call until all goes well; each failure has a sentence with the
    path and leaves no descriptor open. */
-static void every_failing_call_is_told_and_leaks_nothing(void **state)
+static void every_failing_call_is_reported_and_leaks_no_descriptor(void **state)
 {
     place *p = *state;
     tutti_status status = TUTTI_ERR_IO;
@@ -434,7 +434,7 @@ static void parts_in_any_order_make_the_file(void **state)
     free(got);
 }
 
-static void a_write_that_takes_nothing_does_not_loop_for_ever(void **state)
+static void a_write_of_zero_bytes_does_not_loop_forever(void **state)
 {
     place *p = *state;
     faults f = { .bite = 4, .stuck = true };
@@ -459,7 +459,7 @@ static int shut_exists(void *self, const char *path)
 }
 
 /* As another user's home is to the system: there, and not to be looked into. */
-static void a_directory_that_is_shut_is_no_file(void **state)
+static void inaccessible_directory_is_reported_as_a_permission_error(void **state)
 {
     faults f = { .bite = 4 };
     tutti_runtime_ops ops;
@@ -559,7 +559,7 @@ static void many_names_are_listed(void **state)
     assert_memory_equal(l.seen + 400, "100 101 ", 8);
 }
 
-static void renaming_replaces_and_tells_both_names(void **state)
+static void renaming_replaces_and_errors_name_both_files(void **state)
 {
     place *p = *state;
     char other[200];
@@ -642,21 +642,21 @@ int main(void)
 {
 #define IN_PLACE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
-        IN_PLACE(what_is_written_is_read),
+        IN_PLACE(written_data_is_read_back),
         IN_PLACE(all_of_a_file_is_mapped_or_else_read),
-        IN_PLACE(reading_past_the_end_is_corrupt_with_sizes),
-        IN_PLACE(opening_tells_the_path_and_what_mends_it),
-        IN_PLACE(a_full_disk_is_told_with_what_mends_it),
-        IN_PLACE(short_and_interrupted_calls_are_made_whole),
-        IN_PLACE(every_failing_call_is_told_and_leaks_nothing),
+        IN_PLACE(reading_past_the_end_is_an_error_with_sizes),
+        IN_PLACE(open_errors_name_the_path_and_a_correction),
+        IN_PLACE(full_disk_error_includes_a_correction),
+        IN_PLACE(short_and_interrupted_calls_are_completed),
+        IN_PLACE(every_failing_call_is_reported_and_leaks_no_descriptor),
         IN_PLACE(parts_in_any_order_make_the_file),
-        IN_PLACE(a_write_that_takes_nothing_does_not_loop_for_ever),
-        cmocka_unit_test(a_directory_that_is_shut_is_no_file),
+        IN_PLACE(a_write_of_zero_bytes_does_not_loop_forever),
+        cmocka_unit_test(inaccessible_directory_is_reported_as_a_permission_error),
         IN_PLACE(directories_are_made_with_parents),
         IN_PLACE(names_are_listed_in_bytewise_order),
         IN_PLACE(many_names_are_listed),
         IN_PLACE(a_file_appears_whole_or_not_at_all),
-        IN_PLACE(renaming_replaces_and_tells_both_names),
+        IN_PLACE(renaming_replaces_and_errors_name_both_files),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -86,7 +86,7 @@ static void localhost_needs_no_name_service(void **state)
     assert_non_null(tutti_lookup("localhost.example", "80", &asked, &list));
 }
 
-static void numbers_need_no_name_service(void **state)
+static void numeric_addresses_are_resolved_and_bad_services_rejected(void **state)
 {
     struct addrinfo *list;
     (void)state;
@@ -129,7 +129,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_and_failures_are_passed_on),
-        cmocka_unit_test(numbers_need_no_name_service),
+        cmocka_unit_test(numeric_addresses_are_resolved_and_bad_services_rejected),
         cmocka_unit_test(localhost_needs_no_name_service),
         cmocka_unit_test(a_late_answer_is_thrown_away),
     };

@@ -16,7 +16,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void time_goes_forward_and_sleeping_takes_it(void **state)
+static void clock_advances_while_sleeping(void **state)
 {
     tutti_runtime *rt = *state;
     const int64_t start = tutti_now_ns(rt);
@@ -41,7 +41,7 @@ static tutti_status works(void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void joining_gives_the_thread_s_status_and_sentence(void **state)
+static void joining_returns_status_and_message_of_the_thread(void **state)
 {
     tutti_runtime *rt = *state;
     tutti_thread *thread;
@@ -159,8 +159,8 @@ static void entropy_fills_and_differs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(time_goes_forward_and_sleeping_takes_it),
-        cmocka_unit_test(joining_gives_the_thread_s_status_and_sentence),
+        cmocka_unit_test(clock_advances_while_sleeping),
+        cmocka_unit_test(joining_returns_status_and_message_of_the_thread),
         cmocka_unit_test(a_thread_has_megabytes_of_stack),
         cmocka_unit_test(a_monitor_excludes_and_wakes),
         cmocka_unit_test(a_wait_ends_at_its_deadline),

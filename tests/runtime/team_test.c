@@ -67,7 +67,7 @@ static int few_threads(void *self, void **thread, const char *name, void (*run)(
     return left-- > 0 ? below->ops->thread_open(below->self, thread, name, run, arg) : EAGAIN;
 }
 
-static void without_threads_opening_fails_and_leaves_none(void **state)
+static void opening_a_team_fails_if_a_thread_cannot_start(void **state)
 {
     tutti_runtime *below, rt;
     tutti_runtime_ops ops;
@@ -92,7 +92,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_item_is_done_once_and_by_the_same_thread),
-        cmocka_unit_test(without_threads_opening_fails_and_leaves_none),
+        cmocka_unit_test(opening_a_team_fails_if_a_thread_cannot_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,7 +89,7 @@ static void a_unit_waits_for_its_own_parameters_and_no_others(void **state)
 
 /* Shards: the values of all workers are there when a unit begins, and the first unit begins while
    values of others are in transit. Gradients travel concurrently with the backward. */
-static void values_of_shards_go_to_all_beside_the_next_forward(void **state)
+static void shard_values_are_gathered_during_the_next_forward(void **state)
 {
     (void)state;
     for (int held = 0; held < 2; held++)
@@ -117,7 +117,7 @@ static void values_of_shards_go_to_all_beside_the_next_forward(void **state)
         }
 }
 
-static void a_piece_is_updated_once_its_units_are_through(void **state)
+static void pieces_are_updated_after_the_backward_of_their_units(void **state)
 {
     job *j = run(led, 2 * FLOPS, 3);
     int early = 0;
@@ -136,7 +136,7 @@ static void a_piece_is_updated_once_its_units_are_through(void **state)
 }
 
 /* Of what waits at the lane of the leader, the least unit goes first. */
-static void the_leader_admits_by_unit(void **state)
+static void leader_admits_pieces_in_order_of_unit(void **state)
 {
     job *j = run(",by_piece=yes,order=led,forward=yes", 0.25 * FLOPS, 3);
     int overtaken = 0;
@@ -161,7 +161,7 @@ static void the_leader_admits_by_unit(void **state)
     drop(j);
 }
 
-static void its_bits_are_those_of_the_barrier_and_its_schedule_is_one(void **state)
+static void updates_by_piece_match_the_barrier_and_are_repeatable(void **state)
 {
     static const char *const orders[] = { ",by_piece=yes", ",by_piece=yes,order=led,width=3,credit=1024",
                                           ",by_piece=yes,order=led,forward=yes,width=2" };
@@ -194,10 +194,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_unit_waits_for_its_own_parameters_and_no_others),
-        cmocka_unit_test(values_of_shards_go_to_all_beside_the_next_forward),
-        cmocka_unit_test(a_piece_is_updated_once_its_units_are_through),
-        cmocka_unit_test(the_leader_admits_by_unit),
-        cmocka_unit_test(its_bits_are_those_of_the_barrier_and_its_schedule_is_one),
+        cmocka_unit_test(shard_values_are_gathered_during_the_next_forward),
+        cmocka_unit_test(pieces_are_updated_after_the_backward_of_their_units),
+        cmocka_unit_test(leader_admits_pieces_in_order_of_unit),
+        cmocka_unit_test(updates_by_piece_match_the_barrier_and_are_repeatable),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

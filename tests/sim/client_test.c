@@ -25,7 +25,7 @@ static void is_simulated(run *r)
     r->flops = 1e8;
 }
 
-static void asynchronous_methods_have_the_engines_bits(void **state)
+static void asynchronous_client_optimizer_is_bit_identical_to_the_engines(void **state)
 {
     static const char *const methods[] = {
         "ad-psgd", "ad-psgd(lr_staleness=on)", "rand-psgd", "asr-adpsgd", "h-adpsgd",
@@ -40,7 +40,9 @@ static void asynchronous_methods_have_the_engines_bits(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(asynchronous_methods_have_the_engines_bits) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(asynchronous_client_optimizer_is_bit_identical_to_the_engines),
+    };
     int failed;
 
     if (tutti_device_open_host(&device, NULL, TUTTI_CPU_AVX512, NULL) != TUTTI_OK)

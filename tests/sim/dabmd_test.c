@@ -60,7 +60,7 @@ static double as_said(int rank, uint64_t step)
 }
 
 /* What the median worker needs for the batch, of each worker the least of three rounds. */
-static void t_c_is_what_the_median_worker_needs(void **state)
+static void compute_time_is_that_of_the_median_worker(void **state)
 {
     static const struct { int n; double milliseconds[TAKEN_RANKS], slower[4][TAKEN_RANKS], median; } cases[] = {
         { 1, { 3 }, { { 1 }, { 1 }, { 1 }, { 1 } }, 3 },
@@ -104,7 +104,7 @@ static int64_t count_in(double t_c, double seconds, int64_t micro, int64_t most)
 }
 
 /* T_c <- T_c target / b, at most doubled or halved, from the first round that is not measured. */
-static void t_c_follows_the_target(void **state)
+static void compute_time_follows_the_target(void **state)
 {
     static const struct { double compute_ms; int target, doubled, halved; } cases[] = {
         { 5.1, 100, 3, 0 }, { 301, 100, 0, 1 }, { 0, 100, 1, 0 }, { 70, 17, 0, 1 },
@@ -142,7 +142,7 @@ static void t_c_follows_the_target(void **state)
     }
 }
 
-static void counts_are_as_the_speeds(void **state)
+static void sample_counts_are_proportional_to_speed(void **state)
 {
     static const double seconds[4] = { 0.5e-3, 1e-3, 2e-3, 2e-3 }; /* 4:2:1:1 */
     taken *t = simulated_of("dabmd(microbatch=2,most=256,compute_ms=79)", 0);
@@ -247,9 +247,9 @@ static void every_declared_state_is_saved_and_matters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(t_c_is_what_the_median_worker_needs),
-        cmocka_unit_test(t_c_follows_the_target),
-        cmocka_unit_test(counts_are_as_the_speeds),
+        cmocka_unit_test(compute_time_is_that_of_the_median_worker),
+        cmocka_unit_test(compute_time_follows_the_target),
+        cmocka_unit_test(sample_counts_are_proportional_to_speed),
         cmocka_unit_test(every_declared_state_is_saved_and_matters),
     };
     return cmocka_run_group_tests_name("sim/dabmd", tests, NULL, NULL);

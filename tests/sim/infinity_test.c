@@ -229,7 +229,7 @@ static void the_disk_is_hidden_where_computing_takes_longer(void **state)
         }
 }
 
-static void a_step_takes_as_long_as_the_disk_where_that_takes_longer(void **state)
+static void computing_overlaps_transfers_of_a_slower_disk(void **state)
 {
     static const double computes[] = { 0.1, 0.3, 0.6 };
 
@@ -246,7 +246,7 @@ static void a_step_takes_as_long_as_the_disk_where_that_takes_longer(void **stat
 }
 
 /* Each layer's reading waits for what was written of the one before. */
-static void without_reading_ahead_it_is_the_sum(void **state)
+static void without_prefetch_disk_time_is_fully_exposed(void **state)
 {
     (void)state;
     for (int lane = -1; lane < 1; lane++) {
@@ -286,8 +286,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_disk_is_hidden_where_computing_takes_longer),
-        cmocka_unit_test(a_step_takes_as_long_as_the_disk_where_that_takes_longer),
-        cmocka_unit_test(without_reading_ahead_it_is_the_sum),
+        cmocka_unit_test(computing_overlaps_transfers_of_a_slower_disk),
+        cmocka_unit_test(without_prefetch_disk_time_is_fully_exposed),
         cmocka_unit_test(the_update_takes_as_long_as_the_disk),
         cmocka_unit_test(two_workers_hide_their_disks),
     };

@@ -287,7 +287,7 @@ static void run(const call *c)
         fail_msg("%d ranks: %s", c->ranks, err.text);
 }
 
-static void a_lane_s_schedule_is_the_optimum(void **state)
+static void lane_schedule_is_optimal(void **state)
 {
     int instances = 300;
 
@@ -295,7 +295,7 @@ static void a_lane_s_schedule_is_the_optimum(void **state)
     run(&(call){ 1, "sim", model, &instances });
 }
 
-static void a_led_lane_s_schedule_is_within_the_model_s_bound(void **state)
+static void leader_ordered_lane_schedule_is_within_the_model_bound(void **state)
 {
     int instances = 40;
 
@@ -303,7 +303,7 @@ static void a_led_lane_s_schedule_is_within_the_model_s_bound(void **state)
     run(&(call){ 3, "sim", model, &instances });
 }
 
-static void one_order_on_all_ranks(void **state)
+static void jobs_run_in_the_same_order_on_all_ranks(void **state)
 {
     enum { CASES = 40 };
     static const int sizes[] = { 2, 3, 5, 8 };
@@ -346,9 +346,9 @@ static void a_lost_member_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lane_s_schedule_is_the_optimum),
-        cmocka_unit_test(a_led_lane_s_schedule_is_within_the_model_s_bound),
-        cmocka_unit_test(one_order_on_all_ranks),
+        cmocka_unit_test(lane_schedule_is_optimal),
+        cmocka_unit_test(leader_ordered_lane_schedule_is_within_the_model_bound),
+        cmocka_unit_test(jobs_run_in_the_same_order_on_all_ranks),
         cmocka_unit_test(a_lost_member_is_named),
     };
     return cmocka_run_group_tests_name("sim/lane", tests, NULL, NULL);

@@ -154,7 +154,7 @@ static double took_s(const links *l)
 
 /* Alone, a worker computes, sends and receives. The slow link is a
    thousand times slower: 0.25 s each way. */
-static void a_slow_link_sets_nobody_else_s_pace(void **state)
+static void a_slow_link_does_not_slow_other_workers(void **state)
 {
     static const char *const methods[] = {
         "asgd", "ringmaster-asgd", "ringmaster-asgd(stops=on)", "ringleader-asgd", "dude-asgd", "ssp(staleness=1000)"
@@ -176,7 +176,7 @@ static void a_slow_link_sets_nobody_else_s_pace(void **state)
 
 /* All links are equal, so the server's link carries all gradients one way, and all
    answers the other way at the same time. */
-static void a_server_s_own_link_is_full_in_both_directions(void **state)
+static void server_link_is_saturated_in_both_directions(void **state)
 {
     static const char *const methods[] = { "asgd", "ringmaster-asgd" };
     enum { GRADIENTS = 600 };
@@ -199,7 +199,7 @@ static void a_server_s_own_link_is_full_in_both_directions(void **state)
 
 /* Here the workers' links are narrow and the server's is wide: answers that waited for each
    other would take six times as long. */
-static void answers_over_narrow_links_go_all_at_once(void **state)
+static void replies_over_narrow_links_are_sent_concurrently(void **state)
 {
     const double alone = 1 / (COMPUTES_S + 2 * (LATENCY_S + BYTES * 8 / 1e7));
     links *l = links_of("asgd", 6, 240);
@@ -215,7 +215,7 @@ static void answers_over_narrow_links_go_all_at_once(void **state)
 }
 
 /* Both wait for the slowest in each step and answer all then. */
-static void those_that_ssp_releases_are_answered_at_once(void **state)
+static void workers_released_by_ssp_receive_replies_concurrently(void **state)
 {
     static const double mbps[] = { 1000, 50, 20, 200 };
     links *l[2] = { links_of("parameter-server", 4, 40), links_of("ssp(staleness=0)", 4, 40) };
@@ -234,10 +234,10 @@ static void those_that_ssp_releases_are_answered_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slow_link_sets_nobody_else_s_pace),
-        cmocka_unit_test(a_server_s_own_link_is_full_in_both_directions),
-        cmocka_unit_test(answers_over_narrow_links_go_all_at_once),
-        cmocka_unit_test(those_that_ssp_releases_are_answered_at_once),
+        cmocka_unit_test(a_slow_link_does_not_slow_other_workers),
+        cmocka_unit_test(server_link_is_saturated_in_both_directions),
+        cmocka_unit_test(replies_over_narrow_links_are_sent_concurrently),
+        cmocka_unit_test(workers_released_by_ssp_receive_replies_concurrently),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

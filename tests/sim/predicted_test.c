@@ -137,7 +137,7 @@ static double lg(int p) { return round(log2(p)); }
 /* Ends are counted in whole nanoseconds. */
 #define EXACT 1e-4
 
-static void a_ring_takes_its_formula(void **state)
+static void ring_time_matches_its_cost_formula(void **state)
 {
     (void)state;
     for (int p = 4; p <= 64; p *= 2) { /* a thousand: below */
@@ -153,7 +153,7 @@ static void a_ring_takes_its_formula(void **state)
 /* Two million messages are the bench's (bench/predicted). A short vector leaves most shards empty,
    and the others take the same route at the same speed: 2 (p - 1) rounds of one shard, as in the
    formula. */
-static void a_thousand_members_take_the_formulas_too(void **state)
+static void cost_formulas_hold_for_a_thousand_members(void **state)
 {
     const int p = 1024;
 
@@ -164,7 +164,7 @@ static void a_thousand_members_take_the_formulas_too(void **state)
            2 * lg(p) * ALPHA + 2 * (p - 1.0) / p * 65536 * BETA, EXACT);
 }
 
-static void a_tree_takes_its_formula(void **state)
+static void tree_time_matches_its_cost_formula(void **state)
 {
     (void)state;
     for (int p = 4; p <= 256; p *= 4) {
@@ -176,7 +176,7 @@ static void a_tree_takes_its_formula(void **state)
 }
 
 /* Here flows share the links by the solver's rounding, not by turns: the sums are the same. */
-static void direct_takes_its_formula(void **state)
+static void direct_time_matches_its_cost_formula(void **state)
 {
     (void)state;
     for (int p = 4; p <= 64; p *= 2) {
@@ -191,7 +191,7 @@ static void direct_takes_its_formula(void **state)
 
 /* Late by more than a ring takes: T = max(delta, T_RS) + T_SAR; the gain over a ring is the
    published one within 5 %. */
-static void stragglar_gains_over_ring_what_its_sheet_says(void **state)
+static void stragglar_gain_over_ring_matches_the_papers_formula(void **state)
 {
     (void)state;
     for (int p = 4; p <= 16; p *= 2)
@@ -289,11 +289,11 @@ int main(int argc, char **argv)
         return 0;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_ring_takes_its_formula),
-        cmocka_unit_test(a_tree_takes_its_formula),
-        cmocka_unit_test(direct_takes_its_formula),
-        cmocka_unit_test(a_thousand_members_take_the_formulas_too),
-        cmocka_unit_test(stragglar_gains_over_ring_what_its_sheet_says),
+        cmocka_unit_test(ring_time_matches_its_cost_formula),
+        cmocka_unit_test(tree_time_matches_its_cost_formula),
+        cmocka_unit_test(direct_time_matches_its_cost_formula),
+        cmocka_unit_test(cost_formulas_hold_for_a_thousand_members),
+        cmocka_unit_test(stragglar_gain_over_ring_matches_the_papers_formula),
         cmocka_unit_test(the_cost_model_and_the_simulator_agree),
     };
 

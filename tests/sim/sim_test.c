@@ -155,7 +155,7 @@ static tutti_status charged(rank *r, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void computing_passes_before_what_comes_after_it(void **state)
+static void charged_compute_time_delays_later_messages(void **state)
 {
     (void)state;
     well("sim", 2, charged, NULL);
@@ -279,7 +279,7 @@ static tutti_status send_at_once(rank *r, void *arg, tutti_error *err)
     return one(r, &s, err);
 }
 
-static void who_comes_when_within_a_nanosecond_changes_nothing(void **state)
+static void arrival_order_within_a_nanosecond_changes_nothing(void **state)
 {
     order *o = shared(4 * sizeof *o);
 
@@ -299,7 +299,7 @@ static tutti_status wait_in_a_ring(rank *r, void *arg, tutti_error *err)
     return move(r, true, (r->rank + 1) % r->size, 7, NULL, 0, err); /* all send, none receives */
 }
 
-static void a_deadlock_says_who_waits_for_whom(void **state)
+static void deadlock_report_names_the_waiting_workers(void **state)
 {
     tutti_error err;
 
@@ -321,7 +321,7 @@ static tutti_status wait_on_a_monitor(rank *r, void *arg, tutti_error *err)
     return tutti_wait(m, TUTTI_FOREVER, err);
 }
 
-static void a_monitor_that_nobody_wakes_is_told(void **state)
+static void waiting_forever_on_a_monitor_is_reported(void **state)
 {
     tutti_error err;
 
@@ -423,7 +423,7 @@ static tutti_status outlive(rank *r, void *arg, tutti_error *err)
     return move(r, false, 0, 3, NULL, 0, err);
 }
 
-static void a_failing_host_is_a_peers_death(void **state)
+static void failing_host_is_reported_as_a_lost_peer(void **state)
 {
     char directory[] = "/tmp/tutti-sim-XXXXXX", path[64], profile[64], spec[96], text[2000];
     int64_t heard = INT64_C(2000000000);
@@ -513,7 +513,7 @@ static tutti_status cut_off(rank *r, void *arg, tutti_error *err)
     return r->size == 2 ? TUTTI_OK : move(r, true, 2, 2, NULL, 0, err);
 }
 
-static void a_failing_link_cuts_its_ends_off(void **state)
+static void failing_link_disconnects_its_endpoints(void **state)
 {
     char directory[] = "/tmp/tutti-sim-XXXXXX", path[64], profile[64], spec[96], text[2000];
     tutti_error err;
@@ -599,7 +599,7 @@ static tutti_status rounds_of_all(rank *r, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void those_who_are_asked_to_fail_do_and_the_others_go_on(void **state)
+static void injected_failures_occur_and_survivors_continue(void **state)
 {
     /* at once, all but one; two of two watchers with the watched; one
        after the other; after the end; alone */
@@ -636,7 +636,7 @@ static void those_who_are_asked_to_fail_do_and_the_others_go_on(void **state)
     munmap(trace, 16 * sizeof *trace);
 }
 
-static void what_is_no_fault_is_told_before_anything_begins(void **state)
+static void invalid_fault_options_are_rejected(void **state)
 {
     static const char *const wrong[][2] = {
         { "1", "write RANK@SECONDS" },
@@ -687,7 +687,7 @@ static tutti_status twice(void *arg, tutti_error *err)
     return forked_sim()->run(rt, &launch, nothing, NULL, err);
 }
 
-static void a_process_has_one_simulation(void **state)
+static void a_process_can_run_only_one_simulation(void **state)
 {
     tutti_error err;
 
@@ -696,7 +696,7 @@ static void a_process_has_one_simulation(void **state)
     assert_non_null(strstr(err.text, "fork before the first"));
 }
 
-static void the_plug_in_is_found_by_name_and_nothing_else_is(void **state)
+static void plugin_is_found_only_by_its_exact_name(void **state)
 {
     const tutti_transport_ops *ops;
     char tried[400];
@@ -772,19 +772,19 @@ static tutti_status named_twice(rank *r, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void a_request_may_be_waited_for_twice_at_once(void **state)
+static void one_wait_may_list_a_request_twice(void **state)
 {
     (void)state;
     well("sim", 2, named_twice, NULL);
 }
 
-static void messages_beyond_the_wires_queue_and_arrive(void **state)
+static void more_concurrent_messages_than_wires_all_arrive(void **state)
 {
     (void)state;
     well("sim", CROWD, crowd, NULL);
 }
 
-static void more_workers_than_the_system_has_memory_areas_for_are_refused(void **state)
+static void workers_beyond_the_memory_map_limit_are_rejected(void **state)
 {
     FILE *file = fopen("/proc/sys/vm/max_map_count", "r");
     char expected[400];
@@ -810,21 +810,21 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_message_costs_latency_and_bytes_by_bandwidth),
-        cmocka_unit_test(computing_passes_before_what_comes_after_it),
+        cmocka_unit_test(charged_compute_time_delays_later_messages),
         cmocka_unit_test(equal_runs_are_equal_to_the_nanosecond),
-        cmocka_unit_test(who_comes_when_within_a_nanosecond_changes_nothing),
-        cmocka_unit_test(a_deadlock_says_who_waits_for_whom),
-        cmocka_unit_test(a_monitor_that_nobody_wakes_is_told),
+        cmocka_unit_test(arrival_order_within_a_nanosecond_changes_nothing),
+        cmocka_unit_test(deadlock_report_names_the_waiting_workers),
+        cmocka_unit_test(waiting_forever_on_a_monitor_is_reported),
         cmocka_unit_test(a_loop_that_polls_without_waiting_fails),
-        cmocka_unit_test(a_failing_host_is_a_peers_death),
-        cmocka_unit_test(a_failing_link_cuts_its_ends_off),
-        cmocka_unit_test(those_who_are_asked_to_fail_do_and_the_others_go_on),
-        cmocka_unit_test(what_is_no_fault_is_told_before_anything_begins),
-        cmocka_unit_test(a_request_may_be_waited_for_twice_at_once),
-        cmocka_unit_test(messages_beyond_the_wires_queue_and_arrive),
-        cmocka_unit_test(more_workers_than_the_system_has_memory_areas_for_are_refused),
-        cmocka_unit_test(a_process_has_one_simulation),
-        cmocka_unit_test(the_plug_in_is_found_by_name_and_nothing_else_is),
+        cmocka_unit_test(failing_host_is_reported_as_a_lost_peer),
+        cmocka_unit_test(failing_link_disconnects_its_endpoints),
+        cmocka_unit_test(injected_failures_occur_and_survivors_continue),
+        cmocka_unit_test(invalid_fault_options_are_rejected),
+        cmocka_unit_test(one_wait_may_list_a_request_twice),
+        cmocka_unit_test(more_concurrent_messages_than_wires_all_arrive),
+        cmocka_unit_test(workers_beyond_the_memory_map_limit_are_rejected),
+        cmocka_unit_test(a_process_can_run_only_one_simulation),
+        cmocka_unit_test(plugin_is_found_only_by_its_exact_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

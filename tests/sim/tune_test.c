@@ -82,7 +82,7 @@ static void where_nothing_is_faster_the_default_stays(void **state)
 
 /* Halves of normal draws of 30 % on the exchange, a tenth of them three times as long. No seed ends
    at a point whose step is more than 3 % slower than the default's. */
-static void with_noise_no_seed_ends_slower_than_the_default(void **state)
+static void noisy_tuning_ends_at_most_3_percent_slower(void **state)
 {
     static double (*const f[])(const double *) = { flat, bowl };
     double gain = 0;
@@ -107,7 +107,7 @@ static void with_noise_no_seed_ends_slower_than_the_default(void **state)
 }
 
 /* Evaluations between steps take 50 ms each, and are in no window. */
-static void what_is_excluded_is_not_measured(void **state)
+static void evaluations_are_excluded_from_tuning_windows(void **state)
 {
     tuned *t = tuned_of(bowl, 100), *looked = tuned_of(bowl, 100);
 
@@ -125,7 +125,7 @@ static void what_is_excluded_is_not_measured(void **state)
 
 /* ---- resume ---- */
 
-static void a_resumed_run_goes_on(void **state)
+static void resumed_tuning_run_matches_an_uninterrupted_one(void **state)
 {
     static const int saves[] = { 1, 10, 25, 60, 77, 250 }; /* in the first window, at borders, in pairs, after it */
     tuned *through = tuned_of(bowl, 320);
@@ -170,9 +170,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fifteen_points_find_a_fast_one),
         cmocka_unit_test(where_nothing_is_faster_the_default_stays),
-        cmocka_unit_test(with_noise_no_seed_ends_slower_than_the_default),
-        cmocka_unit_test(what_is_excluded_is_not_measured),
-        cmocka_unit_test(a_resumed_run_goes_on),
+        cmocka_unit_test(noisy_tuning_ends_at_most_3_percent_slower),
+        cmocka_unit_test(evaluations_are_excluded_from_tuning_windows),
+        cmocka_unit_test(resumed_tuning_run_matches_an_uninterrupted_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

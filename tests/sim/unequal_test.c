@@ -142,7 +142,7 @@ static void small_differences_move_nothing_unless_the_tolerance_is_smaller(void 
     dealt_drop(&narrow);
 }
 
-static void the_events_tell_what_was_measured_and_what_is_predicted(void **state)
+static void events_report_measured_and_predicted_times(void **state)
 {
     dealt d = dealt_of("hetero-ring(adapt_every=5)", 8, 1, 12);
 
@@ -235,7 +235,7 @@ static void a_worker_that_slows_down_in_mid_run_is_balanced_within_two_windows(v
 
 /* Due 32 / 3.02 x 0.02 of 32 micro-batches: less than one. With one it takes 50 ms a
    step; without it the others take 11. */
-static void a_worker_too_slow_for_one_micro_batch_is_excluded_only_where_that_was_asked_for(void **state)
+static void very_slow_worker_is_excluded_only_if_requested(void **state)
 {
     dealt kept = dealt_of("hetero-ring(adapt_every=5)", 8, 1, 20),
           out = dealt_of("hetero-ring(adapt_every=5,exclude_below=0.1)", 8, 1, 20);
@@ -277,7 +277,7 @@ static double ring_seconds(int n, double slice, double bytes_a_second, double la
 
 /* Either all-reduce is the faster one on some links, and the run has its bits and its time, and
    reports it: steps are as long as computing, 8 ms, and the faster of the two. */
-static void the_faster_all_reduce_is_taken_by_all_and_its_time_is_the_steps(void **state)
+static void all_workers_use_the_faster_all_reduce(void **state)
 {
     static const struct { int n; double bytes_a_second, latency; bool ring; } cases[] = {
         { 4, 1e6, 1e-6, true }, { 8, 1e6, 1e-6, true }, { 4, 1e6, 1e-2, false }, { 8, 1e6, 1e-2, false },
@@ -451,7 +451,7 @@ static tutti_status leave_in_child(void *arg, tutti_error *err)
     return tutti_world_run(c->spec, LEAVERS, leave_main, c->l, err);
 }
 
-static void all_go_on_at_one_instant_whoever_came_when_and_whatever_the_links(void **state)
+static void all_workers_continue_at_the_same_virtual_time(void **state)
 {
     static const double latency_us[LEAVERS] = { 13.7, 1013.3, 50.05, 407.9 };
     char path[] = "/tmp/tutti-links-XXXXXX", spec[80];
@@ -495,14 +495,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(constant_speeds_are_balanced_after_one_update_and_then_nothing_moves),
         cmocka_unit_test(small_differences_move_nothing_unless_the_tolerance_is_smaller),
-        cmocka_unit_test(the_events_tell_what_was_measured_and_what_is_predicted),
+        cmocka_unit_test(events_report_measured_and_predicted_times),
         cmocka_unit_test(speeds_of_two_to_one_make_steps_1_4_times_as_fast_as_an_equal_split),
         cmocka_unit_test(overheads_are_balanced_within_four_updates),
         cmocka_unit_test(a_worker_that_slows_down_in_mid_run_is_balanced_within_two_windows),
-        cmocka_unit_test(a_worker_too_slow_for_one_micro_batch_is_excluded_only_where_that_was_asked_for),
-        cmocka_unit_test(the_faster_all_reduce_is_taken_by_all_and_its_time_is_the_steps),
+        cmocka_unit_test(very_slow_worker_is_excluded_only_if_requested),
+        cmocka_unit_test(all_workers_use_the_faster_all_reduce),
         cmocka_unit_test(a_resumed_run_ends_with_the_same_bits_and_every_state_matters),
-        cmocka_unit_test(all_go_on_at_one_instant_whoever_came_when_and_whatever_the_links),
+        cmocka_unit_test(all_workers_continue_at_the_same_virtual_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

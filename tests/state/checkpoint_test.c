@@ -22,7 +22,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void what_some_ranks_saved_any_others_read(void **state)
+static void checkpoint_is_read_by_any_number_of_ranks(void **state)
 {
     fixture *f = *state;
 
@@ -50,7 +50,7 @@ static void turn_round(holding *h, int rank, int size)
     fill(h, 5);
 }
 
-static void a_rank_may_save_any_part_of_what_is_global(void **state)
+static void ranks_may_save_any_part_of_global_state(void **state)
 {
     fixture *f = *state;
     saving s = { .files = &f->m->rt, .dir = "a", .facts = "{\"seed\": 7}", .step = 20, .keep = 1, .spoil = turn_round };
@@ -175,7 +175,7 @@ static void spoil_huge(holding *h, int rank, int size)
         h->items[5].count = UINT64_C(1) << 62, h->items[5].dtype = TUTTI_F64;
 }
 
-static void items_that_make_no_whole_are_refused_on_every_rank(void **state)
+static void inconsistent_items_are_rejected_on_every_rank(void **state)
 {
     fixture *f = *state;
     static const struct { void (*spoil)(holding *h, int rank, int size); int rank; const char *text;
@@ -252,7 +252,7 @@ static tutti_status save_other_step(tutti_world *world, void *arg, tutti_error *
     return TUTTI_OK;
 }
 
-static void ranks_that_disagree_are_told_so(void **state)
+static void ranks_that_save_different_steps_are_reported(void **state)
 {
     fixture *f = *state;
     saving s = { .files = &f->m->rt, .dir = "a", .facts = "{}", .step = 20, .keep = 1 };
@@ -384,7 +384,7 @@ static void overlapping_and_scattered_targets_are_all_filled(void **state)
 /* Any byte of any file: open, read or verify sees it and names the file; an older checkpoint
    is found instead where the manifest or a size shows it. Every byte is tried with one
    flipped bit; the shards are small. */
-static void no_flipped_byte_goes_unseen(void **state)
+static void flipped_bits_in_any_file_are_detected(void **state)
 {
     fixture *f = *state;
     static const char *const names[] = {
@@ -453,7 +453,7 @@ static void damage_to_a_tensor_names_file_tensor_and_range(void **state)
     tutti_checkpoint_close(c);
 }
 
-static void an_older_checkpoint_is_found_and_the_reason_told(void **state)
+static void an_older_checkpoint_is_found_and_the_reason_reported(void **state)
 {
     fixture *f = *state;
     char found[100], skipped[400], small[60];
@@ -491,7 +491,7 @@ static void an_older_checkpoint_is_found_and_the_reason_told(void **state)
     assert_string_equal(err.text, "the path 'run/checkpoints/step-00000020' is longer than the 10 bytes allowed");
 }
 
-static void a_place_without_checkpoints_says_what_was_looked_for(void **state)
+static void missing_checkpoints_are_reported_with_what_was_searched(void **state)
 {
     fixture *f = *state;
     char found[100];
@@ -515,23 +515,23 @@ static void a_place_without_checkpoints_says_what_was_looked_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(what_some_ranks_saved_any_others_read),
-        TEST(a_rank_may_save_any_part_of_what_is_global),
+        TEST(checkpoint_is_read_by_any_number_of_ranks),
+        TEST(ranks_may_save_any_part_of_global_state),
         TEST(equal_saves_give_equal_files),
         TEST(the_manifest_is_the_json_that_is_documented),
         TEST(only_the_newest_are_kept),
         TEST(a_step_can_be_saved_again),
-        TEST(items_that_make_no_whole_are_refused_on_every_rank),
+        TEST(inconsistent_items_are_rejected_on_every_rank),
         TEST(facts_must_be_one_object),
-        TEST(ranks_that_disagree_are_told_so),
+        TEST(ranks_that_save_different_steps_are_reported),
         TEST(a_disk_too_small_is_refused_before_anything_is_touched),
         TEST(a_rank_that_dies_ends_the_save_for_all),
         TEST(targets_that_the_checkpoint_does_not_have_are_refused),
         TEST(overlapping_and_scattered_targets_are_all_filled),
-        TEST(no_flipped_byte_goes_unseen),
+        TEST(flipped_bits_in_any_file_are_detected),
         TEST(damage_to_a_tensor_names_file_tensor_and_range),
-        TEST(an_older_checkpoint_is_found_and_the_reason_told),
-        TEST(a_place_without_checkpoints_says_what_was_looked_for),
+        TEST(an_older_checkpoint_is_found_and_the_reason_reported),
+        TEST(missing_checkpoints_are_reported_with_what_was_searched),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

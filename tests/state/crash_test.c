@@ -64,7 +64,7 @@ static int found_generation(const scene *s, tutti_runtime *files, const char *di
     return generation;
 }
 
-static void a_crash_at_any_operation_leaves_the_old_or_the_new(void **state)
+static void crash_at_any_operation_leaves_old_or_new_checkpoint(void **state)
 {
     (void)state;
     for (size_t which = 0; which < TUTTI_LENGTH(scenes); which++)
@@ -105,7 +105,7 @@ static void a_crash_at_any_operation_leaves_the_old_or_the_new(void **state)
 /* A disk may take a later rename and not the one before it, as long as neither was synced.
    The process is killed at an operation, or some operations after one that has failed,
    while the save puts things back. */
-static void a_crash_that_keeps_any_of_the_renames_leaves_the_old_or_the_new(void **state)
+static void crash_with_partial_renames_leaves_old_or_new_checkpoint(void **state)
 {
     (void)state;
     for (size_t which = 0; which < TUTTI_LENGTH(scenes); which++)
@@ -142,7 +142,7 @@ static void a_crash_that_keeps_any_of_the_renames_leaves_the_old_or_the_new(void
         }
 }
 
-static void a_failing_operation_is_everybodys_failure_and_leaves_no_trace(void **state)
+static void failing_operation_fails_all_ranks_and_leaves_no_files(void **state)
 {
     (void)state;
     for (size_t which = 0; which < TUTTI_LENGTH(scenes); which++)
@@ -320,7 +320,7 @@ static void remove_folder(tutti_runtime *rt, const char *path)
     rmdir(path);
 }
 
-static void a_process_killed_at_any_operation_leaves_the_old_or_the_new(void **state)
+static void kill_at_any_operation_leaves_old_or_new_checkpoint(void **state)
 {
     const scene s = { 10, 20, 1, 1, 1 };
     char base[] = "/tmp/tutti-crash-XXXXXX", dir[100], path[200];
@@ -365,11 +365,11 @@ static void a_process_killed_at_any_operation_leaves_the_old_or_the_new(void **s
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_crash_at_any_operation_leaves_the_old_or_the_new),
-        cmocka_unit_test(a_crash_that_keeps_any_of_the_renames_leaves_the_old_or_the_new),
-        cmocka_unit_test(a_failing_operation_is_everybodys_failure_and_leaves_no_trace),
+        cmocka_unit_test(crash_at_any_operation_leaves_old_or_new_checkpoint),
+        cmocka_unit_test(crash_with_partial_renames_leaves_old_or_new_checkpoint),
+        cmocka_unit_test(failing_operation_fails_all_ranks_and_leaves_no_files),
         cmocka_unit_test(the_rank_whose_disk_is_full_is_named),
-        cmocka_unit_test(a_process_killed_at_any_operation_leaves_the_old_or_the_new),
+        cmocka_unit_test(kill_at_any_operation_leaves_old_or_new_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

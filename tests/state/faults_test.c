@@ -86,7 +86,7 @@ static tutti_status use(memory_files *m, tutti_error *err)
     return status;
 }
 
-static void reading_without_memory_fails_and_never_takes_an_older_one_instead(void **state)
+static void reading_without_memory_fails_without_falling_back(void **state)
 {
     memory_files *m = memory_files_open(NULL);
     tutti_status status = TUTTI_ERR_MEMORY;
@@ -111,7 +111,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(saving_without_memory_fails_on_every_rank),
-        cmocka_unit_test(reading_without_memory_fails_and_never_takes_an_older_one_instead),
+        cmocka_unit_test(reading_without_memory_fails_without_falling_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static tutti_status parse(const char *text, tutti_error *err)
     return status;
 }
 
-static void manifests_that_keep_the_rules_are_taken(void **state)
+static void valid_manifests_are_accepted(void **state)
 {
     static const char *const texts[] = {
         M(""),
@@ -52,7 +52,7 @@ static void manifests_that_keep_the_rules_are_taken(void **state)
     }
 }
 
-static void manifests_that_lie_are_refused_in_sentences(void **state)
+static void inconsistent_manifests_are_rejected(void **state)
 {
     static const struct {
         const char *manifest, *text;
@@ -143,7 +143,7 @@ static void manifests_that_lie_are_refused_in_sentences(void **state)
     }
 }
 
-static void every_truncation_and_every_edit_breaks_the_seal(void **state)
+static void truncations_and_flipped_bits_break_the_seal(void **state)
 {
     static const char text[] = M(STATE("x", "w", "same", 10, RANGE(0, 10, 0, -1)));
     size_t bytes;
@@ -234,9 +234,9 @@ static void pieces_are_listed_by_state_tensor_owner_and_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(manifests_that_keep_the_rules_are_taken),
-        cmocka_unit_test(manifests_that_lie_are_refused_in_sentences),
-        cmocka_unit_test(every_truncation_and_every_edit_breaks_the_seal),
+        cmocka_unit_test(valid_manifests_are_accepted),
+        cmocka_unit_test(inconsistent_manifests_are_rejected),
+        cmocka_unit_test(truncations_and_flipped_bits_break_the_seal),
         cmocka_unit_test(a_manifest_from_memory_has_no_files_to_read),
         cmocka_unit_test(pieces_are_listed_by_state_tensor_owner_and_place),
     };

@@ -56,7 +56,7 @@ static size_t all_kinds(tutti_tensor_entry *e)
     return TUTTI_LENGTH(all);
 }
 
-static void every_kind_of_tensor_comes_back(void **state)
+static void every_kind_of_tensor_is_read_back(void **state)
 {
     fixture *f = *state;
     tutti_tensor_entry e[9];
@@ -145,7 +145,7 @@ static void the_order_of_the_entries_does_not_change_the_file(void **state)
     assert_true(one == other);
 }
 
-static void a_file_without_tensors_is_a_file(void **state)
+static void a_file_without_tensors_is_valid(void **state)
 {
     fixture *f = *state;
     tutti_tensor_file *file;
@@ -158,7 +158,7 @@ static void a_file_without_tensors_is_a_file(void **state)
     tutti_safetensors_close(NULL);
 }
 
-static void what_no_file_can_hold_is_not_written(void **state)
+static void tensors_that_cannot_be_stored_are_rejected(void **state)
 {
     fixture *f = *state;
     char long_name[1026];
@@ -293,7 +293,7 @@ static tutti_status take(fixture *f, const char *header, size_t data, tutti_erro
 #define T(dtype, shape, begin, end) \
     "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}"
 
-static void headers_that_lie_are_refused_in_sentences(void **state)
+static void inconsistent_headers_are_rejected(void **state)
 {
     static const struct { const char *header; size_t data; const char *text;
     } cases[] = {
@@ -381,7 +381,7 @@ static void headers_that_lie_are_refused_in_sentences(void **state)
     }
 }
 
-static void unusual_headers_that_keep_the_rules_are_taken(void **state)
+static void unusual_but_valid_headers_are_accepted(void **state)
 {
     tutti_error err;
 
@@ -400,7 +400,7 @@ static void unusual_headers_that_keep_the_rules_are_taken(void **state)
                      TUTTI_OK);
 }
 
-static void depth_and_length_of_names_have_limits(void **state)
+static void header_depth_and_name_length_are_limited(void **state)
 {
     char header[3000] = "{\"x\":";
     tutti_error err;
@@ -499,15 +499,15 @@ static void reading_outside_a_tensor_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(every_kind_of_tensor_comes_back),
+        TEST(every_kind_of_tensor_is_read_back),
         TEST(the_bytes_are_those_of_the_published_format),
         TEST(the_order_of_the_entries_does_not_change_the_file),
-        TEST(a_file_without_tensors_is_a_file),
-        TEST(what_no_file_can_hold_is_not_written),
+        TEST(a_file_without_tensors_is_valid),
+        TEST(tensors_that_cannot_be_stored_are_rejected),
         TEST(a_failing_disk_leaves_the_earlier_file),
-        TEST(headers_that_lie_are_refused_in_sentences),
-        TEST(unusual_headers_that_keep_the_rules_are_taken),
-        TEST(depth_and_length_of_names_have_limits),
+        TEST(inconsistent_headers_are_rejected),
+        TEST(unusual_but_valid_headers_are_accepted),
+        TEST(header_depth_and_name_length_are_limited),
         TEST(header_lengths_are_compared_with_the_file_first),
         TEST(every_truncation_of_a_file_is_refused),
         TEST(reading_outside_a_tensor_is_refused),

@@ -70,7 +70,7 @@ static tutti_status write_parts(tutti_runtime *rt, const char *path, const uint8
     return status;
 }
 
-static void a_file_is_the_same_whoever_writes_it(void **state)
+static void file_contents_do_not_depend_on_the_writer(void **state)
 {
     static const size_t cases[][3] = {
         { 8 * MIB - 64, 0, 1 }, { 8 * MIB, 0, 0 }, { 8 * MIB + 1, 4095, 4096 }, { 1, 9 * MIB, 77 },
@@ -119,7 +119,7 @@ static void nothing_is_open(const memory_files *m)
         assert_null(m->fds[k]);
 }
 
-static void a_failing_operation_is_told_and_leaves_the_earlier_file(void **state)
+static void failing_operation_is_reported_and_keeps_the_earlier_file(void **state)
 {
     static const size_t parts[] = { LARGE }, old[] = { 3 };
     fixture *f = *state;
@@ -226,7 +226,7 @@ static uint64_t found_step(fixture *f, tutti_runtime *files, const char *dir)
     return step;
 }
 
-static void a_stop_at_any_operation_leaves_the_old_or_the_new(void **state)
+static void halt_at_any_operation_leaves_old_or_new_checkpoint(void **state)
 {
     fixture *f = *state;
 
@@ -288,7 +288,7 @@ static void damage_and_failing_reads_are_found_while_reading_ahead(void **state)
     free(back);
 }
 
-static void no_memory_at_any_point_is_told_and_leaves_the_old_one(void **state)
+static void allocation_failures_are_reported_and_keep_the_old_checkpoint(void **state)
 {
     fixture *f = *state;
     uint8_t *back = malloc(LARGE);
@@ -344,7 +344,7 @@ static int killed_write_at(void *self, int fd, uint64_t offset, const void *from
     return real->ops->file_write_at(real->self, fd, offset, from, bytes, done);
 }
 
-static void a_process_killed_in_any_write_leaves_the_old(void **state)
+static void kill_in_any_write_leaves_the_old_checkpoint(void **state)
 {
     fixture *f = *state;
     char base[] = "/tmp/tutti-stream-XXXXXX", dir[64], path[128];
@@ -384,17 +384,18 @@ static void a_process_killed_in_any_write_leaves_the_old(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_file_is_the_same_whoever_writes_it, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_failing_operation_is_told_and_leaves_the_earlier_file, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_stop_at_any_operation_leaves_the_old_or_the_new, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(file_contents_do_not_depend_on_the_writer, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(failing_operation_is_reported_and_keeps_the_earlier_file, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(halt_at_any_operation_leaves_old_or_new_checkpoint, set_up, tear_down),
         cmocka_unit_test_setup_teardown(damage_and_failing_reads_are_found_while_reading_ahead, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(no_memory_at_any_point_is_told_and_leaves_the_old_one, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_process_killed_in_any_write_leaves_the_old, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(allocation_failures_are_reported_and_keep_the_old_checkpoint, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(kill_in_any_write_leaves_the_old_checkpoint, set_up, tear_down),
     };
 #if SANITIZED_THREAD /* there each operation of the rest fails in turn, which takes minutes */
     int failed = 0;
     static const char *const threads[] = {
-        "a_file_is_the_same_whoever_writes_it", "damage_and_failing_reads_are_found_while_reading_ahead",
+        "file_contents_do_not_depend_on_the_writer", "damage_and_failing_reads_are_found_while_reading_ahead",
     };
     for (size_t k = 0; k < TUTTI_LENGTH(threads); k++) {
         cmocka_set_test_filter(threads[k]);

@@ -4,7 +4,7 @@
 #include "disk.h"
 #include "tier/tier.h"
 
-static void what_is_taken_is_counted_by_name(void **state)
+static void arena_memory_is_counted_by_name(void **state)
 {
     tutti_runtime *rt = runtime_of_test();
     tutti_arena *a;
@@ -56,7 +56,7 @@ static void memory_is_zero_and_aligned_and_all_of_it_can_be_used(void **state)
     tutti_runtime_close(rt);
 }
 
-static void a_refusal_says_need_and_have_and_who_has_most(void **state)
+static void memory_error_lists_need_free_bytes_and_largest_users(void **state)
 {
     tutti_runtime *rt = runtime_of_test();
     static const char *const names[] = { "parameters at work", "gradients", "activations", "staging", "small", "less" };
@@ -89,7 +89,7 @@ static void a_refusal_says_need_and_have_and_who_has_most(void **state)
     tutti_runtime_close(rt);
 }
 
-static void several_are_charged_together_or_not_at_all(void **state)
+static void several_charges_are_made_all_or_none(void **state)
 {
     static const tutti_arena_part parts[] = { { "x", 60 }, { "optim.exp_avg", 50 }, { "x", 5 } };
     tutti_runtime *rt = runtime_of_test();
@@ -149,10 +149,10 @@ static void threads_never_have_more_than_the_limit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_taken_is_counted_by_name),
+        cmocka_unit_test(arena_memory_is_counted_by_name),
         cmocka_unit_test(memory_is_zero_and_aligned_and_all_of_it_can_be_used),
-        cmocka_unit_test(a_refusal_says_need_and_have_and_who_has_most),
-        cmocka_unit_test(several_are_charged_together_or_not_at_all),
+        cmocka_unit_test(memory_error_lists_need_free_bytes_and_largest_users),
+        cmocka_unit_test(several_charges_are_made_all_or_none),
         cmocka_unit_test(threads_never_have_more_than_the_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -165,7 +165,7 @@ static char *pages(size_t bytes, int value)
 
 /* A short transfer of 512 bytes is no whole block: what it moved does not count when the page
    cache is bypassed, and a transfer that never moves a block is given up. */
-static void short_and_interrupted_transfers_are_no_failure(void **state)
+static void short_and_interrupted_transfers_are_completed(void **state)
 {
     faults f;
     tutti_runtime *rt = faulty(&f);
@@ -203,7 +203,7 @@ static void short_and_interrupted_transfers_are_no_failure(void **state)
 
 /* Each transfer of a write with two ends, in turn: it alone fails, its neighbours keep their
    bytes, and the tier continues. */
-static void each_failed_transfer_ends_its_request_with_a_sentence_and_no_other(void **state)
+static void failed_transfer_fails_only_its_own_request(void **state)
 {
     static const struct { int cause; const char *words; } causes[] = {
         { EIO, "(Input/output error)" },
@@ -258,7 +258,7 @@ static void each_failed_transfer_ends_its_request_with_a_sentence_and_no_other(v
 }
 
 /* Of many requests in flight the failed ones are those whose transfers failed. */
-static void requests_beside_a_failed_one_end_well(void **state)
+static void other_requests_complete_after_one_fails(void **state)
 {
     enum { REQUESTS = 16 };
     faults f;
@@ -293,7 +293,7 @@ static void requests_beside_a_failed_one_end_well(void **state)
     tutti_runtime_close(f.below);
 }
 
-static void a_file_that_has_lost_its_end_is_a_sentence(void **state)
+static void truncated_tier_file_is_reported(void **state)
 {
     faults f;
     tutti_runtime *rt = faulty(&f);
@@ -319,7 +319,7 @@ static void a_file_that_has_lost_its_end_is_a_sentence(void **state)
     tutti_runtime_close(f.below);
 }
 
-static void a_full_disk_is_found_when_it_is_opened(void **state)
+static void full_disk_is_reported_when_the_tier_opens(void **state)
 {
     faults f;
     tutti_runtime *rt = faulty(&f);
@@ -341,7 +341,7 @@ static void a_full_disk_is_found_when_it_is_opened(void **state)
     tutti_runtime_close(f.below);
 }
 
-static void a_refused_queue_is_a_sentence_or_threads(void **state)
+static void missing_io_uring_is_reported_or_threads_are_used(void **state)
 {
     faults f;
     tutti_runtime *rt = faulty(&f);
@@ -408,7 +408,7 @@ static void a_lost_queue_ends_all_requests(void **state)
     tutti_runtime_close(f.below);
 }
 
-static void opening_without_memory_fails_and_leaves_nothing(void **state)
+static void opening_a_tier_without_memory_fails(void **state)
 {
     faults f;
     tutti_runtime *rt = faulty(&f);
@@ -440,14 +440,14 @@ static void opening_without_memory_fails_and_leaves_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(short_and_interrupted_transfers_are_no_failure),
-        cmocka_unit_test(each_failed_transfer_ends_its_request_with_a_sentence_and_no_other),
-        cmocka_unit_test(requests_beside_a_failed_one_end_well),
-        cmocka_unit_test(a_file_that_has_lost_its_end_is_a_sentence),
-        cmocka_unit_test(a_full_disk_is_found_when_it_is_opened),
-        cmocka_unit_test(a_refused_queue_is_a_sentence_or_threads),
+        cmocka_unit_test(short_and_interrupted_transfers_are_completed),
+        cmocka_unit_test(failed_transfer_fails_only_its_own_request),
+        cmocka_unit_test(other_requests_complete_after_one_fails),
+        cmocka_unit_test(truncated_tier_file_is_reported),
+        cmocka_unit_test(full_disk_is_reported_when_the_tier_opens),
+        cmocka_unit_test(missing_io_uring_is_reported_or_threads_are_used),
         cmocka_unit_test(a_lost_queue_ends_all_requests),
-        cmocka_unit_test(opening_without_memory_fails_and_leaves_nothing),
+        cmocka_unit_test(opening_a_tier_without_memory_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,7 +58,7 @@ static tutti_status one(tutti_tier *t, bool write, uint64_t at, void *memory, si
 
 /* Writes of the round are parts of the tier between random cuts, so they meet in blocks; all are
    in flight at once. Then as many reads of anything. */
-static void what_was_written_is_read_at_any_offset_size_and_address(void **state)
+static void data_reads_back_at_any_offset_size_and_address(void **state)
 {
     enum { BYTES = 3 * BLOCK * 16 + 77, AT_ONCE = 24, ROUNDS = 12 };
     tutti_runtime *rt = runtime_of_test();
@@ -138,7 +138,7 @@ static tutti_status lane_run(void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void several_lanes_share_a_tier_and_the_blocks_that_their_parts_meet_in(void **state)
+static void lanes_can_share_a_tier_and_its_boundary_blocks(void **state)
 {
     tutti_runtime *rt = runtime_of_test();
     const char *spec;
@@ -165,7 +165,7 @@ static void several_lanes_share_a_tier_and_the_blocks_that_their_parts_meet_in(v
 
 /* More requests than may wait: the thread that posts is held up, not refused, and closing waits
    for all. */
-static void what_is_posted_is_bounded_and_closing_waits_for_it(void **state)
+static void closing_waits_for_all_posted_requests(void **state)
 {
     enum { REQUESTS = 200 };
     tutti_runtime *rt = runtime_of_test();
@@ -193,7 +193,7 @@ static void what_is_posted_is_bounded_and_closing_waits_for_it(void **state)
     tutti_runtime_close(rt);
 }
 
-static void misuse_is_a_sentence(void **state)
+static void tier_misuse_is_rejected(void **state)
 {
     static const struct { const char *spec, *says; } bad[] = {
         { "hots", "unknown tier 'hots'; did you mean 'host'? (there are host and nvme(path=DIR))" },
@@ -273,7 +273,7 @@ static void a_tier_of_host_memory_is_counted_and_has_an_address(void **state)
     tutti_runtime_close(rt);
 }
 
-static void a_directory_in_memory_is_no_disk_unless_one_says_so(void **state)
+static void tmpfs_directory_is_rejected_unless_direct_io_is_off(void **state)
 {
     tutti_runtime *rt = runtime_of_test();
     struct statfs about;
@@ -300,7 +300,7 @@ static void a_directory_in_memory_is_no_disk_unless_one_says_so(void **state)
     tutti_runtime_close(rt);
 }
 
-static void more_than_the_disk_has_is_refused_before_any_work(void **state)
+static void tier_larger_than_the_disk_is_rejected(void **state)
 {
     tutti_runtime *rt = runtime_of_test();
     tutti_error err;
@@ -332,7 +332,7 @@ static uint64_t proc_io(const char *name)
     return value;
 }
 
-static void the_disk_moves_the_bytes_of_the_formula(void **state)
+static void disk_traffic_matches_the_formula(void **state)
 {
     enum { BYTES = 40 * BLOCK };
     tutti_runtime *rt = runtime_of_test();
@@ -425,7 +425,7 @@ static int entries_of(const char *path)
     return n;
 }
 
-static void a_killed_process_leaves_nothing(void **state)
+static void a_killed_process_leaves_no_tier_files(void **state)
 {
     char folder[] = DISK "/tier-XXXXXX", ready = 0;
     int pipes[2], status;
@@ -457,7 +457,7 @@ static void a_killed_process_leaves_nothing(void **state)
 }
 
 /* The file has no name, so it cannot be removed by others either. */
-static void a_directory_that_vanishes_takes_nothing_along(void **state)
+static void an_open_tier_survives_removal_of_its_directory(void **state)
 {
     char folder[] = DISK "/tier-XXXXXX", text[5] = "tier";
     tutti_runtime *rt = runtime_of_test();
@@ -518,7 +518,7 @@ static int without_uring(tutti_runtime *rt)
     return 0;
 }
 
-static void where_the_kernel_refuses_io_uring_threads_do_it_and_that_is_said(void **state)
+static void threads_replace_io_uring_if_the_kernel_refuses_it(void **state)
 {
     tutti_runtime *rt = runtime_of_test();
     int status;
@@ -544,17 +544,17 @@ static void where_the_kernel_refuses_io_uring_threads_do_it_and_that_is_said(voi
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(where_the_kernel_refuses_io_uring_threads_do_it_and_that_is_said),
-        cmocka_unit_test(a_killed_process_leaves_nothing),
-        cmocka_unit_test(a_directory_that_vanishes_takes_nothing_along),
-        cmocka_unit_test(what_was_written_is_read_at_any_offset_size_and_address),
-        cmocka_unit_test(several_lanes_share_a_tier_and_the_blocks_that_their_parts_meet_in),
-        cmocka_unit_test(what_is_posted_is_bounded_and_closing_waits_for_it),
-        cmocka_unit_test(misuse_is_a_sentence),
+        cmocka_unit_test(threads_replace_io_uring_if_the_kernel_refuses_it),
+        cmocka_unit_test(a_killed_process_leaves_no_tier_files),
+        cmocka_unit_test(an_open_tier_survives_removal_of_its_directory),
+        cmocka_unit_test(data_reads_back_at_any_offset_size_and_address),
+        cmocka_unit_test(lanes_can_share_a_tier_and_its_boundary_blocks),
+        cmocka_unit_test(closing_waits_for_all_posted_requests),
+        cmocka_unit_test(tier_misuse_is_rejected),
         cmocka_unit_test(a_tier_of_host_memory_is_counted_and_has_an_address),
-        cmocka_unit_test(a_directory_in_memory_is_no_disk_unless_one_says_so),
-        cmocka_unit_test(more_than_the_disk_has_is_refused_before_any_work),
-        cmocka_unit_test(the_disk_moves_the_bytes_of_the_formula),
+        cmocka_unit_test(tmpfs_directory_is_rejected_unless_direct_io_is_off),
+        cmocka_unit_test(tier_larger_than_the_disk_is_rejected),
+        cmocka_unit_test(disk_traffic_matches_the_formula),
         cmocka_unit_test(pinned_memory_gives_the_same_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

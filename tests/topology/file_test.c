@@ -38,7 +38,7 @@ static tutti_graph *graph(const char *text, int n, bool push)
     return g;
 }
 
-static void a_written_ring_is_a_ring(void **state)
+static void ring_from_a_file_matches_the_built_in_ring(void **state)
 {
     tutti_graph *g = graph("# a ring\ntutti-graph 5\n\n0 -- 1\n1 -- 2 # two\n\t2 --\t3\n3 -- 4\r\n4 -- 0", 5, false),
                 *ring;
@@ -83,7 +83,7 @@ static void edges_without_weights_get_metropolis_or_the_sender_s_share(void **st
     tutti_graph_close(g);
 }
 
-static void rounds_with_weights_are_taken_as_they_stand(void **state)
+static void given_round_weights_are_used_unchanged(void **state)
 {
     tutti_graph *g = graph("tutti-graph 4\nround\n0 -- 1 0.5\n2 -- 3 0.5\n2 keeps 0.5\nround\n0 -- 2 0.5\n1 -- 3 "
                            "0.5\nround\n0 -> 1 0.25\n1 -> 2 0.25\n2 -> 3 0.25\n3 -> 0 0.25\n",
@@ -106,7 +106,7 @@ static void rounds_with_weights_are_taken_as_they_stand(void **state)
     tutti_graph_close(g);
 }
 
-static void refusals_name_the_line_and_what_would_mend_it(void **state)
+static void graph_file_errors_name_the_line_and_a_correction(void **state)
 {
     static const struct { const char *text; int n; bool push; const char *sentence;
     } cases[] = {
@@ -201,7 +201,7 @@ static void long_lines_big_files_and_absent_ones_are_refused(void **state)
 
 /* Every beginning of a good file is a graph or is refused with its sentence; so is every
    one of these with a byte changed. */
-static void cut_and_changed_files_are_graphs_or_refused(void **state)
+static void truncated_or_altered_graph_files_are_parsed_or_rejected(void **state)
 {
     static const char good[] =
         "tutti-graph 4\nround\n0 -- 1 0.5\n2 -- 3 0.5\n2 keeps 0.5\nround\n0 -> 2 0.5 # to\n1 -> 3 0.5\n";
@@ -230,12 +230,12 @@ static void cut_and_changed_files_are_graphs_or_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_written_ring_is_a_ring),
+        cmocka_unit_test(ring_from_a_file_matches_the_built_in_ring),
         cmocka_unit_test(edges_without_weights_get_metropolis_or_the_sender_s_share),
-        cmocka_unit_test(rounds_with_weights_are_taken_as_they_stand),
-        cmocka_unit_test(refusals_name_the_line_and_what_would_mend_it),
+        cmocka_unit_test(given_round_weights_are_used_unchanged),
+        cmocka_unit_test(graph_file_errors_name_the_line_and_a_correction),
         cmocka_unit_test(long_lines_big_files_and_absent_ones_are_refused),
-        cmocka_unit_test(cut_and_changed_files_are_graphs_or_refused),
+        cmocka_unit_test(truncated_or_altered_graph_files_are_parsed_or_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,7 +80,7 @@ static void matrix(const tutti_graph *g, uint64_t k, double w[MOST][MOST])
                 assert_true(w[i][j] == sent[i][j]);
 }
 
-static void every_round_of_every_family_is_doubly_stochastic_and_every_send_has_its_receive(void **state)
+static void all_rounds_are_doubly_stochastic_and_sends_match_receives(void **state)
 {
     static double w[MOST][MOST];
     int graphs = 0;
@@ -121,7 +121,7 @@ static double gap_of(const char *spec, int n)
     return gap;
 }
 
-static void gaps_are_those_known_in_closed_form(void **state)
+static void spectral_gaps_match_their_closed_forms(void **state)
 {
     /* n = 4 .. 128: static exponential and hypercube */
     static const double powers[] = { 0.66667, 0.5, 0.4, 0.33333, 0.28571, 0.25 };
@@ -236,7 +236,7 @@ static void power_iteration_finds_the_same_gap(void **state)
         }
 }
 
-static void exact_graphs_reach_the_mean_in_a_period_and_the_others_do_not(void **state)
+static void exact_property_is_reported_for_the_right_sizes(void **state)
 {
     (void)state;
     for (int n = 2; n <= 64; n++) {
@@ -287,7 +287,7 @@ static void one_peer_exponential_of_six_misses_the_mean_by_a_twelfth(void **stat
 
 /* What a caller shows to a user: each property's own sentence, with the member, the round and the
    sum. */
-static void what_does_not_hold_is_shown_by_a_member_and_a_number(void **state)
+static void missing_properties_are_explained_by_member_and_value(void **state)
 {
     static const struct { const char *spec; int n; const char *property, *sentence;
     } cases[] = {
@@ -327,7 +327,7 @@ static void what_does_not_hold_is_shown_by_a_member_and_a_number(void **state)
     }
 }
 
-static void properties_are_those_of_the_graph(void **state)
+static void graph_properties_are_reported_correctly(void **state)
 {
     static const struct { const char *spec; int n; const char *is, *is_not; } cases[] = {
         { "ring", 8, "static symmetric regular bipartite", "exact" },
@@ -377,7 +377,7 @@ static void properties_are_those_of_the_graph(void **state)
     }
 }
 
-static void neighbours_are_those_of_the_sheet(void **state)
+static void neighbours_match_the_papers_formulas(void **state)
 {
     static const struct { const char *spec; int n, i; uint64_t k; const char *in, *out; } cases[] = {
         { "ring",                 5,  0, 0, "1 4",                "1 4" },
@@ -445,7 +445,7 @@ static void random_graphs_are_drawn_by_their_seed_alone(void **state)
     tutti_graph_close(other);
 }
 
-static void what_cannot_be_is_refused_with_what_would_do(void **state)
+static void invalid_graphs_are_rejected_with_alternatives(void **state)
 {
     static const struct { const char *spec; int n; const char *sentence;
     } cases[] = {
@@ -543,7 +543,7 @@ static bool meet(const tutti_graph *g, int i, int j)
 
 /* The partners that each member may meet: only across roles, symmetrically, with all members
    connected, and no edges are missing except those within a role. */
-static void roles_connect_every_graph_and_nobody_asks_one_who_asks(void **state)
+static void roles_keep_graphs_connected_and_requesters_never_meet(void **state)
 {
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(specs); k++)
@@ -582,7 +582,7 @@ static void roles_connect_every_graph_and_nobody_asks_one_who_asks(void **state)
         }
 }
 
-static void an_odd_ring_loses_one_edge_and_a_star_asks_its_middle(void **state)
+static void odd_rings_drop_an_edge_and_star_leaves_request(void **state)
 {
     tutti_graph *g = graph("ring", 7);
     bool asks[MOST];
@@ -607,18 +607,18 @@ static void an_odd_ring_loses_one_edge_and_a_star_asks_its_middle(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_round_of_every_family_is_doubly_stochastic_and_every_send_has_its_receive),
-        cmocka_unit_test(gaps_are_those_known_in_closed_form),
+        cmocka_unit_test(all_rounds_are_doubly_stochastic_and_sends_match_receives),
+        cmocka_unit_test(spectral_gaps_match_their_closed_forms),
         cmocka_unit_test(power_iteration_finds_the_same_gap),
-        cmocka_unit_test(exact_graphs_reach_the_mean_in_a_period_and_the_others_do_not),
+        cmocka_unit_test(exact_property_is_reported_for_the_right_sizes),
         cmocka_unit_test(one_peer_exponential_of_six_misses_the_mean_by_a_twelfth),
-        cmocka_unit_test(what_does_not_hold_is_shown_by_a_member_and_a_number),
-        cmocka_unit_test(properties_are_those_of_the_graph),
-        cmocka_unit_test(neighbours_are_those_of_the_sheet),
+        cmocka_unit_test(missing_properties_are_explained_by_member_and_value),
+        cmocka_unit_test(graph_properties_are_reported_correctly),
+        cmocka_unit_test(neighbours_match_the_papers_formulas),
         cmocka_unit_test(random_graphs_are_drawn_by_their_seed_alone),
-        cmocka_unit_test(roles_connect_every_graph_and_nobody_asks_one_who_asks),
-        cmocka_unit_test(an_odd_ring_loses_one_edge_and_a_star_asks_its_middle),
-        cmocka_unit_test(what_cannot_be_is_refused_with_what_would_do),
+        cmocka_unit_test(roles_keep_graphs_connected_and_requesters_never_meet),
+        cmocka_unit_test(odd_rings_drop_an_edge_and_star_leaves_request),
+        cmocka_unit_test(invalid_graphs_are_rejected_with_alternatives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

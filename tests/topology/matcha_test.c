@@ -29,7 +29,7 @@ static tutti_graph *graph(const char *spec, int n)
     return g;
 }
 
-static void matchings_cover_the_base_once_with_at_most_one_more_than_its_degree(void **state)
+static void matchings_cover_each_edge_once_within_degree_plus_one(void **state)
 {
     int graphs = 0;
 
@@ -121,7 +121,7 @@ static double contraction(const double *lbar, const double *ltil, int n, double 
     return largest;
 }
 
-static void chances_keep_the_budget_and_the_weight_is_the_best(void **state)
+static void probabilities_meet_the_budget_and_the_weight_is_optimal(void **state)
 {
     static double lbar[MOST * MOST], ltil[MOST * MOST], even[MOST * MOST];
     static const double budgets[] = { 0.1, 0.3, 0.5, 0.8, 1 };
@@ -241,7 +241,7 @@ static void the_edge_that_matters_is_drawn_most(void **state)
     tutti_graph_close(g);
 }
 
-static void rounds_have_matchings_of_the_base_as_often_as_their_chances(void **state)
+static void matchings_are_drawn_with_their_probabilities(void **state)
 {
     static double w[MOST * MOST], sum[MOST * MOST];
     tutti_graph *g = graph("matcha(grid,0.6,seed=5)", 12), *base = graph("grid", 12);
@@ -278,7 +278,7 @@ static void rounds_have_matchings_of_the_base_as_often_as_their_chances(void **s
 
 /* A budget of 1 is every edge in every round: the base with its best constant weight, unless
    that would be negative somewhere. */
-static void a_budget_of_one_is_the_base_itself(void **state)
+static void budget_of_one_gives_the_base_graph(void **state)
 {
     (void)state;
     for (int n = 4; n <= 16; n += 3) {
@@ -295,7 +295,7 @@ static void a_budget_of_one_is_the_base_itself(void **state)
     }
 }
 
-static void what_is_no_base_is_refused(void **state)
+static void invalid_base_graphs_are_rejected(void **state)
 {
     static const struct { const char *spec; int n; const char *sentence;
     } cases[] = {
@@ -338,12 +338,12 @@ static void what_is_no_base_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matchings_cover_the_base_once_with_at_most_one_more_than_its_degree),
-        cmocka_unit_test(chances_keep_the_budget_and_the_weight_is_the_best),
+        cmocka_unit_test(matchings_cover_each_edge_once_within_degree_plus_one),
+        cmocka_unit_test(probabilities_meet_the_budget_and_the_weight_is_optimal),
         cmocka_unit_test(the_edge_that_matters_is_drawn_most),
-        cmocka_unit_test(rounds_have_matchings_of_the_base_as_often_as_their_chances),
-        cmocka_unit_test(a_budget_of_one_is_the_base_itself),
-        cmocka_unit_test(what_is_no_base_is_refused),
+        cmocka_unit_test(matchings_are_drawn_with_their_probabilities),
+        cmocka_unit_test(budget_of_one_gives_the_base_graph),
+        cmocka_unit_test(invalid_base_graphs_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,7 +64,7 @@ static void base_ends_each_period_at_the_mean_for_every_number_of_members(void *
         }
 }
 
-static void hyper_hypercube_is_exact_after_one_round_a_factor(void **state)
+static void hyper_hypercube_is_exact_after_one_round_per_factor(void **state)
 {
     int graphs = 0;
 
@@ -96,7 +96,7 @@ static void hyper_hypercube_is_exact_after_one_round_a_factor(void **state)
 }
 
 /* A worked example: pair (0, 1), then (1, 2) with 2/3, then (0, 1) again. */
-static void base_of_three_is_the_worked_example(void **state)
+static void base_graph_of_three_matches_the_worked_example(void **state)
 {
     static const double expected[3][9] = {
         { .5, .5, 0, .5, .5, 0, 0, 0, 1 }, { 1, 0, 0, 0, 1. / 3, 2. / 3, 0, 2. / 3, 1. / 3 },
@@ -119,7 +119,7 @@ static void base_of_three_is_the_worked_example(void **state)
 
 /* shift-one is exact after two rounds for four members; off by 0.0625 and 0.074 after n/2 for 8 and
    16. */
-static void shift_one_has_the_tail_of_the_sheet(void **state)
+static void shift_one_distance_from_the_mean_matches_the_paper(void **state)
 {
     static const struct { int n; double off; } cases[] = { { 2, 0 }, { 4, 0 }, { 8, 0.0625 }, { 16, 0.074 } };
 
@@ -134,7 +134,7 @@ static void shift_one_has_the_tail_of_the_sheet(void **state)
 
 /* With models orthogonal to the mean, the mean of |W z|^2 / |z|^2 over many rounds is
    lambda_2(E[W^T W]), within 2 %. */
-static void drawn_rounds_contract_as_the_formula_says(void **state)
+static void random_rounds_contract_by_the_formula(void **state)
 {
     static const struct { const char *spec; int n; double factor; } cases[] = {
         { "random-ring(seed=11)", 8, 0.23810 }, { "random-ring", 16, 0.28889 }, { "random-ring(seed=5)", 32, 0.31183 },
@@ -178,7 +178,7 @@ static void drawn_rounds_contract_as_the_formula_says(void **state)
 /* `locality=block`: what is constant in each block and what sums to 0 in each contract by one
    factor each, and the gap is the slower of the two; a block has two edges that leave it (invariant
    7). */
-static void blocks_of_a_ring_stay_together_and_contract_as_the_formula_says(void **state)
+static void ring_blocks_stay_together_and_contract_by_the_formula(void **state)
 {
     static const struct {
         const char *spec;
@@ -263,7 +263,7 @@ static void every_pair_meets_about_as_often_as_any_other(void **state)
 
 /* A row is a function of (seed, round, member) and nothing else: two graphs, asked in different
    orders, agree; other seeds and rounds differ. */
-static void whoever_asks_whenever_gets_the_same_round(void **state)
+static void a_round_depends_only_on_seed_and_round_number(void **state)
 {
     static const char *const specs[] = {
         "random-matching(seed=4)", "random-ring(seed=4)", "matcha(random(4),0.5,seed=4)", "base(2)",
@@ -340,13 +340,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(base_ends_each_period_at_the_mean_for_every_number_of_members),
-        cmocka_unit_test(hyper_hypercube_is_exact_after_one_round_a_factor),
-        cmocka_unit_test(base_of_three_is_the_worked_example),
-        cmocka_unit_test(shift_one_has_the_tail_of_the_sheet),
-        cmocka_unit_test(drawn_rounds_contract_as_the_formula_says),
-        cmocka_unit_test(blocks_of_a_ring_stay_together_and_contract_as_the_formula_says),
+        cmocka_unit_test(hyper_hypercube_is_exact_after_one_round_per_factor),
+        cmocka_unit_test(base_graph_of_three_matches_the_worked_example),
+        cmocka_unit_test(shift_one_distance_from_the_mean_matches_the_paper),
+        cmocka_unit_test(random_rounds_contract_by_the_formula),
+        cmocka_unit_test(ring_blocks_stay_together_and_contract_by_the_formula),
         cmocka_unit_test(every_pair_meets_about_as_often_as_any_other),
-        cmocka_unit_test(whoever_asks_whenever_gets_the_same_round),
+        cmocka_unit_test(a_round_depends_only_on_seed_and_round_number),
         cmocka_unit_test(push_weights_keep_the_mass_on_irregular_graphs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -262,7 +262,7 @@ static void watch(const char *method, const char *model, int n, int64_t accumula
     watch_on("%s/data", method, model, NULL, n, accumulate);
 }
 
-static void the_counter_sees_an_allocation_of_ours(void **state)
+static void allocation_counter_counts_library_allocations(void **state)
 {
     (void)state;
     steps_here = WARM;
@@ -274,7 +274,7 @@ static void the_counter_sees_an_allocation_of_ours(void **state)
     assert_int_equal(ours, 1);
 }
 
-static void a_warm_step_of_ddp_allocates_nothing_of_ours(void **state)
+static void warm_step_of_ddp_allocates_no_library_memory(void **state)
 {
     (void)state;
     watch("ddp", "mlp(hidden=300)", 2, 1); /* its gradients are pieces large enough for the lane */
@@ -283,39 +283,39 @@ static void a_warm_step_of_ddp_allocates_nothing_of_ours(void **state)
 }
 
 /* Messages of lengths that differ from step to step: to all, and to their owners and back. */
-static void a_warm_step_with_a_codec_allocates_nothing_of_ours(void **state)
+static void warm_step_with_a_codec_allocates_no_library_memory(void **state)
 {
     (void)state;
     watch_on("%s/data", "ddp", "mlp(hidden=40)", "qsgd(bits=4,coding=elias)", 2, 1);
     watch_on("%s/data", "ddp", "mlp(hidden=40)", "qsgd(bits=4,coding=elias)", 4, 1);
 }
 
-static void a_warm_step_of_local_sgd_allocates_nothing_of_ours(void **state)
+static void warm_step_of_local_sgd_allocates_no_library_memory(void **state)
 {
     (void)state;
     watch("local-sgd(period=4)", "mlp(hidden=40)", 3, 1);
 }
 
-static void a_warm_step_of_d_psgd_allocates_nothing_of_ours(void **state)
+static void warm_step_of_d_psgd_allocates_no_library_memory(void **state)
 {
     (void)state;
     watch("d-psgd", "mlp(hidden=40)", 4, 1);
 }
 
-static void a_warm_step_of_ad_psgd_allocates_nothing_of_ours(void **state)
+static void warm_step_of_ad_psgd_allocates_no_library_memory(void **state)
 {
     (void)state;
     watch("ad-psgd", "mlp(hidden=40)", 4, 1);
 }
 
-static void a_warm_step_on_tokens_allocates_nothing_of_ours(void **state)
+static void warm_step_on_tokens_allocates_no_library_memory(void **state)
 {
     (void)state;
     watch_on("text(file=%s/text,context=8)", "ddp", "gpt(layers=1,dim=16,heads=2,context=8)", NULL, 2, 2);
 }
 
 /* Between workers the number of rows that travel differs from step to step. */
-static void a_warm_step_on_clicks_allocates_nothing_of_ours(void **state)
+static void warm_step_on_clicks_allocates_no_library_memory(void **state)
 {
     (void)state;
     watch_on("clicks(file=%s/clicks,rows=1000)", "ddp", "ctr(dim=4,layers=1,hidden=8)", NULL, 1, 2);
@@ -326,14 +326,14 @@ static void a_warm_step_on_clicks_allocates_nothing_of_ours(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_counter_sees_an_allocation_of_ours),
-        cmocka_unit_test(a_warm_step_of_ddp_allocates_nothing_of_ours),
-        cmocka_unit_test(a_warm_step_on_tokens_allocates_nothing_of_ours),
-        cmocka_unit_test(a_warm_step_on_clicks_allocates_nothing_of_ours),
-        cmocka_unit_test(a_warm_step_with_a_codec_allocates_nothing_of_ours),
-        cmocka_unit_test(a_warm_step_of_local_sgd_allocates_nothing_of_ours),
-        cmocka_unit_test(a_warm_step_of_d_psgd_allocates_nothing_of_ours),
-        cmocka_unit_test(a_warm_step_of_ad_psgd_allocates_nothing_of_ours),
+        cmocka_unit_test(allocation_counter_counts_library_allocations),
+        cmocka_unit_test(warm_step_of_ddp_allocates_no_library_memory),
+        cmocka_unit_test(warm_step_on_tokens_allocates_no_library_memory),
+        cmocka_unit_test(warm_step_on_clicks_allocates_no_library_memory),
+        cmocka_unit_test(warm_step_with_a_codec_allocates_no_library_memory),
+        cmocka_unit_test(warm_step_of_local_sgd_allocates_no_library_memory),
+        cmocka_unit_test(warm_step_of_d_psgd_allocates_no_library_memory),
+        cmocka_unit_test(warm_step_of_ad_psgd_allocates_no_library_memory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

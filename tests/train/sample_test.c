@@ -62,7 +62,7 @@ static void only_the_largest_are_drawn(void **state)
     check(logits, 6, 2, 5, (bool[]){ true, false, true, true, true, true });
 }
 
-static void at_temperature_0_the_first_of_the_largest_is(void **state)
+static void temperature_0_always_draws_the_first_maximum(void **state)
 {
     const float logits[4] = { 1, 3, 3, 2 };
     float room[4];
@@ -72,7 +72,7 @@ static void at_temperature_0_the_first_of_the_largest_is(void **state)
         assert_int_equal(tutti_sample(&(tutti_sampling){ 0, 0, i }, logits, 4, i, room), 1);
 }
 
-static void what_is_no_number_is_never_drawn(void **state)
+static void nan_logits_are_never_drawn(void **state)
 {
     const float logits[4] = { NAN, 1, -INFINITY, 0 }, none[2] = { NAN, NAN };
     float room[4];
@@ -84,7 +84,7 @@ static void what_is_no_number_is_never_drawn(void **state)
     assert_int_equal(tutti_sample(&(tutti_sampling){ 1, 0, 1 }, none, 2, 0, room), -1);
 }
 
-static void probabilities_are_those_of_large_logits_too(void **state)
+static void probabilities_are_correct_for_large_logits(void **state)
 {
     const float logits[3] = { 1000, 1001, -1000 };
     double p[3];
@@ -99,9 +99,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(draws_have_the_probabilities_of_the_softmax),
         cmocka_unit_test(only_the_largest_are_drawn),
-        cmocka_unit_test(at_temperature_0_the_first_of_the_largest_is),
-        cmocka_unit_test(what_is_no_number_is_never_drawn),
-        cmocka_unit_test(probabilities_are_those_of_large_logits_too),
+        cmocka_unit_test(temperature_0_always_draws_the_first_maximum),
+        cmocka_unit_test(nan_logits_are_never_drawn),
+        cmocka_unit_test(probabilities_are_correct_for_large_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -168,7 +168,7 @@ static tutti_status telling_rank_main(tutti_world *world, void *arg, tutti_error
 
 /* Six pieces of 500, a look at the clock before each: reported at once, then when 200 ms have
    passed. */
-static void how_far_an_evaluation_is_is_told_a_few_times_a_second(void **state)
+static void evaluation_progress_is_reported_a_few_times_a_second(void **state)
 {
     tutti_train_config c = configure("told");
     char data[300];
@@ -250,7 +250,7 @@ static void a_report_takes_a_message_of_every_worker_but_the_first(void **state)
 }
 
 /* What worker 0 writes has each worker's own figures, in the order of workers. */
-static void the_summary_has_a_row_a_worker_in_order(void **state)
+static void summary_has_one_row_per_worker_in_order(void **state)
 {
     json_t *summary, *rows;
     char path[400];
@@ -349,9 +349,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_and_processes_give_the_same_bits),
         cmocka_unit_test(checkpoints_of_threads_resume_in_threads_with_the_same_bits),
-        cmocka_unit_test(how_far_an_evaluation_is_is_told_a_few_times_a_second),
+        cmocka_unit_test(evaluation_progress_is_reported_a_few_times_a_second),
         cmocka_unit_test(a_report_takes_a_message_of_every_worker_but_the_first),
-        cmocka_unit_test(the_summary_has_a_row_a_worker_in_order),
+        cmocka_unit_test(summary_has_one_row_per_worker_in_order),
         cmocka_unit_test(a_directory_that_cannot_be_written_is_named),
         cmocka_unit_test(targets_are_read_strictly),
         cmocka_unit_test(slow_factors_are_drawn_by_worker_and_step),

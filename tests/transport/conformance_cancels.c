@@ -209,7 +209,7 @@ static tutti_status pass_on(rank_context *c, tutti_error *err)
     return status;
 }
 
-static void a_message_given_up_goes_to_the_next_receive(const conformance_subject *s)
+static void a_cancelled_receives_message_goes_to_the_next(const conformance_subject *s)
 {
     all_well(s, 2, 1, pass_on);
 }
@@ -407,7 +407,7 @@ static tutti_status storm(rank_context *c, tutti_error *err)
     return status;
 }
 
-static void a_storm_of_cancels_leaves_all_in_order(const conformance_subject *s)
+static void random_cancels_do_not_break_the_transport(const conformance_subject *s)
 {
     for (uint64_t seed = 0; seed < 6; seed++)
         all_well(s, 1 + (int)seed, seed, storm);
@@ -417,10 +417,10 @@ const conformance_test conformance_cancels[] = {
     { "a_cancelled_receive_has_consumed_nothing", a_cancelled_receive_has_consumed_nothing, false },
     { "a_receive_cancelled_midway_leaves_the_message_whole", a_receive_cancelled_midway_leaves_the_message_whole,
       false },
-    { "a_message_given_up_goes_to_the_next_receive", a_message_given_up_goes_to_the_next_receive, false },
+    { "a_cancelled_receives_message_goes_to_the_next", a_cancelled_receives_message_goes_to_the_next, false },
     { "a_cancelled_send_vanishes_and_its_receive_waits_on", a_cancelled_send_vanishes_and_its_receive_waits_on, false },
     { "a_cancelled_send_to_oneself_vanishes", a_cancelled_send_to_oneself_vanishes, false },
     { "receives_with_short_deadlines_lose_nothing", receives_with_short_deadlines_lose_nothing, false },
-    { "a_storm_of_cancels_leaves_all_in_order", a_storm_of_cancels_leaves_all_in_order, false },
+    { "random_cancels_do_not_break_the_transport", random_cancels_do_not_break_the_transport, false },
     { NULL, NULL, false },
 };

@@ -47,7 +47,7 @@ static tutti_status leave_early(rank_context *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void what_was_sent_before_leaving_is_received(const conformance_subject *s)
+static void messages_sent_before_departure_are_received(const conformance_subject *s)
 {
     all_well(s, 2, 1, leave_early);
     all_well(s, 7, 1, leave_early);
@@ -132,7 +132,7 @@ static tutti_status need_the_dead(rank_context *c, tutti_error *err)
     return meet_without(c, victim, 6, err);
 }
 
-static void requests_that_need_a_dead_rank_end_and_others_go_on(const conformance_subject *s)
+static void requests_with_a_dead_rank_end_and_others_continue(const conformance_subject *s)
 {
     dies(s, 2, 1, 1, need_the_dead);
     dies(s, 3, 1, 2, need_the_dead);
@@ -188,7 +188,7 @@ static tutti_status nobody_lives(rank_context *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void who_receives_from_anybody_is_told_that_nobody_is_left(const conformance_subject *s)
+static void a_receive_from_any_ends_when_no_rank_remains(const conformance_subject *s)
 {
     static const int sizes[] = { 2, 3, 7 };
 
@@ -293,7 +293,7 @@ static tutti_status chain(rank_context *c, tutti_error *err)
     return c->rank == 0 ? TUTTI_OK : tutti_fail_rank(err, TUTTI_ERR_PEER, 2, "worker 1 cannot go on without worker 2");
 }
 
-static void a_third_rank_hears_of_the_root(const conformance_subject *s)
+static void a_third_rank_learns_the_root_failure(const conformance_subject *s)
 {
     for (int i = 0; i < 5; i++)
         dies(s, 3, 1, 2, chain);
@@ -351,7 +351,7 @@ static tutti_status close_in_flight(rank_context *c, tutti_error *err)
     return status;
 }
 
-static void closing_ends_what_is_in_flight(const conformance_subject *s)
+static void closing_ends_requests_in_flight(const conformance_subject *s)
 {
     all_well(s, 1, 1, close_in_flight);
     all_well(s, 2, 1, close_in_flight);
@@ -359,13 +359,13 @@ static void closing_ends_what_is_in_flight(const conformance_subject *s)
 }
 
 const conformance_test conformance_endings[] = {
-    { "what_was_sent_before_leaving_is_received", what_was_sent_before_leaving_is_received, false },
-    { "requests_that_need_a_dead_rank_end_and_others_go_on", requests_that_need_a_dead_rank_end_and_others_go_on,
+    { "messages_sent_before_departure_are_received", messages_sent_before_departure_are_received, false },
+    { "requests_with_a_dead_rank_end_and_others_continue", requests_with_a_dead_rank_end_and_others_continue,
       false },
-    { "who_receives_from_anybody_is_told_that_nobody_is_left", who_receives_from_anybody_is_told_that_nobody_is_left,
+    { "a_receive_from_any_ends_when_no_rank_remains", a_receive_from_any_ends_when_no_rank_remains,
       false },
     { "a_rank_may_die_at_any_moment", a_rank_may_die_at_any_moment, false },
-    { "a_third_rank_hears_of_the_root", a_third_rank_hears_of_the_root, false },
-    { "closing_ends_what_is_in_flight", closing_ends_what_is_in_flight, false },
+    { "a_third_rank_learns_the_root_failure", a_third_rank_learns_the_root_failure, false },
+    { "closing_ends_requests_in_flight", closing_ends_requests_in_flight, false },
     { NULL, NULL, false },
 };

@@ -116,7 +116,7 @@ static tutti_status one_after_the_other(rank_context *c, tutti_error *err)
 
 static unsigned all_but(int n, int survivor) { return ((1u << n) - 1) & ~(1u << survivor); }
 
-static void each_loss_is_an_event_and_the_others_go_on(const conformance_subject *s)
+static void each_loss_is_an_event_and_the_others_continue(const conformance_subject *s)
 {
     some_die(s, 2, 0, all_but(2, 1), one_after_the_other);
     some_die(s, 3, 2, all_but(3, 1), one_after_the_other);
@@ -198,7 +198,7 @@ static tutti_status under_load(rank_context *c, tutti_error *err)
     return status;
 }
 
-static void ranks_may_be_killed_at_any_moment_and_the_others_lose_nothing(const conformance_subject *s)
+static void survivors_lose_no_messages_when_ranks_are_killed(const conformance_subject *s)
 {
     static const int sizes[] = { 2, 3, 5, 7 };
 
@@ -261,7 +261,7 @@ static tutti_status any_is_served_by_others(rank_context *c, tutti_error *err)
     return status;
 }
 
-static void a_receive_from_any_goes_back_when_who_filled_it_dies(const conformance_subject *s)
+static void receive_from_any_is_reposted_when_its_sender_dies(const conformance_subject *s)
 {
     for (uint64_t seed = 0; seed < 5; seed++)
         some_die(s, 3, seed, 1u << 1, any_is_served_by_others);
@@ -333,7 +333,7 @@ static tutti_status expel(rank_context *c, tutti_error *err)
     return check_losses(c, 1u << victim, err);
 }
 
-static void an_expelled_rank_is_told_and_the_others_go_on(const conformance_subject *s)
+static void an_expelled_rank_is_notified_and_the_others_continue(const conformance_subject *s)
 {
     for (uint64_t victim = 0; victim < 3; victim++)
         for (uint64_t expellers = 1; expellers <= 2; expellers++)
@@ -368,7 +368,7 @@ static tutti_status blames_the_first(rank_context *c, tutti_error *err)
     return meet_members(c, ~(1u << victim), 100, err);
 }
 
-static void who_is_blamed_is_not_expelled(const conformance_subject *s)
+static void a_blamed_rank_is_not_expelled(const conformance_subject *s)
 {
     some_die(s, 3, 1, 1u << 1, blames_the_first);
     some_die(s, 4, 3, 1u << 3, blames_the_first);
@@ -397,7 +397,7 @@ static tutti_status flags_after_a_loss(rank_context *c, tutti_error *err)
     return meet_members(c, ~(1u << victim), 100, err);
 }
 
-static void flags_of_the_living_come_through_after_a_loss(const conformance_subject *s)
+static void flags_of_surviving_ranks_arrive_after_a_loss(const conformance_subject *s)
 {
     for (uint64_t seed = 0; seed < 3; seed++)
         some_die(s, 3, seed, 1u << seed, flags_after_a_loss);
@@ -461,15 +461,16 @@ static void a_stopped_process_is_silent_then_back_or_lost(const conformance_subj
 }
 
 const conformance_test conformance_losses[] = {
-    { "each_loss_is_an_event_and_the_others_go_on", each_loss_is_an_event_and_the_others_go_on, false, false, true },
-    { "ranks_may_be_killed_at_any_moment_and_the_others_lose_nothing",
-      ranks_may_be_killed_at_any_moment_and_the_others_lose_nothing, false, false, true },
-    { "a_receive_from_any_goes_back_when_who_filled_it_dies", a_receive_from_any_goes_back_when_who_filled_it_dies,
-      false, false, true },
-    { "who_is_blamed_is_not_expelled", who_is_blamed_is_not_expelled, false, false, true },
-    { "an_expelled_rank_is_told_and_the_others_go_on", an_expelled_rank_is_told_and_the_others_go_on, false, false,
+    { "each_loss_is_an_event_and_the_others_continue", each_loss_is_an_event_and_the_others_continue, false, false,
       true },
-    { "flags_of_the_living_come_through_after_a_loss", flags_of_the_living_come_through_after_a_loss, false, true,
+    { "survivors_lose_no_messages_when_ranks_are_killed",
+      survivors_lose_no_messages_when_ranks_are_killed, false, false, true },
+    { "receive_from_any_is_reposted_when_its_sender_dies", receive_from_any_is_reposted_when_its_sender_dies,
+      false, false, true },
+    { "a_blamed_rank_is_not_expelled", a_blamed_rank_is_not_expelled, false, false, true },
+    { "an_expelled_rank_is_notified_and_the_others_continue", an_expelled_rank_is_notified_and_the_others_continue,
+      false, false, true },
+    { "flags_of_surviving_ranks_arrive_after_a_loss", flags_of_surviving_ranks_arrive_after_a_loss, false, true,
       true },
     { "a_stopped_process_is_silent_then_back_or_lost", a_stopped_process_is_silent_then_back_or_lost, false, false,
       true },

@@ -154,7 +154,7 @@ static tutti_status match_tags(rank_context *c, tutti_error *err)
     return status;
 }
 
-static void a_receive_takes_its_own_tag_only(const conformance_subject *s)
+static void a_receive_matches_its_own_tag_only(const conformance_subject *s)
 {
     int n;
     FOR_EACH_SIZE(n)
@@ -187,7 +187,7 @@ static tutti_status match_any(rank_context *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void a_receive_from_any_takes_whoever_comes(const conformance_subject *s)
+static void a_receive_from_any_matches_every_sender(const conformance_subject *s)
 {
     int n;
     FOR_EACH_SIZE(n)
@@ -223,7 +223,7 @@ static tutti_status count_done(rank_context *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void wait_some_counts_what_is_done_and_keeps_its_deadline(const conformance_subject *s)
+static void wait_some_counts_completed_requests_and_keeps_its_deadline(const conformance_subject *s)
 {
     int n;
     FOR_EACH_SIZE(n)
@@ -253,7 +253,7 @@ static tutti_status misuse(rank_context *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void bad_calls_are_refused_with_a_sentence(const conformance_subject *s)
+static void invalid_transport_calls_are_rejected_with_a_message(const conformance_subject *s)
 {
     all_well(s, 2, 1, misuse);
 }
@@ -423,7 +423,7 @@ static tutti_status too_large(rank_context *c, tutti_error *err)
     return status;
 }
 
-static void a_payload_larger_than_its_room_is_corrupt_with_its_size(const conformance_subject *s)
+static void an_oversized_payload_is_reported_with_its_size(const conformance_subject *s)
 {
     int n;
     FOR_EACH_SIZE(n)
@@ -655,15 +655,16 @@ static void a_waiting_rank_burns_no_core(const conformance_subject *s)
 const conformance_test conformance_messages[] = {
     { "payloads_of_all_sizes_arrive_whole", payloads_of_all_sizes_arrive_whole, false },
     { "messages_of_one_sender_and_tag_keep_their_order", messages_of_one_sender_and_tag_keep_their_order, false },
-    { "a_receive_takes_its_own_tag_only", a_receive_takes_its_own_tag_only, false },
-    { "a_receive_from_any_takes_whoever_comes", a_receive_from_any_takes_whoever_comes, false },
-    { "wait_some_counts_what_is_done_and_keeps_its_deadline", wait_some_counts_what_is_done_and_keeps_its_deadline,
+    { "a_receive_matches_its_own_tag_only", a_receive_matches_its_own_tag_only, false },
+    { "a_receive_from_any_matches_every_sender", a_receive_from_any_matches_every_sender, false },
+    { "wait_some_counts_completed_requests_and_keeps_its_deadline",
+      wait_some_counts_completed_requests_and_keeps_its_deadline, false },
+    { "invalid_transport_calls_are_rejected_with_a_message", invalid_transport_calls_are_rejected_with_a_message,
       false },
-    { "bad_calls_are_refused_with_a_sentence", bad_calls_are_refused_with_a_sentence, false },
     { "a_refused_call_leaves_the_request_as_it_was", a_refused_call_leaves_the_request_as_it_was, false },
     { "a_call_without_memory_posts_nothing", a_call_without_memory_posts_nothing, false },
-    { "a_payload_larger_than_its_room_is_corrupt_with_its_size",
-      a_payload_larger_than_its_room_is_corrupt_with_its_size, false },
+    { "an_oversized_payload_is_reported_with_its_size",
+      an_oversized_payload_is_reported_with_its_size, false },
     { "a_flood_loses_nothing", a_flood_loses_nothing, false },
     { "threads_of_a_rank_do_not_disturb_each_other", threads_of_a_rank_do_not_disturb_each_other, false },
     { "a_thread_is_woken_by_its_own_rank", a_thread_is_woken_by_its_own_rank, false },

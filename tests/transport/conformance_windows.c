@@ -60,7 +60,7 @@ static tutti_status refuse(rank_context *c, tutti_error *err)
     return share(c, err);
 }
 
-static void a_window_without_room_is_refused_on_every_rank(const conformance_subject *s)
+static void an_oversized_window_is_rejected_on_every_rank(const conformance_subject *s)
 {
     all_well(s, 1, 1, refuse);
     all_well(s, 2, 1, refuse);
@@ -98,7 +98,7 @@ static tutti_status ring(rank_context *c, tutti_error *err)
     return meet(c, 3, err);
 }
 
-static void published_words_arrive_with_what_was_written_before(const conformance_subject *s)
+static void publishing_a_flag_orders_preceding_writes(const conformance_subject *s)
 {
     int n;
     FOR_EACH_SIZE(n)
@@ -133,7 +133,7 @@ static tutti_status serve_while_awaiting(rank_context *c, tutti_error *err)
     return status;
 }
 
-static void who_awaits_serves_its_messages(const conformance_subject *s)
+static void an_awaiting_rank_progresses_its_messages(const conformance_subject *s)
 {
     all_well(s, 2, 1, serve_while_awaiting);
 }
@@ -200,7 +200,7 @@ static tutti_status carry_tokens(rank_context *c, tutti_error *err)
     return meet(c, 2, err);
 }
 
-static void threads_that_wait_for_words_and_for_messages_do_not_take_each_other_s(const conformance_subject *s)
+static void flag_and_message_waiters_do_not_steal_wakeups(const conformance_subject *s)
 {
     all_well(s, 2, 1, carry_tokens);
     all_well(s, 3, 1, carry_tokens);
@@ -245,7 +245,7 @@ static tutti_status die_in_window(rank_context *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void opening_a_window_without_a_dead_rank_fails(const conformance_subject *s)
+static void opening_a_window_fails_after_a_rank_died(const conformance_subject *s)
 {
     dies(s, 2, 1, 0, die_in_window);
     dies(s, 3, 1, 0, die_in_window);
@@ -287,14 +287,14 @@ static void closing_ends_an_await(const conformance_subject *s)
 
 const conformance_test conformance_windows[] = {
     { "windows_are_zeroed_aligned_and_shared", windows_are_zeroed_aligned_and_shared, true },
-    { "a_window_without_room_is_refused_on_every_rank", a_window_without_room_is_refused_on_every_rank, true },
-    { "published_words_arrive_with_what_was_written_before", published_words_arrive_with_what_was_written_before,
+    { "an_oversized_window_is_rejected_on_every_rank", an_oversized_window_is_rejected_on_every_rank, true },
+    { "publishing_a_flag_orders_preceding_writes", publishing_a_flag_orders_preceding_writes,
       true, true },
-    { "who_awaits_serves_its_messages", who_awaits_serves_its_messages, true, true },
-    { "threads_that_wait_for_words_and_for_messages_do_not_take_each_other_s",
-      threads_that_wait_for_words_and_for_messages_do_not_take_each_other_s, true, true },
+    { "an_awaiting_rank_progresses_its_messages", an_awaiting_rank_progresses_its_messages, true, true },
+    { "flag_and_message_waiters_do_not_steal_wakeups",
+      flag_and_message_waiters_do_not_steal_wakeups, true, true },
     { "awaiting_a_dead_rank_ends", awaiting_a_dead_rank_ends, true, true },
-    { "opening_a_window_without_a_dead_rank_fails", opening_a_window_without_a_dead_rank_fails, true },
+    { "opening_a_window_fails_after_a_rank_died", opening_a_window_fails_after_a_rank_died, true },
     { "closing_ends_an_await", closing_ends_an_await, true, true },
     { NULL, NULL, false },
 };

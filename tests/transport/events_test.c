@@ -35,7 +35,7 @@ static void losses_are_always_noted_and_warnings_up_to_a_bound(void **state)
     tutti_events_close(&e);
 }
 
-static void words_are_cut_at_whole_characters_and_harmless(void **state)
+static void event_texts_are_truncated_and_control_characters_removed(void **state)
 {
     char to[8];
 
@@ -56,7 +56,7 @@ static void words_are_cut_at_whole_characters_and_harmless(void **state)
 
 /* Goal: of two sides exactly one continues, of three at most one, whichever ranks are dead.
    Method: every division of up to 7 ranks into dead and two or three sides. */
-static void of_disjoint_sides_exactly_one_goes_on(void **state)
+static void at_most_one_of_disjoint_partitions_continues(void **state)
 {
     (void)state;
     for (int n = 1; n <= 7; n++) {
@@ -94,7 +94,7 @@ static void of_disjoint_sides_exactly_one_goes_on(void **state)
     }
 }
 
-static void of_equal_halves_the_one_with_the_lowest_rank_goes_on(void **state)
+static void the_half_with_the_lowest_rank_continues(void **state)
 {
     static const bool low[4] = { true, false, false, true }, high[4] = { false, true, true, false },
                       nobody[4] = { false };
@@ -111,9 +111,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_are_always_noted_and_warnings_up_to_a_bound),
-        cmocka_unit_test(words_are_cut_at_whole_characters_and_harmless),
-        cmocka_unit_test(of_disjoint_sides_exactly_one_goes_on),
-        cmocka_unit_test(of_equal_halves_the_one_with_the_lowest_rank_goes_on),
+        cmocka_unit_test(event_texts_are_truncated_and_control_characters_removed),
+        cmocka_unit_test(at_most_one_of_disjoint_partitions_continues),
+        cmocka_unit_test(the_half_with_the_lowest_rank_continues),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

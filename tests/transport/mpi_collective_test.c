@@ -48,7 +48,7 @@ static int rank_of_suite(void)
     return status == TUTTI_OK ? 0 : status == TUTTI_ERR_PEER ? 3 : 1;
 }
 
-static void jobs_of_all_sizes_pass_the_suite(void **state)
+static void jobs_of_several_sizes_pass_the_suite(void **state)
 {
     static const int sizes[] = { 1, 2, 3, 4, 7 };
     char *arguments[] = { (char *)"rank", NULL };
@@ -63,7 +63,7 @@ static void jobs_of_all_sizes_pass_the_suite(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(jobs_of_all_sizes_pass_the_suite) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(jobs_of_several_sizes_pass_the_suite) };
 
     if (mpi_job_inside())
         return rank_of_suite();

@@ -59,7 +59,7 @@ static void refused(const tutti_transport_ops *ops, const char *spec, char *cons
     tutti_runtime_close(rt);
 }
 
-static void without_a_launcher_it_says_how_to_start(void **state)
+static void a_missing_launcher_error_explains_how_to_start(void **state)
 {
     char *none[] = { text("HOME=/"), NULL };
 
@@ -68,7 +68,7 @@ static void without_a_launcher_it_says_how_to_start(void **state)
     refused(&tutti_transport_plugin, "mpi", NULL, "this one was not", "mpirun -n 4 tutti train");
 }
 
-static void the_launcher_of_the_other_mpi_is_refused(void **state)
+static void a_launcher_of_another_mpi_is_rejected(void **state)
 {
     char *others[] = OTHERS;
 
@@ -77,7 +77,7 @@ static void the_launcher_of_the_other_mpi_is_refused(void **state)
     refused(&tutti_transport_plugin, "mpi(implementation=" OWN ")", others, "for " OWN_NAME, "a world of 1");
 }
 
-static void an_implementation_that_this_is_not_is_refused(void **state)
+static void a_different_mpi_implementation_is_rejected(void **state)
 {
     char *mine[] = MINE;
     const char *other = strcmp(OWN, "mpich") == 0 ? "mpi(implementation=openmpi)" : "mpi(implementation=mpich)";
@@ -88,7 +88,7 @@ static void an_implementation_that_this_is_not_is_refused(void **state)
     refused(&tutti_transport_plugin, "mpi(implementation=lam)", mine, "implementation", "openmpi");
 }
 
-static void the_chooser_refuses_the_same(void **state)
+static void the_chooser_rejects_the_same_environments(void **state)
 {
     char *none[] = { NULL };
     char *others[] = OTHERS;
@@ -383,26 +383,26 @@ static void job(const char *part, int n, int expected)
         fail_msg("the job '%s' of %d ranks ended with code %d instead of %d", part, n, code, expected);
 }
 
-static void below_serialized_other_threads_are_refused(void **state) { (void)state; job("funneled", 2, 0); }
-static void a_rank_that_leaves_early_is_waited_for_at_the_end_only(void **state) { (void)state; job("leaves", 3, 0); }
+static void funneled_mpi_rejects_calls_from_other_threads(void **state) { (void)state; job("funneled", 2, 0); }
+static void a_rank_may_finish_early_while_others_continue(void **state) { (void)state; job("leaves", 3, 0); }
 static void a_message_sent_right_before_the_end_arrives(void **state) { (void)state; job("last_message", 2, 0); }
-static void the_others_hear_why_a_rank_failed_and_the_job_ends_with_its_code(void **state)
+static void a_failed_rank_is_reported_and_sets_exit_code(void **state)
 {
     (void)state;
     job("failing", 3, 1);
 }
-static void a_number_of_workers_that_is_not_mpis_is_refused(void **state) { (void)state; job("wrong_size", 2, 0); }
+static void a_world_size_differing_from_mpi_is_rejected(void **state) { (void)state; job("wrong_size", 2, 0); }
 static void a_world_that_is_not_closed_keeps_nobody_waiting(void **state) { (void)state; job("forgets", 3, 0); }
-static void the_chooser_opens_the_one_of_the_launcher(void **state) { (void)state; job("chosen", 3, 0); }
+static void the_chooser_opens_the_launchers_implementation(void **state) { (void)state; job("chosen", 3, 0); }
 
-static void all_are_told_who_is_on_which_host_and_node(void **state)
+static void ranks_report_the_host_and_node_of_all_ranks(void **state)
 {
     (void)state;
     job("places", 3, 0);
     job("places_chosen", 3, 0);
 }
 
-static void what_a_closed_world_leaves_with_mpi_is_freed_at_its_end(void **state)
+static void pending_memory_of_closed_worlds_is_freed_at_finalize(void **state)
 {
     char path[] = "/tmp/tutti-mpi-test-XXXXXX";
     const int file = mkstemp(path);
@@ -432,20 +432,20 @@ static void a_killed_rank_ends_the_job(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_a_launcher_it_says_how_to_start),
-        cmocka_unit_test(the_launcher_of_the_other_mpi_is_refused),
-        cmocka_unit_test(an_implementation_that_this_is_not_is_refused),
-        cmocka_unit_test(the_chooser_refuses_the_same),
-        cmocka_unit_test(below_serialized_other_threads_are_refused),
-        cmocka_unit_test(a_rank_that_leaves_early_is_waited_for_at_the_end_only),
+        cmocka_unit_test(a_missing_launcher_error_explains_how_to_start),
+        cmocka_unit_test(a_launcher_of_another_mpi_is_rejected),
+        cmocka_unit_test(a_different_mpi_implementation_is_rejected),
+        cmocka_unit_test(the_chooser_rejects_the_same_environments),
+        cmocka_unit_test(funneled_mpi_rejects_calls_from_other_threads),
+        cmocka_unit_test(a_rank_may_finish_early_while_others_continue),
         cmocka_unit_test(a_message_sent_right_before_the_end_arrives),
-        cmocka_unit_test(the_others_hear_why_a_rank_failed_and_the_job_ends_with_its_code),
+        cmocka_unit_test(a_failed_rank_is_reported_and_sets_exit_code),
         cmocka_unit_test(a_killed_rank_ends_the_job),
-        cmocka_unit_test(a_number_of_workers_that_is_not_mpis_is_refused),
+        cmocka_unit_test(a_world_size_differing_from_mpi_is_rejected),
         cmocka_unit_test(a_world_that_is_not_closed_keeps_nobody_waiting),
-        cmocka_unit_test(the_chooser_opens_the_one_of_the_launcher),
-        cmocka_unit_test(all_are_told_who_is_on_which_host_and_node),
-        cmocka_unit_test(what_a_closed_world_leaves_with_mpi_is_freed_at_its_end),
+        cmocka_unit_test(the_chooser_opens_the_launchers_implementation),
+        cmocka_unit_test(ranks_report_the_host_and_node_of_all_ranks),
+        cmocka_unit_test(pending_memory_of_closed_worlds_is_freed_at_finalize),
     };
 
     if (mpi_job_inside())

@@ -92,7 +92,7 @@ static tutti_status open_as(tutti_runtime *rt, int rank, int size, const char *s
     return shm()->open(t, rt, &launch, err);
 }
 
-static void a_place_that_is_none_is_refused_with_a_sentence(void **state)
+static void invalid_ranks_and_shared_memory_are_rejected(void **state)
 {
     char file[] = "/tmp/tutti-shm-XXXXXX", not_ours[40];
     const int fd = mkstemp(file);
@@ -135,7 +135,7 @@ static void a_place_that_is_none_is_refused_with_a_sentence(void **state)
     unlink(file);
 }
 
-static void a_region_that_does_not_fit_is_refused(void **state)
+static void a_mismatched_memory_region_is_rejected(void **state)
 {
     tutti_shm_region region;
     tutti_error err = { 0 };
@@ -157,7 +157,7 @@ static void a_region_that_does_not_fit_is_refused(void **state)
         assert_int_equal(tutti_shm_region_open(&region, n, false, &err), TUTTI_ERR_USAGE);
 }
 
-static void a_place_is_taken_once(void **state)
+static void a_rank_can_be_claimed_only_once(void **state)
 {
     tutti_shm_region region;
     tutti_error err = { 0 };
@@ -205,7 +205,7 @@ static void the_rings_of_many_ranks_stay_small(void **state)
 }
 
 /* A file beyond the limit of size would raise SIGXFSZ. */
-static void a_limit_of_file_size_is_a_sentence(void **state)
+static void a_file_size_limit_is_reported_as_an_error(void **state)
 {
     const pid_t pid = fork();
     int how;
@@ -234,7 +234,7 @@ static void fail_rank(const tutti_shm_region *region, int rank, tutti_status sta
     tutti_shm_depart(region, rank, signal != 0 ? TUTTI_SHM_LOST : TUTTI_SHM_FAILED, &err, signal);
 }
 
-static void blame_goes_to_the_root(void **state)
+static void failures_are_attributed_to_the_root_cause(void **state)
 {
     tutti_shm_region region;
     char text[100], small[10];
@@ -347,7 +347,7 @@ static tutti_status damaged(const tutti_launch *launch, void *arg, tutti_error *
     return status;
 }
 
-static void damaged_rings_are_told_not_followed(void **state)
+static void damaged_rings_are_reported_as_corrupt(void **state)
 {
     for (damage how = BAD_KIND; how < DAMAGES; how++) {
         const tutti_launch launch = { .size = 2, .spec = "shm" };
@@ -521,7 +521,7 @@ static tutti_status come_unless_one(const tutti_launch *launch, void *arg, tutti
     return status;
 }
 
-static void a_rank_that_never_comes_does_not_hang_the_others(void **state)
+static void a_rank_that_never_joins_does_not_hang_others(void **state)
 {
     const tutti_launch launch = { .size = 3, .spec = "shm" };
     tutti_status says = TUTTI_ERR_USAGE;
@@ -539,18 +539,18 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_registry_lists_each_folder),
-        cmocka_unit_test(a_place_that_is_none_is_refused_with_a_sentence),
-        cmocka_unit_test(a_region_that_does_not_fit_is_refused),
-        cmocka_unit_test(a_place_is_taken_once),
+        cmocka_unit_test(invalid_ranks_and_shared_memory_are_rejected),
+        cmocka_unit_test(a_mismatched_memory_region_is_rejected),
+        cmocka_unit_test(a_rank_can_be_claimed_only_once),
         cmocka_unit_test(a_rank_may_be_alone),
         cmocka_unit_test(the_rings_of_many_ranks_stay_small),
-        cmocka_unit_test(a_limit_of_file_size_is_a_sentence),
-        cmocka_unit_test(blame_goes_to_the_root),
-        cmocka_unit_test(damaged_rings_are_told_not_followed),
+        cmocka_unit_test(a_file_size_limit_is_reported_as_an_error),
+        cmocka_unit_test(failures_are_attributed_to_the_root_cause),
+        cmocka_unit_test(damaged_rings_are_reported_as_corrupt),
         cmocka_unit_test(nothing_is_allocated_in_a_steady_state),
         cmocka_unit_test(any_allocation_may_fail),
         cmocka_unit_test(threads_that_cannot_be_started_end_the_run),
-        cmocka_unit_test(a_rank_that_never_comes_does_not_hang_the_others),
+        cmocka_unit_test(a_rank_that_never_joins_does_not_hang_others),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

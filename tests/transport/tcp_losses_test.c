@@ -111,20 +111,20 @@ static const struct { int size; const char *sides, *goes_on;
     { 5, "aabbb", "b" }, { 4, "abbb", "b" }, { 7, "bbbabab", "b" },
 };
 
-static void the_meeting_place_takes_the_larger_side(void **state)
+static void the_meeting_place_keeps_the_larger_partition(void **state)
 {
     for (size_t i = 0; i < TUTTI_LENGTH(divisions); i++)
         divide(*state, &(division){ divisions[i].size, divisions[i].sides, false, divisions[i].goes_on, false });
 }
 
-static void without_a_launcher_each_side_counts(void **state)
+static void without_a_launcher_ranks_keep_the_larger_partition(void **state)
 {
     for (size_t i = 0; i < TUTTI_LENGTH(divisions); i++)
         divide(*state, &(division){ divisions[i].size, divisions[i].sides, true, divisions[i].goes_on, false });
 }
 
 /* A single way that is cut costs the higher of the two. */
-static void of_two_that_others_hear_the_higher_one_goes(void **state)
+static void of_two_disconnected_ranks_the_higher_is_expelled(void **state)
 {
     divide(*state, &(division){ 4, "aaba", false, "a", true });
 }
@@ -184,7 +184,7 @@ static tutti_status looks_at_its_options(void *t, tutti_runtime *rt, void *arg, 
                                                           : tutti_fail(err, TUTTI_ERR_STATE, 0, "the promise is 3 s");
 }
 
-static void a_rank_judges_a_silence_by_peer_timeout(void **state)
+static void a_silent_peer_is_lost_after_peer_timeout(void **state)
 {
     for (int k = 0; k < 3; k++) {
         const bool counts = k == 1;
@@ -241,7 +241,7 @@ out:
     return status;
 }
 
-static void a_full_line_excuses_a_silence_up_to_ten_times_peer_timeout(void **state)
+static void a_congested_link_extends_peer_timeout_up_to_tenfold(void **state)
 {
     real_rank r;
     fake_rank f;
@@ -334,7 +334,7 @@ out:
     return status;
 }
 
-static void what_a_kernel_takes_of_much_is_a_sign_of_life(void **state)
+static void accepted_bytes_of_a_large_send_count_as_progress(void **state)
 {
     frozen f = { .ready = false };
     real_rank ranks[2];
@@ -399,7 +399,7 @@ static tutti_status stays(void *t, tutti_runtime *rt, void *arg, tutti_error *er
     return TUTTI_OK;
 }
 
-static void who_gave_up_because_of_another_is_gone_when_it_is_known_why_or_a_moment_later(void **state)
+static void aborted_peer_is_lost_after_root_cause_is_known(void **state)
 {
     for (int k = 0; k < 2; k++) {
         heard h = { .in_time = k == 0 };
@@ -435,7 +435,7 @@ static tutti_meet_state after(run_of *run, double step)
     return state;
 }
 
-static void the_meeting_place_takes_who_says_nothing_for_lost_within_three_seconds(void **state)
+static void meeting_place_declares_silent_ranks_lost_in_three_seconds(void **state)
 {
     tutti_runtime *real = *state;
     tutti_runtime_ops ops = *real->ops;
@@ -465,15 +465,15 @@ static void the_meeting_place_takes_who_says_nothing_for_lost_within_three_secon
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_meeting_place_takes_the_larger_side, setup, teardown),
-        cmocka_unit_test_setup_teardown(without_a_launcher_each_side_counts, setup, teardown),
-        cmocka_unit_test_setup_teardown(of_two_that_others_hear_the_higher_one_goes, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_rank_judges_a_silence_by_peer_timeout, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_full_line_excuses_a_silence_up_to_ten_times_peer_timeout, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_a_kernel_takes_of_much_is_a_sign_of_life, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_meeting_place_keeps_the_larger_partition, setup, teardown),
+        cmocka_unit_test_setup_teardown(without_a_launcher_ranks_keep_the_larger_partition, setup, teardown),
+        cmocka_unit_test_setup_teardown(of_two_disconnected_ranks_the_higher_is_expelled, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_silent_peer_is_lost_after_peer_timeout, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_congested_link_extends_peer_timeout_up_to_tenfold, setup, teardown),
+        cmocka_unit_test_setup_teardown(accepted_bytes_of_a_large_send_count_as_progress, setup, teardown),
         cmocka_unit_test_setup_teardown(
-            who_gave_up_because_of_another_is_gone_when_it_is_known_why_or_a_moment_later, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_meeting_place_takes_who_says_nothing_for_lost_within_three_seconds, setup,
+            aborted_peer_is_lost_after_root_cause_is_known, setup, teardown),
+        cmocka_unit_test_setup_teardown(meeting_place_declares_silent_ranks_lost_in_three_seconds, setup,
                                         teardown),
     };
 

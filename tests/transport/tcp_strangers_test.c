@@ -81,7 +81,7 @@ static void comes_about(run_of *run)
     }
 }
 
-static void a_stranger_holds_less_than_four_kilobytes(void **state)
+static void unauthenticated_connection_state_is_below_four_kilobytes(void **state)
 {
     (void)state;
     assert_true(sizeof(tcp_stranger) < 4096);
@@ -116,7 +116,7 @@ static void garbage_is_turned_away_unanswered(void **state)
 }
 
 /* One that sends nothing, or byte after byte, is disconnected after 5 s. */
-static void a_slow_stranger_is_put_out(void **state)
+static void slow_unauthenticated_connections_are_closed(void **state)
 {
     uint8_t answer[8];
     int64_t start;
@@ -163,7 +163,7 @@ static tutti_status pour(void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void a_flood_of_strangers_keeps_no_rank_out(void **state)
+static void a_flood_of_connections_does_not_block_ranks(void **state)
 {
     tutti_thread *thread;
     flood f = { 0 };
@@ -224,7 +224,7 @@ static void a_replayed_handshake_is_turned_away(void **state)
 }
 
 /* Each learns as much as it may know, and the run is set up after all. */
-static void ranks_of_another_run_or_key_or_size_are_turned_away_with_a_sentence(void **state)
+static void ranks_with_wrong_run_key_or_size_are_rejected(void **state)
 {
     real_rank r;
     run_of run;
@@ -253,7 +253,7 @@ static void ranks_of_another_run_or_key_or_size_are_turned_away_with_a_sentence(
     run_close(&run);
 }
 
-static void a_place_is_taken_once(void **state)
+static void a_rank_can_be_claimed_only_once(void **state)
 {
     fake_rank first = { .control.fd = -1, .peer.fd = -1 };
     tcp_call c = { .fd = -1 };
@@ -274,7 +274,7 @@ static void a_place_is_taken_once(void **state)
     run_close(&run);
 }
 
-static void versions_that_do_not_overlap_are_told_both_ways(void **state)
+static void incompatible_protocol_versions_are_reported_with_both_ranges(void **state)
 {
     tcp_call c = { .fd = -1 };
     const tcp_rules rules = { 0 };
@@ -435,7 +435,7 @@ static tutti_status receive_from_1(void *t, tutti_runtime *rt, void *arg, tutti_
     return tutti_fail_rank(err, TUTTI_ERR_PEER, 1, "%s", why);
 }
 
-static void nonsense_from_a_rank_ends_its_connection_with_a_sentence(void **state)
+static void invalid_frames_from_a_rank_end_its_connection(void **state)
 {
     for (nonsense what = 0; what < NONSENSES; what++) {
         fake_rank fake;
@@ -487,7 +487,7 @@ static void strange_ids_are_dropped(void **state)
 }
 
 /* A rank that keeps sending unrequested messages: its credit is bounded, and so is the memory. */
-static void more_unasked_messages_than_the_credit_end_the_connection(void **state)
+static void exceeding_the_message_credit_ends_the_connection(void **state)
 {
     uint8_t payload[300] = { 1 };
     fake_rank fake;
@@ -510,17 +510,17 @@ static void more_unasked_messages_than_the_credit_end_the_connection(void **stat
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_stranger_holds_less_than_four_kilobytes),
+        cmocka_unit_test(unauthenticated_connection_state_is_below_four_kilobytes),
         cmocka_unit_test(garbage_is_turned_away_unanswered),
-        cmocka_unit_test(a_slow_stranger_is_put_out),
-        cmocka_unit_test(a_flood_of_strangers_keeps_no_rank_out),
+        cmocka_unit_test(slow_unauthenticated_connections_are_closed),
+        cmocka_unit_test(a_flood_of_connections_does_not_block_ranks),
         cmocka_unit_test(a_replayed_handshake_is_turned_away),
-        cmocka_unit_test(ranks_of_another_run_or_key_or_size_are_turned_away_with_a_sentence),
-        cmocka_unit_test(a_place_is_taken_once),
-        cmocka_unit_test(versions_that_do_not_overlap_are_told_both_ways),
-        cmocka_unit_test(nonsense_from_a_rank_ends_its_connection_with_a_sentence),
+        cmocka_unit_test(ranks_with_wrong_run_key_or_size_are_rejected),
+        cmocka_unit_test(a_rank_can_be_claimed_only_once),
+        cmocka_unit_test(incompatible_protocol_versions_are_reported_with_both_ranges),
+        cmocka_unit_test(invalid_frames_from_a_rank_end_its_connection),
         cmocka_unit_test(strange_ids_are_dropped),
-        cmocka_unit_test(more_unasked_messages_than_the_credit_end_the_connection),
+        cmocka_unit_test(exceeding_the_message_credit_ends_the_connection),
     };
 
     return together(tests, TUTTI_LENGTH(tests), setup, teardown, argc > 1 ? argv[1] : NULL);

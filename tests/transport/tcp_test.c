@@ -103,7 +103,7 @@ static tutti_status open_with(tutti_runtime *rt, int rank, int size, const char 
     return status;
 }
 
-static void an_environment_that_leads_nowhere_is_refused_with_a_sentence(void **state)
+static void invalid_meeting_place_settings_are_rejected(void **state)
 {
     static char id[] = "TUTTI_RUN_ID=00112233445566778899aabbccddeeff",
                 key[] = "TUTTI_RUN_KEY=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
@@ -226,7 +226,7 @@ static void rank_0_may_serve_the_meeting_place(void **state)
 }
 
 /* ---- the meeting place ---- */
-static void the_meeting_place_knows_who_is_there_and_who_is_missing(void **state)
+static void the_meeting_place_tracks_present_and_missing_ranks(void **state)
 {
     real_rank ranks[3];
     int missing[3], events = 0;
@@ -266,7 +266,7 @@ static void the_meeting_place_knows_who_is_there_and_who_is_missing(void **state
     run_close(&run);
 }
 
-static void a_meeting_place_gives_up_by_name(void **state)
+static void a_meeting_place_timeout_names_the_missing_ranks(void **state)
 {
     real_rank r;
     run_of run;
@@ -280,7 +280,7 @@ static void a_meeting_place_gives_up_by_name(void **state)
     run_close(&run);
 }
 
-static void places_that_cannot_be_had_are_refused_with_a_sentence(void **state)
+static void unavailable_listen_addresses_are_rejected(void **state)
 {
     tutti_meet_options o = { .address = "127.0.0.1", .size = 2 };
     tutti_meet *first, *second;
@@ -305,7 +305,7 @@ static void places_that_cannot_be_had_are_refused_with_a_sentence(void **state)
 }
 
 /* Forty runs at once on one host: no port is asked for twice. */
-static void many_runs_meet_at_once(void **state)
+static void many_runs_can_start_concurrently(void **state)
 {
     enum { RUNS = 20 };
     static run_of runs[RUNS];
@@ -641,7 +641,7 @@ static tutti_status crosses_as_rank(const tutti_launch *launch, void *arg, tutti
 }
 
 /* Else a line that can be busy both ways would be so one way at a time. */
-static void a_message_does_not_wait_until_the_one_that_comes_is_over(void **state)
+static void sending_does_not_wait_for_an_incoming_message(void **state)
 {
     const tutti_launch launch = { .size = 2, .spec = "tcp(local=tcp)" };
     crossing c = { 0 };
@@ -694,7 +694,7 @@ static tutti_status come_unless_one(const tutti_launch *launch, void *arg, tutti
     return status;
 }
 
-static void a_rank_that_never_comes_does_not_hang_the_others(void **state)
+static void a_rank_that_never_joins_does_not_hang_others(void **state)
 {
     const tutti_launch launch = { .size = 3, .spec = "tcp" };
     tutti_status says = TUTTI_ERR_USAGE;
@@ -723,7 +723,7 @@ static void hear_line(void *user, const char *line)
     h->n++;
 }
 
-static void who_is_missing_is_said_where_no_launcher_does(void **state)
+static void missing_ranks_are_reported_without_a_launcher(void **state)
 {
     static char at_0[] = "TUTTI_MEET_AT_RANK_0=1",
                 key[] = "TUTTI_RUN_KEY=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
@@ -767,7 +767,7 @@ static void who_is_missing_is_said_where_no_launcher_does(void **state)
 }
 
 /* ---- open files ---- */
-static void too_few_open_files_are_said_with_the_number_that_is_needed(void **state)
+static void open_file_limit_errors_state_the_required_number(void **state)
 {
     tutti_meet_options options = { .address = "unix", .size = 200 };
     int how;
@@ -816,21 +816,21 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_and_keys_are_read_back_as_written),
         cmocka_unit_test(a_key_file_that_others_can_read_is_refused),
-        cmocka_unit_test(an_environment_that_leads_nowhere_is_refused_with_a_sentence),
+        cmocka_unit_test(invalid_meeting_place_settings_are_rejected),
         cmocka_unit_test(a_rank_may_be_alone),
         cmocka_unit_test(rank_0_may_serve_the_meeting_place),
         cmocka_unit_test(a_stopped_rank_is_lost_and_a_busy_one_is_not),
-        cmocka_unit_test(the_meeting_place_knows_who_is_there_and_who_is_missing),
-        cmocka_unit_test(a_meeting_place_gives_up_by_name),
-        cmocka_unit_test(places_that_cannot_be_had_are_refused_with_a_sentence),
-        cmocka_unit_test(many_runs_meet_at_once),
+        cmocka_unit_test(the_meeting_place_tracks_present_and_missing_ranks),
+        cmocka_unit_test(a_meeting_place_timeout_names_the_missing_ranks),
+        cmocka_unit_test(unavailable_listen_addresses_are_rejected),
+        cmocka_unit_test(many_runs_can_start_concurrently),
         cmocka_unit_test(nothing_is_allocated_in_a_steady_state),
         cmocka_unit_test(a_thread_that_waits_is_not_woken_for_others_messages),
-        cmocka_unit_test(a_message_does_not_wait_until_the_one_that_comes_is_over),
+        cmocka_unit_test(sending_does_not_wait_for_an_incoming_message),
         cmocka_unit_test(any_allocation_may_fail),
-        cmocka_unit_test(a_rank_that_never_comes_does_not_hang_the_others),
-        cmocka_unit_test(who_is_missing_is_said_where_no_launcher_does),
-        cmocka_unit_test(too_few_open_files_are_said_with_the_number_that_is_needed),
+        cmocka_unit_test(a_rank_that_never_joins_does_not_hang_others),
+        cmocka_unit_test(missing_ranks_are_reported_without_a_launcher),
+        cmocka_unit_test(open_file_limit_errors_state_the_required_number),
     };
 
     return together(tests, TUTTI_LENGTH(tests), setup, teardown, argc > 1 ? argv[1] : NULL);

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 #include "transport/tcp/wire.h"
 
-static void the_hash_of_a_payload_is_the_same_on_every_processor(void **state)
+static void payload_hashes_match_xxh3_with_seed(void **state)
 {
     static const size_t longer[] = {
         240, 241, 256, 1023, 1024, 1025, 4096, 65535, 65536, 262143, 262144, TCP_CHUNK_MOST
@@ -52,7 +52,7 @@ static void a_flipped_bit_or_another_seed_changes_the_hash(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_hash_of_a_payload_is_the_same_on_every_processor),
+        cmocka_unit_test(payload_hashes_match_xxh3_with_seed),
         cmocka_unit_test(a_flipped_bit_or_another_seed_changes_the_hash),
     };
 

@@ -31,7 +31,7 @@ static tutti_gp process(int knobs, const bool *unordered, int room)
        K = (1 + a + a a / 3) exp(-a) (1 - noise);  C = K + noise * eye(5);  inv = linalg.inv(C)
        likelihood  -y @ inv @ y / 2 - log(linalg.det(C)) / 2 - 5/2 log(2 pi)
        mean, deviation   k @ inv @ y, sqrt(1 - noise - k @ inv @ k)  */
-static void mean_deviation_and_likelihood_are_those_of_another_program(void **state)
+static void gaussian_process_matches_an_independent_computation(void **state)
 {
     static const double u[5][2] = { { 0.1, 0.25 }, { 0.5, 0.75 }, { 0.9, 0.25 }, { 0.35, 0.75 }, { 0.65, 0.25 } };
     static const double told[5] = { 1.5, 0.25, 2, 0.5, 0.75 };
@@ -67,7 +67,7 @@ static void mean_deviation_and_likelihood_are_those_of_another_program(void **st
 
 /* y = (1, -1), C = [[1, c], [c, 1]]: alpha = (1, -1) / (1 - c), and the mean at the first point is
    (1 - noise - c) / (1 - c). */
-static void two_points_have_a_closed_form(void **state)
+static void two_point_prediction_matches_the_closed_form(void **state)
 {
     static const bool ordered[1] = { false };
     static const double u[2] = { 0.2, 0.6 };
@@ -91,7 +91,7 @@ static void two_points_have_a_closed_form(void **state)
 
 /* n times the same point is one point with an n-th of the noise: 1 - noise - (1 - noise)^2 n /
    (n (1 - noise) + noise) is left of the variance. */
-static void the_same_point_many_times_is_one_that_is_known_well(void **state)
+static void repeated_point_counts_as_one_with_less_noise(void **state)
 {
     enum { N = 200 };
     static const bool ordered[1] = { false };
@@ -112,7 +112,7 @@ static void the_same_point_many_times_is_one_that_is_known_well(void **state)
     tutti_gp_close(&g);
 }
 
-static void what_is_always_the_same_says_nothing_about_where_it_is_less(void **state)
+static void constant_observations_predict_a_constant_mean(void **state)
 {
     static const bool ordered[2] = { false };
     tutti_gp g = process(2, ordered, 9);
@@ -135,7 +135,7 @@ static void what_is_always_the_same_says_nothing_about_where_it_is_less(void **s
 
 /* Smooth data has no noise; of two knobs the one that matters has the shorter length; data
    without structure is noise. */
-static void lengths_and_noise_follow_what_was_told(void **state)
+static void fitted_lengths_and_noise_follow_the_data(void **state)
 {
     enum { N = 60 };
     static const bool ordered[2] = { false };
@@ -176,7 +176,7 @@ static void expected_improvement_is_the_integral(void **state)
     near(tutti_expected_improvement(100, 1, 0, 0), 0, 0);
 }
 
-static void halton_s_sequence_is_that(void **state)
+static void halton_sequence_matches_its_definition(void **state)
 {
     static const double wanted[3][5] = { { 1 / 2., 1 / 4., 3 / 4., 1 / 8., 5 / 8. },
                                          { 1 / 3., 2 / 3., 1 / 9., 4 / 9., 7 / 9. },
@@ -191,13 +191,13 @@ static void halton_s_sequence_is_that(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mean_deviation_and_likelihood_are_those_of_another_program),
-        cmocka_unit_test(two_points_have_a_closed_form),
-        cmocka_unit_test(the_same_point_many_times_is_one_that_is_known_well),
-        cmocka_unit_test(what_is_always_the_same_says_nothing_about_where_it_is_less),
-        cmocka_unit_test(lengths_and_noise_follow_what_was_told),
+        cmocka_unit_test(gaussian_process_matches_an_independent_computation),
+        cmocka_unit_test(two_point_prediction_matches_the_closed_form),
+        cmocka_unit_test(repeated_point_counts_as_one_with_less_noise),
+        cmocka_unit_test(constant_observations_predict_a_constant_mean),
+        cmocka_unit_test(fitted_lengths_and_noise_follow_the_data),
         cmocka_unit_test(expected_improvement_is_the_integral),
-        cmocka_unit_test(halton_s_sequence_is_that),
+        cmocka_unit_test(halton_sequence_matches_its_definition),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,7 +103,7 @@ static double at_default(double value) /* the default is the best */
 
 /* ---- windows in order ---- */
 
-static void windows_come_in_their_order(void **state)
+static void tuning_windows_follow_the_fixed_order(void **state)
 {
     static const int64_t pairs[6] = { TUTTI_SEARCH_DEFAULT, TUTTI_SEARCH_BEST, TUTTI_SEARCH_BEST,
                                       TUTTI_SEARCH_DEFAULT, TUTTI_SEARCH_DEFAULT, TUTTI_SEARCH_BEST };
@@ -127,7 +127,7 @@ static void windows_come_in_their_order(void **state)
     free(p.s);
 }
 
-static void where_all_points_are_alike_the_default_stays(void **state)
+static void default_is_kept_if_all_points_are_equal(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 20; seed++) {
@@ -141,7 +141,7 @@ static void where_all_points_are_alike_the_default_stays(void **state)
     }
 }
 
-static void where_the_default_is_the_best_nothing_is_measured_again(void **state)
+static void optimal_default_needs_few_further_windows(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 20; seed++) {
@@ -166,7 +166,7 @@ static double some(double value)
     return 0.1 * (1 + 0.015 * a * a);
 }
 
-static void what_is_worth_less_than_a_hundredth_is_not_taken(void **state)
+static void gains_below_one_percent_are_ignored(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 10; seed++) {
@@ -232,7 +232,7 @@ static void clearly_slow_points_are_given_up_after_a_quarter(void **state)
     free(p.s);
 }
 
-static void a_look_needs_all_steps_to_be_slower(void **state)
+static void abandoning_a_point_requires_all_steps_to_be_slower(void **state)
 {
     tutti_search_state s = { .n = 2, .past = { { .seconds = 1, .high = 1.2 }, { .seconds = 2, .high = 3 } } };
     int64_t slower[3] = { 1300000000, 1250000000, 1400000000 }, one[3] = { 1300000000, 1150000000, 1400000000 };
@@ -266,7 +266,7 @@ static void times_are_a_median_and_an_upper_quartile(void **state)
 
 /* ---- the state ---- */
 
-static void whoever_goes_on_from_the_state_ends_the_same(void **state)
+static void resumed_search_ends_in_the_same_state(void **state)
 {
     play through = { .f = bowl, .noise = 0.05, .points = 10, .seed = 8, .resume = -1 };
 
@@ -281,7 +281,7 @@ static void whoever_goes_on_from_the_state_ends_the_same(void **state)
     free(through.s);
 }
 
-static void a_state_that_is_none_is_refused(void **state)
+static void invalid_search_state_is_rejected(void **state)
 {
     const tutti_tuner_options o = { .knobs = &size, .n_knobs = 1, .points = 10 };
     tutti_search_state good = { 0 }, s;
@@ -313,16 +313,16 @@ static void a_state_that_is_none_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(windows_come_in_their_order),
-        cmocka_unit_test(where_all_points_are_alike_the_default_stays),
-        cmocka_unit_test(where_the_default_is_the_best_nothing_is_measured_again),
-        cmocka_unit_test(what_is_worth_less_than_a_hundredth_is_not_taken),
+        cmocka_unit_test(tuning_windows_follow_the_fixed_order),
+        cmocka_unit_test(default_is_kept_if_all_points_are_equal),
+        cmocka_unit_test(optimal_default_needs_few_further_windows),
+        cmocka_unit_test(gains_below_one_percent_are_ignored),
         cmocka_unit_test(with_noise_no_run_ends_much_slower_than_the_default),
         cmocka_unit_test(clearly_slow_points_are_given_up_after_a_quarter),
-        cmocka_unit_test(a_look_needs_all_steps_to_be_slower),
+        cmocka_unit_test(abandoning_a_point_requires_all_steps_to_be_slower),
         cmocka_unit_test(times_are_a_median_and_an_upper_quartile),
-        cmocka_unit_test(whoever_goes_on_from_the_state_ends_the_same),
-        cmocka_unit_test(a_state_that_is_none_is_refused),
+        cmocka_unit_test(resumed_search_ends_in_the_same_state),
+        cmocka_unit_test(invalid_search_state_is_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

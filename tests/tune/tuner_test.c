@@ -31,7 +31,7 @@ static tutti_tuner *opened(const tutti_knob *knobs, int n, int points, int drawn
 
 /* ---- where it asks ---- */
 
-static void the_default_is_the_first_and_points_are_of_the_box_and_new(void **state)
+static void points_start_at_default_and_are_valid_and_unique(void **state)
 {
     const tutti_knob knobs[3] = { partition, hierarchy, { .name = "rails", .low = 1, .high = 7.5, .multiple = 2,
                                                           .first = 4 } };
@@ -59,7 +59,7 @@ static void the_default_is_the_first_and_points_are_of_the_box_and_new(void **st
 }
 
 /* 2, 3 and 2 x 3 points: all are asked for, each once, in whatever order the points come. */
-static void a_small_box_is_tried_out(void **state)
+static void a_small_search_space_is_tried_exhaustively(void **state)
 {
     const tutti_knob three = { .name = "three", .low = 1, .high = 3, .multiple = 1, .first = 2 },
                      one = { .name = "one", .low = 5, .high = 5, .first = 5 };
@@ -88,7 +88,7 @@ static void a_small_box_is_tried_out(void **state)
 }
 
 /* A run that is resumed passes on what it knows, and continues as the other would have. */
-static void what_it_asks_for_follows_from_what_it_was_told(void **state)
+static void proposed_points_depend_only_on_results_and_seed(void **state)
 {
     const tutti_knob knobs[2] = { partition, credit };
     double at[12][2], again[2];
@@ -157,7 +157,7 @@ static double least_of(double (*f)(const double *), int n)
     return least;
 }
 
-static void fifteen_points_find_what_is_nearly_the_fastest(void **state)
+static void fifteen_trials_find_a_nearly_optimal_point(void **state)
 {
     const struct { double (*f)(const double *); tutti_knob knobs[2]; int n; double within; } rows[] = {
         { bowl, { partition }, 1, 0.01 },
@@ -204,7 +204,7 @@ static void the_best_is_not_the_luckiest(void **state)
 
 /* ---- what it refuses ---- */
 
-static void wrong_boxes_are_refused_by_name(void **state)
+static void invalid_knobs_are_rejected_by_name(void **state)
 {
     static const char *const none[] = { NULL };
     static const struct { tutti_knob knob; const char *sentence; } rows[] = {
@@ -287,7 +287,7 @@ static void wrong_times_and_points_are_refused(void **state)
     tutti_tuner_close(NULL);
 }
 
-static void values_are_told_in_words(void **state)
+static void knob_values_are_formatted_as_text(void **state)
 {
     char text[TUTTI_KNOB_WORDS];
 
@@ -333,15 +333,15 @@ static void opening_survives_any_failed_allocation_and_asking_needs_none(void **
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_default_is_the_first_and_points_are_of_the_box_and_new),
-        cmocka_unit_test(a_small_box_is_tried_out),
-        cmocka_unit_test(what_it_asks_for_follows_from_what_it_was_told),
-        cmocka_unit_test(fifteen_points_find_what_is_nearly_the_fastest),
+        cmocka_unit_test(points_start_at_default_and_are_valid_and_unique),
+        cmocka_unit_test(a_small_search_space_is_tried_exhaustively),
+        cmocka_unit_test(proposed_points_depend_only_on_results_and_seed),
+        cmocka_unit_test(fifteen_trials_find_a_nearly_optimal_point),
         cmocka_unit_test(the_best_is_not_the_luckiest),
-        cmocka_unit_test(wrong_boxes_are_refused_by_name),
+        cmocka_unit_test(invalid_knobs_are_rejected_by_name),
         cmocka_unit_test(wrong_options_are_refused),
         cmocka_unit_test(wrong_times_and_points_are_refused),
-        cmocka_unit_test(values_are_told_in_words),
+        cmocka_unit_test(knob_values_are_formatted_as_text),
         cmocka_unit_test(opening_survives_any_failed_allocation_and_asking_needs_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
