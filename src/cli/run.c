@@ -34,7 +34,7 @@ const tutti_option tutti_cli_run_options[] = {
     { "start-timeout", TUTTI_REAL, AT(start_timeout), 300, 0.1, 86400, NULL,
       "several hosts: seconds until all workers must have opened the run" },
     { "export", TUTTI_TEXT, AT(exports), 0, 0, 0, "",
-      "several hosts: variables to hand on, PATH,PYTHONPATH; TUTTI_* and those of OpenMP and BLAS always are" },
+      "several hosts: more variables to hand on, PATH,PYTHONPATH; docs/CLUSTERS.md has those that always are" },
     { "servers", TUTTI_INT, AT(servers), 0, 0, 1023, NULL,
       "ranks that only serve, in addition to the n workers and after them, for methods with servers; "
       "passed as TUTTI_SERVERS" },
