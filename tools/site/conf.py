@@ -58,6 +58,7 @@ def changed(app, docname, source):
         text += listed("Begin", [f"docs/{name}" for name in FIRST])
         text += listed("Use", [f"docs/{name}" for name in USE])
         text += listed("Methods", ["docs/methods/README"] + names_in("docs/methods"))
+        text += listed("Design", names_in("docs/design"))
         text += listed("Look inside", [f"docs/{name}" for name in DEEP] + ["docs/api/README", "CONTRIBUTING",
                                                                            "CHANGELOG"])
     if docname == "docs/api/README":
