@@ -164,7 +164,7 @@ void tutti_cancel(tutti_world *world, tutti_request *r);
        collective that has none of that name uses its default.
      - "window": insists on windows.
      - "ring(order=any)", "stragglar(straggler=INDEX,order=any)": these do not keep the fixed
-       order of summation (docs/ARCHITECTURE.md), which order=any must acknowledge. */
+       order of summation (docs/design/numbers.md), which order=any must acknowledge. */
 typedef struct tutti_group {
     tutti_world *world;
     const int *ranks;      /* borrowed; in the order of summation; NULL: 0 .. size - 1 */
@@ -215,7 +215,7 @@ void tutti_group_give_up(tutti_group *g, int rank);
 
    Results are the same bits on every member, in every run, on every transport and by every
    algorithm that was not given with order=any. Sums are computed in one fixed binary tree over
-   the group's index order (docs/ARCHITECTURE.md). size 1 copies.
+   the group's index order (docs/design/numbers.md). size 1 copies.
 
    After any failure the contents of written buffers are undefined and the group (its context) is
    unusable: a member in another collective of it, a later or an earlier one, may fail with it.

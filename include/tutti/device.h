@@ -99,7 +99,7 @@ void tutti_compensate(tutti_device *d, size_t n, const tutti_compensation *c, co
                       const float *y, float *g, float *mean);
 
 /* y = the sum of a[r] x[r] over p vectors, in the fixed order of summation
-   (docs/ARCHITECTURE.md): products are rounded first, then added in the binary tree over r, split
+   (docs/design/numbers.md): products are rounded first, then added in the binary tree over r, split
    at the largest power of two below p. a NULL: plain sum. y may be any of x[r]. p from 1 to 4096.
    Memory-bound: p reads, one write. */
 void tutti_tree_sum(tutti_device *d, size_t n, int p, const float *const *x, const float *a,

@@ -1,7 +1,7 @@
 /* relay.h: codecs for gradients whose messages are sent by another library's process group. Tutti
    encodes and decodes, and sends nothing. The result is that of the engine's exchange of the same
    gradients with collective=allgather, provided that the caller sums numbers in the fixed order of
-   summation (docs/ARCHITECTURE.md).
+   summation (docs/design/numbers.md).
 
      tutti_relay_open(&r, "ef(topk(ratio=0.01))", tensors, n, rank, workers, seed, &err);
      tutti_parcel_open(&p, r, &err);                      one for each concurrent exchange

@@ -1,6 +1,6 @@
 /* tutti_tree_sum and tutti_tree_sum_all. Goal: for every p the sum is the binary tree
-   of docs/ARCHITECTURE.md, bit for bit, at every level; y may be any x; into all, every vector has
-   it and nothing around them is touched.
+   of docs/design/numbers.md, bit for bit, at every level; y may be any x; into all, every vector
+   has it and nothing around them is touched.
    Method: the tree written as the recursion it is, an element at a time. */
 #include "harness.h"
 

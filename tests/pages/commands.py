@@ -30,7 +30,7 @@ class Command:
 def page_names():
     """Those whose commands are collected."""
     names = ["README.md", "CONTRIBUTING.md", OPTIONS]
-    for pattern in ("docs/*.md", "docs/methods/*.md"):
+    for pattern in ("docs/*.md", "docs/design/*.md", "docs/methods/*.md"):
         names += sorted(os.path.relpath(path, ROOT) for path in glob.glob(os.path.join(ROOT, pattern)))
     return names
 

@@ -61,6 +61,7 @@ def changed(app, docname, source):
         text += listed(root, "Begin", [f"docs/{name}" for name in FIRST])
         text += listed(root, "Use", [f"docs/{name}" for name in USE])
         text += listed(root, "Methods", ["docs/methods/README"] + names_in(root, "docs/methods"))
+        text += listed(root, "Design", names_in(root, "docs/design"))
         text += listed(root, "Look inside", [f"docs/{name}" for name in DEEP] +
                        ["docs/api/README", "CONTRIBUTING", "CHANGELOG"])
     if docname == "docs/api/README":

@@ -2,7 +2,7 @@
    two routes; the cheaper one is taken that keeps what was promised:
 
      gather   Each sends its message to all, and all decode all of them, in the tree over the
-              ranks (docs/ARCHITECTURE.md, "One order of summation"):    (W - 1) b bytes a worker
+              ranks (docs/design/numbers.md, "One order of summation"):    (W - 1) b bytes a worker
      owners   From four workers up: every tensor is split into W shards. Each worker sends shard j
               to its owner. The owner decodes and adds in the same tree, encodes the mean again
               (stage 1) and sends it to all:                       2 (W - 1) / W b bytes a worker
