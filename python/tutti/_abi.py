@@ -1,4 +1,4 @@
-"""What Python uses of the public headers, as ctypes: made by tools/python-abi, which a test runs again. Not for hands."""
+"""What Python uses of the public headers, as ctypes. Made by tools/python-abi, which a test runs again."""
 # ruff: noqa
 from ctypes import (
     CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_float, c_int, c_int16, c_int8,
