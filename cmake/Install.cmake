@@ -6,7 +6,7 @@ include(CMakePackageConfigHelpers)
 # The public headers of libtutti. Headers of modules that only other modules and the command use are
 # in src/.
 set(TUTTI_HEADERS tutti base options share runtime device transport launch comm topology state safetensors
-  checkpoint optim codecs relay engine pass calls steps drive cut method gossip server pipeline pipe waves stage_rows)
+  checkpoint optim codecs relay engine pass calls steps drive cut method gossip server pipeline pipe)
 list(TRANSFORM TUTTI_HEADERS PREPEND ${PROJECT_SOURCE_DIR}/include/tutti/)
 list(TRANSFORM TUTTI_HEADERS APPEND .h)
 

@@ -6,10 +6,6 @@
                  computation.
      pairs       A model is averaged with one other worker at a time, concurrently with the
                  computation.
-     queues      Workers make the same iterations, each at its own speed, and mix their models with
-                 those of their neighbours' matching iterations.
-     preduce     A model is averaged with those of a group that is formed for this average.
-     ring        Ring averaging with compressed differences (low-precision decentralised SGD).
 
    Each is declared within the method's declare(). From then on the engine opens, quiesces, saves
    and closes it: the method's hooks need not do that. */
@@ -211,127 +207,6 @@ tutti_status tutti_pairs_update(tutti_pairs *p, tutti_error *err);
 /* run() of the two services. */
 tutti_status tutti_pairs_ask(tutti_pairs *p, tutti_error *err);
 tutti_status tutti_pairs_answer(tutti_pairs *p, tutti_error *err);
-
-/* ---- queues ---- */
-
-/* Update queues and token queues (src/gossip/queues.c), as in hop. A worker's iteration is its
-   step, and those of two workers differ by no more than the table of gaps allows
-   (tutti_ledger_bound in src/gossip/ledger.h). Models and tokens are sent concurrently with the
-   computation; the client waits for those that it needs. The run continues after losses, except
-   on directed graphs without tokens. An event of kind "disconnected" reports when the graph
-   becomes disconnected.
-
-   graph: static; "": ring-based, ring for an odd number.
-   max_gap: most iterations that a worker may be ahead of one that receives its models; 0: no
-   tokens.
-   backup: number of in-neighbours that are not waited for.
-   staleness: most iterations that a model may be old. */
-enum { TUTTI_QUEUES_STANDARD, TUTTI_QUEUES_NOTIFY_ACK }; /* mode */
-enum { TUTTI_QUEUES_LINEAR, TUTTI_QUEUES_UNIFORM };      /* weights */
-typedef struct tutti_queues_options {
-    const char *graph;
-    int mode, weights;
-    int64_t max_gap, backup, staleness;
-} tutti_queues_options;
-typedef struct tutti_queues tutti_queues;
-/* Within declare(). options: the pointer is kept. services: the indexes of the two services of
-   the method that run take_models (which must be notified of losses) and take_tokens.
-   TUTTI_ERR_USAGE: incompatible options. */
-tutti_status tutti_queues_declare(tutti_queues **out, tutti_method *m, tutti_plan *plan,
-                                  const tutti_queues_options *options, const int services[2],
-                                  tutti_error *err);
-/* Client thread, once per iteration each, in this order. send: sends this iteration's x, which
-   may change on return. mix: x := the mean of u with the neighbours' models of this iteration,
-   weighted as in the graph (staleness: by freshness), over those that have arrived; x may be u.
-   It waits for those that are required. go_on: waits until the next iteration is allowed, and
-   begins it. */
-tutti_status tutti_queues_send(tutti_queues *q, const float *x, tutti_error *err);
-tutti_status tutti_queues_mix(tutti_queues *q, const float *u, float *x, tutti_error *err);
-tutti_status tutti_queues_go_on(tutti_queues *q, tutti_error *err);
-/* Instead of these three, at the beginning of an iteration: the number of iterations that this
-   worker may skip, at most `most`, if it is at least `trigger` behind all that receive its models;
-   else 0. */
-int64_t tutti_queues_may_jump(tutti_queues *q, int64_t trigger, int64_t most);
-/* Skips `by` iterations: x := the mean of the neighbours' models of the last of them, without the
-   worker's own. */
-tutti_status tutti_queues_jump(tutti_queues *q, int64_t by, float *x, tutti_error *err);
-/* run() of the two services. */
-tutti_status tutti_queues_take_models(tutti_queues *q, tutti_error *err);
-tutti_status tutti_queues_take_tokens(tutti_queues *q, tutti_error *err);
-/* Figures of this worker in the whole run. gap[k]: iterations that began k ahead of the slowest
-   neighbour, as far as this worker knew; the last entry counts all larger gaps. Client thread. */
-enum { TUTTI_QUEUES_GAPS = 64 };
-typedef struct tutti_queues_figures {
-    uint64_t skipped, dropped;           /* iterations skipped; models never mixed */
-    double tokens_s, models_s;           /* time spent waiting for them */
-    uint64_t gap[TUTTI_QUEUES_GAPS];
-} tutti_queues_figures;
-const tutti_queues_figures *tutti_queues_figures_of(const tutti_queues *q);
-/* What this worker knows of iterations (src/gossip/ledger.h), for tests: written by its threads. */
-const struct tutti_ledger *tutti_queues_ledger(const tutti_queues *q);
-
-/* ---- preduce ---- */
-
-/* A model that is averaged with a group of others, a new group each time (src/gossip/preduce.c):
-   prague's partial all-reduce. Groups are formed by a generator (src/gossip/groups.h) on the
-   lowest present worker, or by a schedule that all know. */
-enum { TUTTI_PREDUCE_AUTO, TUTTI_PREDUCE_ON, TUTTI_PREDUCE_OFF };
-typedef struct tutti_preduce_options {
-    int generator;                       /* random, static, smart */
-    int64_t group_size, sync_every, filter_threshold;
-    const char *inter_intra;             /* auto, off, or workers of a machine */
-    double group_timeout;                /* seconds */
-    int overlap;                         /* auto: on, except by a schedule or with groups of all */
-    bool log;
-} tutti_preduce_options;
-/* Is it a schedule? Then all workers make common steps. */
-bool tutti_preduce_is_static(const tutti_preduce_options *options);
-/* Within declare(). options: the pointer is kept. services: the indexes of the three services of
-   the method that run reduce, generate and tell; the last two must be notified of losses. */
-typedef struct tutti_preduce tutti_preduce;
-tutti_status tutti_preduce_declare(tutti_preduce **out, tutti_method *m, tutti_plan *plan,
-                                   const tutti_preduce_options *options, const int services[3],
-                                   tutti_error *err);
-/* Within pass(), before the first: x := the model as it is now. */
-void tutti_preduce_read(tutti_preduce *p);
-/* Within step(): tutti_base_step_on on the model, and every sync_every gradients a P-Reduce,
-   which it waits for; with overlap it waits for the previous one. */
-tutti_status tutti_preduce_update(tutti_preduce *p, tutti_error *err);
-/* Within retire(): completes the P-Reduces that are already planned with this worker. */
-void tutti_preduce_leave(tutti_preduce *p);
-/* run() of the three services. */
-tutti_status tutti_preduce_reduce(tutti_preduce *p, tutti_error *err);
-tutti_status tutti_preduce_generate(tutti_preduce *p, tutti_error *err);
-tutti_status tutti_preduce_tell(tutti_preduce *p, tutti_error *err);
-
-/* ---- ring ---- */
-
-/* Ring averaging with compressed differences (src/gossip/ring.c): BAGUA's low-precision
-   decentralised SGD. Each worker has copies of its two neighbours' models, which are updated by
-   the differences.
-   codec: spec of a codec that can encode for a single receiver (tutti_codec_check_point).
-   bucket_bytes: consecutive tensors form one message, and one vector to the codec, when they
-   reach that many bytes; 0: each tensor does.
-   team: as for a mixer.
-   overlap: a bucket is encoded while those before it are sent. Not under TUTTI_FAULT_TOLERANT: a
-   loss ends the run. */
-typedef struct tutti_ring tutti_ring;
-typedef struct tutti_ring_options {
-    const char *codec;
-    size_t bucket_bytes;
-    int team;
-    bool overlap;
-} tutti_ring_options;
-/* Within declare(). */
-tutti_status tutti_ring_declare(tutti_ring **out, tutti_method *m, tutti_plan *plan,
-                                const tutti_ring_options *options, tutti_error *err);
-/* Exchange k, the same on all workers: x (n elements) is averaged with the neighbours' models and
-   becomes what the neighbours have as this worker's model. One at a time. Blocks; client thread,
-   within step(). TUTTI_ERR_NUMBER: x is not finite. */
-tutti_status tutti_ring_exchange(tutti_ring *ring, uint64_t k, float *x, tutti_error *err);
-/* For tests: this worker's copy of the left neighbour's model (-1), its own (0), the right one's
-   (1). */
-const float *tutti_ring_of(const tutti_ring *ring, int side);
 #ifdef __cplusplus
 }
 #endif

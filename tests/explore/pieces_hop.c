@@ -10,6 +10,7 @@
 #include "gossip/ledger.h"
 #define tutti_method_hop hop_of_the_piece
 #include "method/hop.c"
+#include "method/hop/queues.h"
 #undef tutti_method_hop
 
 enum { ELEMENTS = 96, STEPS = 7, PHASES = 2 };

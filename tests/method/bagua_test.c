@@ -8,6 +8,7 @@
 #include "trial.h"
 #include "tutti/gossip.h"
 #include "tutti/topology.h"
+#include "method/bagua/ring.h"
 
 static void same_at_every_step(const char *one, const char *other, const char *optimizer, int n)
 {

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/gossip/groups_internal.h"
+#include "../../src/method/prague/groups_internal.h"
 
 enum { N = 16, LONGEST_NS = 280 }; /* of a P-Reduce */
 static const tutti_groups_times unknown;

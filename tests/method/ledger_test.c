@@ -1,7 +1,7 @@
-/* Goal: the rules of hop (src/gossip/ledger.h) keep what its sheet promises, whatever
+/* Goal: the rules of hop (src/method/hop/ledger.h) keep what its sheet promises, whatever
    durations occur: gaps stay within the table and reach it, tokens are max_gap + Iter(j) -
    Iter(i) at all times, models fit into their slots, no worker waits for ever. Method: a
-   discrete-event simulation of workers that do what src/gossip/queues.c does, on many graphs,
+   discrete-event simulation of workers that do what src/method/hop/queues.c does, on many graphs,
    with drawn times. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -30,10 +30,11 @@
 #include <string.h>
 
 #include "collective/leaders.h"
-#include "../engine/engine_facility.h"
+#include "engine/engine_facility.h"
 #include "engine/facility.h"
 #include "tutti/codec.h"
 #include "tutti/gossip.h"
+#include "ring.h"
 
 enum { LEFT, RIGHT, SIDES };
 

@@ -45,8 +45,9 @@
       release ends on the best it has seen. */
 #include <stdlib.h>
 
-#include "frozen.h"
+#include "method/frozen.h"
 #include "tutti/gossip.h"
+#include "ring.h"
 
 typedef struct bagua {
     frozen f;                    /* of qadam; warmup and bucket are used by all algorithms */

@@ -11,7 +11,7 @@
      static     a schedule that all know, in synchronous steps, for equal workers: no generator is
                 asked
    The generator is a service on the lowest worker; when that is lost the next one takes over. It
-   is src/gossip/groups.c, and the protocol around it src/gossip/preduce.c.
+   is src/method/prague/groups.c, and the protocol around it src/method/prague/preduce.c.
    Filter: the paper, as far as known, counts requests. Chosen here is a worker's time per request
    (its computation, and the least of its last P-Reduces), relative to the median worker's. Counts
    do not reveal a worker that is up to twice slower, since the others wait for it and so make no
@@ -23,6 +23,7 @@
    are the same every time, and in groups of all (overlap=auto). Momentum stays local.
    The final model is the mean. With group_size = workers it is local-sgd(period=sync_every). */
 #include "tutti/gossip.h"
+#include "preduce.h"
 
 typedef struct prague {
     tutti_preduce_options options;

@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "preduce_internal.h"
+#include "preduce.h"
 
 enum { ROOMS_MOST = 64 };
 

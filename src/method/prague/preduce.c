@@ -38,6 +38,7 @@
 
 #include "preduce_internal.h"
 #include "engine/facility.h"
+#include "preduce.h"
 
 enum { LOG_FIRST = 64 };
 

@@ -10,9 +10,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "../engine/engine_facility.h"
+#include "engine/engine_facility.h"
 #include "engine/facility.h"
-#include "tutti/stage_rows.h"
+#include "stage_rows.h"
 
 enum { PULL = 1, PUSH, REPLICAS_MOST = 256, WORD = 64 };
 

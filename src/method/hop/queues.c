@@ -28,11 +28,12 @@
 #include <errno.h>
 #include <string.h>
 
-#include "../engine/engine_facility.h"
-#include "apart.h"
+#include "engine/engine_facility.h"
+#include "gossip/apart.h"
 #include "ledger.h"
 #include "engine/facility.h"
 #include "tutti/gossip.h"
+#include "queues.h"
 
 enum { NOTES = 8 }; /* the most tokens to one neighbour that may be under way */
 

@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../engine/engine_facility.h"
+#include "engine/engine_facility.h"
 #include "engine/facility.h"
-#include "tutti/waves.h"
+#include "waves.h"
 
 /* A pipeline's state in a segment, of the server's thread. */
 typedef struct pusher {

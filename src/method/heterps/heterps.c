@@ -36,7 +36,7 @@
 #include "runtime/files.h"
 #include "tutti/method.h"
 #include "tutti/pipe.h"
-#include "tutti/stage_rows.h"
+#include "stage_rows.h"
 
 enum { STAGES_MOST = TUTTI_PLACEMENT_LAYERS_MOST, SLOTS_MOST = 256, SCHEDULE_BYTES = 1 << 20 };
 

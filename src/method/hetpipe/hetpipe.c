@@ -48,7 +48,7 @@
 #include "hetpipe_plan.h"
 #include "tutti/method.h"
 #include "tutti/pipe.h"
-#include "tutti/waves.h"
+#include "waves.h"
 
 enum { SLOTS_MOST = TUTTI_PIPELINE_STAGES_MOST, AVERAGE = 0 };
 

@@ -1,6 +1,6 @@
 /* hop: decentralised SGD in which the gaps between workers' iterations are bounded. Luo, Lin,
    Zhuo, Qian, "Hop: Heterogeneity-Aware Decentralized Training", ASPLOS 2019, arXiv 1902.01064.
-   The queues are in src/gossip/queues.c; src/gossip/ledger.c decides which worker may continue.
+   The queues are in src/method/hop/queues.c; src/method/hop/ledger.c decides which worker may continue.
      iteration k of worker i
        order=parallel   send x_i;  g = g_i(x_i);  a = sum_j W_ij x_j(k);  x_i <- a - eta opt(g)
        order=serial     x_i <- x_i - eta opt(g_i(x_i));  send x_i;  x_i <- sum_j W_ij x_j(k)
@@ -32,6 +32,7 @@
       model. */
 #include "tutti/engine.h"
 #include "tutti/gossip.h"
+#include "queues.h"
 
 typedef struct hop {
     tutti_queues_options options;

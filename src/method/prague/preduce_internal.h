@@ -2,9 +2,10 @@
    side, preduce_generate.c the group generator's, and decides which worker generates. */
 #ifndef TUTTI_GOSSIP_PREDUCE_INTERNAL_H
 #define TUTTI_GOSSIP_PREDUCE_INTERNAL_H
-#include "../engine/engine_facility.h"
+#include "engine/engine_facility.h"
 #include "groups.h"
 #include "tutti/gossip.h"
+#include "preduce.h"
 #pragma GCC visibility push(default) /* for modules only, not exported: cmake/Install.cmake */
 
 enum { REDUCE, GENERATE, TELL }; /* the three services */

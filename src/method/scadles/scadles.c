@@ -49,7 +49,7 @@
       workers on. */
 #include <math.h>
 #include <string.h>
-#include "coded.h"
+#include "method/coded.h"
 #include "scadles_inject.h"
 #include "runtime/arrivals.h"
 

@@ -19,11 +19,7 @@
    Every loss ends the run. */
 #ifndef TUTTI_STAGE_ROWS_H
 #define TUTTI_STAGE_ROWS_H
-#include "method.h"
-#pragma GCC visibility push(default)
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "tutti/method.h"
 typedef struct tutti_stage_rows tutti_stage_rows;
 /* Within declare(), after tutti_drive_declare, on all workers of a run that has tables, whether
    their stage has any or not. service: index of the method's service whose run() is
@@ -48,8 +44,4 @@ tutti_status tutti_stage_rows_push(tutti_stage_rows *s, uint64_t step, const tut
                                    tutti_error *err);
 /* Figures of this process so far: rows received from other workers, and sent to them. */
 void tutti_stage_rows_bytes(const tutti_stage_rows *s, uint64_t *pulled, uint64_t *pushed);
-#ifdef __cplusplus
-}
-#endif
-#pragma GCC visibility pop
 #endif

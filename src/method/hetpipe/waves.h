@@ -20,11 +20,7 @@
    m->own_x whenever services start, and have no other state. Every loss ends the run. */
 #ifndef TUTTI_WAVES_H
 #define TUTTI_WAVES_H
-#include "method.h"
-#pragma GCC visibility push(default)
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "tutti/method.h"
 typedef struct tutti_waves tutti_waves;
 typedef struct tutti_waves_options {
     int service;                 /* index of the method's service whose run() is tutti_waves_run */
@@ -63,8 +59,4 @@ int64_t tutti_waves_clock(const tutti_waves *w);
 /* The largest difference of clocks that this worker's server has seen. Call while the run is
    quiescent. */
 int64_t tutti_waves_apart(const tutti_waves *w);
-#ifdef __cplusplus
-}
-#endif
-#pragma GCC visibility pop
 #endif
