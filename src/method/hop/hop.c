@@ -1,24 +1,19 @@
 /* hop: decentralised SGD in which the gaps between workers' iterations are bounded. Luo, Lin,
    Zhuo, Qian, "Hop: Heterogeneity-Aware Decentralized Training", ASPLOS 2019, arXiv 1902.01064.
-   The queues are in src/method/hop/queues.c; src/method/hop/ledger.c decides which worker may continue.
-     iteration k of worker i
-       order=parallel   send x_i;  g = g_i(x_i);  a = sum_j W_ij x_j(k);  x_i <- a - eta opt(g)
-       order=serial     x_i <- x_i - eta opt(g_i(x_i));  send x_i;  x_i <- sum_j W_ij x_j(k)
-       then             take a token of each out-neighbour;  k <- k + 1;
-                        give a token to each in-neighbour
-   The base is d-psgd to the bit: parallel is its awc, serial its atc. Models are matched by the
-   iteration that they are tagged with, whenever they come.
-     max_gap      initial number of tokens of each out-neighbour: a worker may be that number of
-                  iterations ahead of it
-     backup       the models of this number of neighbours are not waited for: a is the mean of
-                  those that have arrived, W_ij scaled to sum to 1. Late models are dropped.
-     staleness s  of each neighbour the newest model is used, if it is of k - s or later. linear:
-                  its weight is iter - (k - s) + 1 times as large.
-     mode=notify-ack   in place of tokens: a model is sent once all have mixed the last
-     skip         a worker that is behind all its out-neighbours jumps to the slowest of them, by
-                  at most max_jump: x_i <- the neighbours' mean of the last iteration that it
-                  skips, without its own model, and no gradient.
-   Differs from the paper, or is not stated there:
+   The queues are in src/method/hop/queues.c; src/method/hop/ledger.c decides which worker may
+     continue. iteration k of worker i order=parallel   send x_i;  g = g_i(x_i);  a = sum_j W_ij
+     x_j(k);  x_i <- a - eta opt(g) order=serial     x_i <- x_i - eta opt(g_i(x_i));  send x_i;  x_i
+     <- sum_j W_ij x_j(k) then             take a token of each out-neighbour;  k <- k + 1; give a
+     token to each in-neighbour The base is d-psgd to the bit: parallel is its awc, serial its atc.
+     Models are matched by the iteration that they are tagged with, whenever they come. max_gap
+     initial number of tokens of each out-neighbour: a worker may be that number of iterations ahead
+     of it backup       the models of this number of neighbours are not waited for: a is the mean of
+     those that have arrived, W_ij scaled to sum to 1. Late models are dropped. staleness s  of each
+     neighbour the newest model is used, if it is of k - s or later. linear: its weight is iter - (k
+     - s) + 1 times as large. mode=notify-ack   in place of tokens: a model is sent once all have
+     mixed the last skip         a worker that is behind all its out-neighbours jumps to the slowest
+     of them, by at most max_jump: x_i <- the neighbours' mean of the last iteration that it skips,
+     without its own model, and no gradient. Differs from the paper, or is not stated there:
    1. W is the graph's, not the plain mean over neighbours. On regular graphs it is that.
    2. Any optimiser, whose buffers stay local.
    3. backup and staleness may go together: all but `backup` neighbours have a model that is fresh

@@ -55,6 +55,7 @@ typedef struct tutti_queues_figures {
     uint64_t gap[TUTTI_QUEUES_GAPS];
 } tutti_queues_figures;
 const tutti_queues_figures *tutti_queues_figures_of(const tutti_queues *q);
-/* What this worker knows of iterations (src/method/hop/ledger.h), for tests: written by its threads. */
+/* What this worker knows of iterations (src/method/hop/ledger.h), for tests: written by its
+   threads. */
 const struct tutti_ledger *tutti_queues_ledger(const tutti_queues *q);
 #endif

@@ -1,7 +1,7 @@
 /* groups.h: the group generator of Prague: it decides which workers average with each other, and
    in which order. It is pure code: no threads, no messages, no clock. Its owner reports events to
-   it, and it answers workers through a function that the owner supplies. src/method/prague/preduce.c is
-   the protocol around it. */
+   it, and it answers workers through a function that the owner supplies.
+   src/method/prague/preduce.c is the protocol around it. */
 #ifndef TUTTI_GOSSIP_GROUPS_H
 #define TUTTI_GOSSIP_GROUPS_H
 #include "tutti/runtime.h"
