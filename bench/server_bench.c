@@ -42,8 +42,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tutti/server.h"
-#include "tutti/engine.h"
+#include "tutti/method/server.h"
+#include "tutti/tutti.h"
 
 enum { TRIADS = 20, COLS = 64, BYTES_A_ROW = 3 * 4 * COLS, DRAWS = 65536, LISTS = 8, SERVE = 0 };
 

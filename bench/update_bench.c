@@ -11,7 +11,7 @@
 #include "optim/placed.h"
 #include "runtime/team.h"
 #include "state/plan.h"
-#include "tutti/optim.h"
+#include "tutti/method.h"
 
 enum { ROUNDS_MOST = 1000, WARM = 2 };
 

@@ -5,8 +5,8 @@ include(CMakePackageConfigHelpers)
 
 # The public headers of libtutti. Headers of modules that only other modules and the command use are
 # in src/.
-set(TUTTI_HEADERS tutti base options share runtime device transport launch comm topology state safetensors
-  checkpoint optim codecs relay engine pass calls steps drive cut method gossip server pipeline pipe)
+set(TUTTI_HEADERS base runtime transport comm launch codec tutti method method/steps method/gossip
+  method/server method/pipeline)
 list(TRANSFORM TUTTI_HEADERS PREPEND ${PROJECT_SOURCE_DIR}/include/tutti/)
 list(TRANSFORM TUTTI_HEADERS APPEND .h)
 
@@ -77,7 +77,8 @@ install(EXPORT tutti-targets NAMESPACE tutti:: DESTINATION ${package})
 install(FILES ${PROJECT_BINARY_DIR}/tutti-config.cmake ${PROJECT_BINARY_DIR}/tutti-config-version.cmake
   DESTINATION ${package})
 install(FILES ${PROJECT_BINARY_DIR}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-install(FILES ${TUTTI_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tutti)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/data/mnist ${PROJECT_SOURCE_DIR}/data/moby-dick
   DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/data)
 # For `tutti bench NAME --with-peers`: scripts and sources, built when they are first needed.

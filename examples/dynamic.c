@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <tutti/tutti.h>
+#include <tutti/method.h>
 
 /* dynamic: each worker steps alone; the models are averaged only when one of them has moved far.
    Kamp, Adilova, Sicking, Hueger, Schlicht, Wirtz, Wrobel, "Efficient Decentralized Deep Learning

@@ -1,4 +1,5 @@
-/* runtime.h: time, threads, waiting, files, entropy. It is their only source: no code above it
+/* runtime.h: what all parts stand on: time, threads, waiting, entropy, devices, vector kernels,
+   declared state. It is the only source of time, threads and files: no code above it
    calls pthreads, clocks, open or sleep (a transport may use what its own medium needs).
 
    There are two implementations: posix here, and SimGrid in the sim plug-in. In the latter a
@@ -31,7 +32,7 @@ void tutti_sleep_until(tutti_runtime *rt, int64_t time_ns); /* blocks */
 
 /* Accounts for `flops` and `bytes` of memory traffic just done by the caller. posix: nothing.
    Simulated: adds the time that this host needs for them to the caller's account. It elapses at
-   the caller's next blocking call (tutti_now_ns includes it at once). Kernels of device.h charge
+   the caller's next blocking call (tutti_now_ns includes it at once). Vector kernels charge
    themselves; the model charges its layers. */
 void tutti_charge(tutti_runtime *rt, double flops, double bytes);
 
@@ -159,6 +160,391 @@ struct tutti_runtime {
     const tutti_runtime_ops *ops;
     void *self;
 };
+
+/* ---- devices, buffers and vector kernels. A method never dereferences model-sized memory.
+   It calls these functions, which select the kernel by device (scalar, AVX2, AVX-512) and charge
+   the runtime.
+
+   Bits: every level gives the same bits as the scalar reference, for any alignment and length
+   (tests/kernels). That needs a fixed order of operations, stated at each kernel: no contraction
+   into FMA unless the formula says fma(). ---- */
+
+/* ---- devices and buffers ---- */
+/* Kind, kernel table, and the runtime to charge. One per rank, shared by its threads. */
+typedef struct tutti_device tutti_device;
+
+/* cpu: the highest level to use, limited by what the machine supports. rt may be NULL: nothing is
+   charged. */
+tutti_status tutti_device_open_host(tutti_device **out, tutti_runtime *rt, tutti_cpu cpu,
+                                    tutti_error *err);
+void tutti_device_close(tutti_device *d);
+tutti_cpu tutti_device_cpu(const tutti_device *d);
+const char *tutti_device_kind(const tutti_device *d); /* "host" */
+
+/* Charges the device's runtime (tutti_charge) for work that other code does on it: the layers of
+   nn. Does nothing if there is no runtime. */
+void tutti_device_charge(tutti_device *d, double flops, double bytes);
+
+typedef enum {
+    TUTTI_F32,
+    TUTTI_BF16,
+    TUTTI_F16,
+    TUTTI_I32,
+    TUTTI_I64,
+    TUTTI_U8,
+    TUTTI_F64,
+    TUTTI_I8
+} tutti_dtype;
+size_t tutti_dtype_bytes(tutti_dtype dtype);
+const char *tutti_dtype_name(tutti_dtype dtype); /* safetensors' names: "F32", "BF16", ... */
+
+/* By value; does not own. */
+typedef struct tutti_buffer {
+    tutti_device *device;                        /* NULL: plain host memory */
+    void *data;
+    size_t count;                                /* elements of dtype */
+    tutti_dtype dtype;
+} tutti_buffer;
+static inline tutti_buffer tutti_f32(tutti_device *d, float *x, size_t n)
+{
+    tutti_buffer b = { d, x, n, TUTTI_F32 };
+    return b;
+}
+static inline tutti_buffer tutti_host(void *x, size_t n, tutti_dtype t)
+{
+    tutti_buffer b = { NULL, x, n, t };
+    return b;
+}
+static inline tutti_buffer tutti_nothing(void)
+{
+    tutti_buffer b = { NULL, NULL, 0, TUTTI_U8 };
+    return b;
+}
+
+/* ---- vector kernels (float32): x, y, z are n elements on d, at any float's alignment. They may
+   be equal, and must not partly overlap. Each product and each sum is rounded separately. A NaN
+   is a NaN at every level; its sign and payload are unspecified. ---- */
+/*   copy          y = x
+     fill          y = a
+     fill_normal   y = N(0,1), element i from index i: tutti_normal's, except for the last bit of
+                   one in millions (src/kernels/fill.c)
+     fill_uniform  y in [low,high), element i from index i; low = high: all low
+     add           y += x
+     scale         y = a y
+     axpy          y += a x
+     blend         y = a x + b y
+     diff          z = a (x - y)
+     add_diff      z += a (x - y) */
+void tutti_copy(tutti_device *d, size_t n, const float *x, float *y);
+void tutti_fill(tutti_device *d, size_t n, float a, float *y);
+void tutti_fill_normal(tutti_device *d, size_t n, tutti_rng rng, float *y);
+void tutti_fill_uniform(tutti_device *d, size_t n, tutti_rng rng, float low, float high, float *y);
+void tutti_add(tutti_device *d, size_t n, const float *x, float *y);
+void tutti_scale(tutti_device *d, size_t n, float a, float *y);
+void tutti_axpy(tutti_device *d, size_t n, float a, const float *x, float *y);
+void tutti_blend(tutti_device *d, size_t n, float a, const float *x, float b, float *y);
+void tutti_diff(tutti_device *d, size_t n, float a, const float *x, const float *y, float *z);
+void tutti_add_diff(tutti_device *d, size_t n, float a, const float *x, const float *y, float *z);
+
+/* g += (a (g g)) (x - y): a first-order estimate, from a gradient at y, of the gradient at x. The
+   Hessian's diagonal is approximated by a g g (delay compensation: Zheng et al., ICML 2017, arXiv
+   1609.08326, equation 10). mean not NULL: first mean = decay mean + one_minus_decay (g g), then
+   a / sqrt(mean + eps) replaces a (ibid., DC-ASGD-a). */
+typedef struct tutti_compensation { float a, decay, one_minus_decay, eps; } tutti_compensation;
+void tutti_compensate(tutti_device *d, size_t n, const tutti_compensation *c, const float *x,
+                      const float *y, float *g, float *mean);
+
+/* y = the sum of a[r] x[r] over p vectors, in the fixed order of summation
+   (docs/design/numbers.md): products are rounded first, then added in the binary tree over r, split
+   at the largest power of two below p. a NULL: plain sum. y may be any of x[r]. p from 1 to 4096.
+   Memory-bound: p reads, one write. */
+void tutti_tree_sum(tutti_device *d, size_t n, int p, const float *const *x, const float *a,
+                    float *y);
+
+/* tutti_tree_sum into all of them: each x[r] := the sum. p reads and p writes, while the lines
+   that were read are still in cache. */
+void tutti_tree_sum_all(tutti_device *d, size_t n, int p, float *const *x, const float *a);
+
+/* sum x^2 and sum x y in double over 16 lanes (element i in lane i mod 16). Lanes are added
+   pairwise 0+8, 1+9 ..., then 0+4 ..., 0+2, 0+1. */
+double tutti_norm2(tutti_device *d, size_t n, const float *x);
+double tutti_dot(tutti_device *d, size_t n, const float *x, const float *y);
+
+/* Are all elements finite (no NaN, no infinity)? */
+bool tutti_finite(tutti_device *d, size_t n, const float *x);
+
+/* fp32 <-> bf16, fp16, and float <-> double: counts must be equal, memory must not overlap.
+   Rounds to nearest even, overflows to infinity, keeps denormals. A NaN keeps its sign and the
+   upper bits of its payload and becomes a quiet NaN, as with F16C. Equal types: a copy.
+   Unsupported pairs: assert. */
+void tutti_cast(tutti_device *d, tutti_buffer from, tutti_buffer to);
+
+/* tutti_cast of n floats to BF16 or F16, where x has just been written and is in the caches: only
+   `to` uses memory bandwidth. past: `to` bypasses the caches (non-temporal stores), because this
+   process does not read it soon. */
+void tutti_cast_at_hand(tutti_device *d, size_t n, const float *x, tutti_buffer to, bool past);
+
+/* ---- fused optimiser steps: one pass over memory. Formulas are in src/kernels/step.c. Constants
+   come from src/optim, which rounds each from double once per step (1 - beta in float would be
+   wrong in the fifth digit). g is read as scale * g. Here some products are fused into the
+   following sum (fma), as in PyTorch. ---- */
+typedef struct tutti_sgd_step {
+    float lr, scale, momentum, one_minus_dampening, decay;
+    bool nesterov;
+    bool first;                        /* the buffer starts as g (t = 1) */
+} tutti_sgd_step;
+/* momentum: NULL iff s->momentum = 0. */
+void tutti_step_sgd(tutti_device *d, size_t n, const tutti_sgd_step *s, float *w, const float *g,
+                    float *momentum);
+typedef struct tutti_adam_step {
+    float scale;
+    float decay;                       /* L2, g += decay w; 0: none */
+    float shrink;                      /* decoupled, w *= shrink first; 1: none */
+    float one_minus_beta1, beta2, one_minus_beta2, eps;
+    float step_size, root_c2;          /* lr / (1 - beta1^t), sqrt(1 - beta2^t) */
+} tutti_adam_step;
+void tutti_step_adam(tutti_device *d, size_t n, const tutti_adam_step *s, float *w, const float *g,
+                     float *m, float *v);
+
+/* ---- vector kernels of codecs: extents, random draws, rounding to levels, packing of
+   bits, selection.
+
+   As above every level gives the scalar reference's bits for any alignment and length. No
+   call blocks or allocates. Codes are one byte per element between the rounding and the packing;
+   callers process their vectors in blocks that stay in the first-level cache.
+
+   A *code* of `bits` bits is an index of a level in its lower bits - 1 bits and the sign (1:
+   negative) above it; index 0 has sign 0. ---- */
+
+/* ---- extents ---- */
+/* max |x|; 0 if n = 0; a NaN if there is one. */
+float tutti_absmax(tutti_device *d, size_t n, const float *x);
+
+/* The least and the greatest, -0 below 0; n > 0. Both finite iff all are. */
+void tutti_extent(tutti_device *d, size_t n, const float *x, float *least, float *greatest);
+
+/* sum |x| in the order of tutti_norm2. */
+double tutti_norm1(tutti_device *d, size_t n, const float *x);
+
+/* tutti_norm2, to the bit, of each run of `each` elements (1 or more) of x, one after the other;
+   the last run is what is left. sums: ceil(n / each). Faster than one call per run. */
+void tutti_norm2_each(tutti_device *d, size_t n, size_t each, const float *x, double *sums);
+
+/* ---- products for PowerSGD: of a matrix of m contiguous rows of n elements, with p contiguous
+   vectors of n.
+
+   Element (i, k) of the narrow factor is a[k * step + i], step >= m; p >= 1. Products are fused
+   into the sums (fma); no order depends on the number of rows per call. ---- */
+/* a(i, k) = x_i . q_k: runs of 2048 elements in float over 16 lanes (element j in lane j mod 16),
+   added as tutti_norm2's; the runs in double. */
+void tutti_rows_dot(tutti_device *d, size_t m, size_t n, const float *x, int p, const float *q,
+                    float *a, size_t step);
+
+/* q_k += a(i, k) x_i, i = 0, 1, ... */
+void tutti_rows_sum(tutti_device *d, size_t m, size_t n, const float *x, int p, const float *a,
+                    size_t step, float *q);
+
+/* y_i += (by a(i, k)) q_k, k = 0, 1, ... */
+void tutti_rows_add(tutti_device *d, size_t m, size_t n, float by, int p, const float *a,
+                    size_t step, const float *q, float *y);
+
+/* y = 0, then tutti_rows_add with by = 1. */
+void tutti_rows_product(tutti_device *d, size_t m, size_t n, int p, const float *a, size_t step,
+                        const float *q, float *y);
+
+/* ---- random draws: 16 uniform bits per element, in groups of 128, which are 16 consecutive
+   Philox blocks of `rng` (base.h). Draw 32 w + 2 l + h of a group is half h (0: lower) of word w
+   of its block l. So a vector of 16 lanes computes 16 blocks and stores four words without a
+   shuffle. ---- */
+enum { TUTTI_DRAWS = 128 };
+/* draws: groups x TUTTI_DRAWS, those of the groups first, first + 1, ... */
+void tutti_draws(tutti_device *d, tutti_rng rng, uint64_t first, size_t groups, uint16_t *draws);
+
+/* ---- rounding to levels: x finite, scale finite and > 0, |x| <= scale. draws: n, or NULL: to
+   the nearest, halves away from 0. Rounding is stochastic and unbiased except for 2^-17 of a
+   level, half of the resolution of sixteen bits. ---- */
+/* Index l of |x| / scale among 0, 1/s, ..., 1 with s = 2^(bits-1) - 1; bits 2 .. 8 (QSGD). */
+void tutti_round_uniform(tutti_device *d, size_t n, const float *x, float scale, int bits,
+                         const uint16_t *draws, uint8_t *codes);
+
+/* Index of |x| / scale among 0, 2^-s, ..., 1/2, 1 with s = 2^(bits-1) - 2; bits 2 .. 8 (NUQSGD).
+   draws not NULL. */
+void tutti_round_powers(tutti_device *d, size_t n, const float *x, float scale, int bits,
+                        const uint16_t *draws, uint8_t *codes);
+
+/* Arbitrary levels, prepared for rounding: 2^bits of them, from -1 to 1. A code is an index,
+   without a sign. */
+typedef struct tutti_levels {
+    int bits;                    /* 2 .. 8 */
+    float level[256];            /* 2^bits of them, ascending */
+} tutti_levels;
+/* false: they do not ascend from -1 to 1 in steps of at least 2^-30; t is then undefined. */
+bool tutti_levels_make(tutti_levels *t, int bits, const float *level);
+
+/* The index of one of the two levels next to x / scale. draws not NULL. */
+void tutti_round_levels(tutti_device *d, size_t n, const float *x, float scale,
+                        const tutti_levels *t, const uint16_t *draws, uint8_t *codes);
+
+/* Drawing and rounding in one call, which is faster: the codes of the calls above with the draws
+   first, first + 1, ... of rng. Draw k is number k % TUTTI_DRAWS of group k / TUTTI_DRAWS.
+
+   scale[i / each] is that of element i: runs of `each` elements, 1 or more. All codes of a run
+   whose scale is 0 or NaN are 0. `ahead`: x[i + distance] is prefetched while x[i] is rounded, as
+   long as that is before x[end]; NULL: no prefetch. */
+typedef enum tutti_grid {
+    TUTTI_GRID_EVEN,             /* 0, 1/s, ..., 1 */
+    TUTTI_GRID_POWERS,           /* 0, 2^-s, ..., 1/2, 1 */
+    TUTTI_GRID_ANY               /* `levels` */
+} tutti_grid;
+typedef struct tutti_rounding {
+    tutti_grid grid;
+    int bits;
+    bool nearest;                /* without draws; grid EVEN only */
+    int steps;                   /* s of grid EVEN, below 2^(bits-1); 0: the maximum */
+    const tutti_levels *levels;  /* of grid ANY, with the same bits */
+} tutti_rounding;
+typedef struct tutti_ahead { size_t distance, end; } tutti_ahead;
+void tutti_quantise(tutti_device *d, const tutti_rounding *how, tutti_rng rng, uint64_t first,
+                    size_t n, const float *x, size_t each, const float *scale,
+                    const tutti_ahead *ahead, uint8_t *codes);
+
+/* round((x - least) / range * 255), halves to even; no sign. range > 0 finite, x in
+   [least, least + range]. */
+void tutti_round_range(tutti_device *d, size_t n, const float *x, float least, float range,
+                       uint8_t *codes);
+
+/* y += value[code]. value has `values` entries, a power of two of at most 256; codes are below
+   it. */
+void tutti_levels_add(tutti_device *d, size_t n, const uint8_t *codes, int values,
+                      const float *value, float *y);
+
+/* tutti_levels_add for codes of tutti_round_uniform without a table: y += a * (scale * (l * (1 /
+   s))), each product rounded; negated first where the sign is 1. */
+void tutti_uniform_add(tutti_device *d, size_t n, const uint8_t *codes, int bits, float scale,
+                       float a, float *y);
+
+/* tutti_levels_add for codes of tutti_round_range: y += a * (least + (greatest - least) / 255 *
+   code), each operation rounded; a * greatest for code 255. */
+void tutti_range_add(tutti_device *d, size_t n, const uint8_t *codes, float least, float greatest,
+                     float a, float *y);
+
+/* The upper halves of floats: bfloat16, rounded towards zero; a NaN stays one. */
+void tutti_cut_bf16(tutti_device *d, size_t n, const float *x, uint16_t *y);
+
+/* ---- packing: element i is at bits [i * bits, (i + 1) * bits) of the output, the lowest bit of a
+   byte first; bits 1 .. 8. Bits beyond the last element are 0. out: tutti_packed_bytes(bits,
+   n). ---- */
+size_t tutti_packed_bytes(int bits, size_t n);
+
+/* codes below 2^bits. */
+void tutti_pack(tutti_device *d, int bits, size_t n, const uint8_t *codes, uint8_t *out);
+void tutti_unpack(tutti_device *d, int bits, size_t n, const uint8_t *in, uint8_t *codes);
+
+/* One bit per element, packed as above: 1 where x < 0 (so 0, -0 and NaN are 0). Returns
+   tutti_norm1 of x, to the bit, or with `squares` tutti_norm2: one pass over memory for both. */
+double tutti_signs(tutti_device *d, size_t n, const float *x, bool squares, uint8_t *out);
+
+/* y += v where the bit is 0, y += -v where it is 1. */
+void tutti_signs_add(tutti_device *d, size_t n, const uint8_t *in, float v, float *y);
+
+/* ---- selection: the key of x is its bits without the sign. Keys order as magnitudes do, and a NaN
+   is above infinity. ---- */
+uint32_t tutti_magnitude_key(float x);
+
+/* The elements with a key of at least `key`, in order. Returns their number; writes as many as
+   fit to index and value. */
+size_t tutti_select_above(tutti_device *d, size_t n, const float *x, uint32_t key, size_t room,
+                          uint32_t *index, float *value);
+
+/* The k greatest keys, in order of index; of equal keys those of the lowest indexes; k <= n <
+   2^32.
+   index, value: tutti_select_room(n, k) entries; the first k are the result. */
+size_t tutti_select_room(size_t n, size_t k);
+void tutti_select_top(tutti_device *d, size_t n, const float *x, size_t k, uint32_t *index,
+                      float *value);
+
+/* ---- everything that outlives a step is declared here, once, before anything is allocated.
+   The declarations determine the single arena, `tutti plan memory` (bytes by kind), checkpoints,
+   and how a run resumes with another number of workers.
+
+   A member of a method's struct that is not declared is lost on resume. A test zeroes every
+   declared state after a load and checks that the run then differs. ---- */
+
+/* ---- declarations ---- */
+/* The kind of a state, which determines what happens to it when the number of workers changes
+   from N to M. "Per worker" means that each worker has a separate vector. */
+typedef enum tutti_keep {
+    /* Bit-identical on all workers: saved once. */
+    TUTTI_SAME,
+    /* This worker holds elements of one global vector, [first, first+count) or those of `ranges`:
+       repartitioned exactly, whatever ranges the loading worker has. */
+    TUTTI_SLICE,
+    /* Per worker; the mean must survive: models, residuals of a mean. All get the mean (N = M:
+       unchanged). */
+    TUTTI_OWN_MEAN,
+    /* Per worker; the sum must survive: residuals of the owner of a part of a sum, push-sum
+       weight. */
+    TUTTI_OWN_SUM,
+    /* Per worker; starts from zero on a change: local momenta, counters of neighbours. */
+    TUTTI_OWN_ZERO,
+    /* Not saved; counted by the plan; undefined at the start of each step. */
+    TUTTI_SCRATCH
+} tutti_keep;
+const char *tutti_keep_name(tutti_keep keep);
+
+/* of_workers: the state consists of equal parts, one per worker, by rank; [first, first + count)
+   is the same range in each part. When it is loaded by other workers than those that saved it:
+     - SLICE, OWN: the part of each remaining worker stays with that worker. New workers' parts are
+       not changed.
+     - SAME: all parts are left as open set them, so their contents are learnt again. */
+typedef struct tutti_range { size_t first, count; } tutti_range;
+typedef struct tutti_state {
+    const char *name;            /* copied; unique with the engine: "optim.momentum" */
+    tutti_keep keep;
+    tutti_dtype dtype;
+    /* Range in the flat parameter space. A state outside it has first = 0, unless it is a part of
+       a vector of length `of`. */
+    size_t first, count;
+    /* SLICE that is placed: elements of several ranges of the flat space, ascending and not
+       overlapping, concatenated. Then count is their sum and first is ignored. Empty ones are
+       legal. The owner's memory, until the plan is closed. NULL: the one range above. */
+    const tutti_range *ranges; size_t n_ranges;
+    /* SLICE that is not placed: length of the whole vector; [first, first + count) is this
+       worker's part. 0: this worker has all of it, and no other worker has any. */
+    size_t of;
+    bool of_workers;
+    bool copy;                   /* SLICE: another worker saves the same elements: it is loaded, and
+                                    never saved */
+    bool placed;                 /* each element belongs to a parameter: saved by tensor name and
+                                    range */
+    bool late;                   /* absent from older checkpoints: then it stays as open left it */
+    bool shared;                 /* in a transport window, which peers of this host can read */
+    /* Where it is kept: a spec of tier.h, "host" or "nvme(path=...)", copied. Then `slot`
+       receives a tutti_place, and the state uses no device memory. NULL or "": on the device. Not
+       with `shared`. */
+    const char *tier;
+} tutti_state;
+
+/* Location of a state in a tier: from byte `at` on, a multiple of TUTTI_FILE_BLOCK. memory: its
+   bytes, where the tier has an address, else NULL. */
+struct tutti_tier;
+typedef struct tutti_place { struct tutti_tier *tier; uint64_t at; void *memory; } tutti_place;
+typedef struct tutti_plan tutti_plan;
+
+/* Only within a declare() hook. *slot is set before open() to the memory (zeroed, 64-byte
+   aligned), or for a state in a tier to the tutti_place. Failures (a duplicate name, no memory)
+   are kept in the plan and returned when it is carried out. */
+void tutti_declare(tutti_plan *plan, const tutti_state *state, void *slot);
+
+/* Declares a vector of layout->n elements, on the device. On a rank that only serves there is
+   none, and *slot does not change. */
+void tutti_declare_vector(tutti_plan *plan, const char *name, tutti_keep keep, float **slot);
+
+/* Declares a value in the owner's struct; the pointer is kept. The second form is `late`. */
+void tutti_declare_value(tutti_plan *plan, const char *name, tutti_keep keep, void *value,
+                         size_t bytes);
+void tutti_declare_late_value(tutti_plan *plan, const char *name, tutti_keep keep, void *value,
+                              size_t bytes);
 #ifdef __cplusplus
 }
 #endif

@@ -2,15 +2,14 @@
    transport. Built in: shm (one host), tcp (any hosts). Plug-ins: sim (virtual time), mpi. */
 #ifndef TUTTI_TRANSPORT_H
 #define TUTTI_TRANSPORT_H
-#include "device.h"
-#include "options.h"
+#include "runtime.h"
+#include <stdatomic.h>
 
 /* A flag and a counter that threads share, and with windows processes too. In C11 they are
    atomics. C99 and C++ have no type in common with them. There they are opaque values of the same
    size and alignment: read them with tutti_request_done, or pass them on. The layout in memory is
    the same (tests/package compares). */
 #if !defined(__cplusplus) && defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L
-#include <stdatomic.h>
 typedef _Atomic bool tutti_flag;
 typedef _Atomic uint32_t tutti_word;
 #else
@@ -22,6 +21,7 @@ typedef struct tutti_word { uint32_t opaque; } tutti_word;
 #ifdef __cplusplus
 extern "C" {
 #endif
+
 #define TUTTI_ANY (-1)
 #define TUTTI_TRANSPORT_ABI 5
 

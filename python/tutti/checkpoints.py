@@ -38,7 +38,7 @@ _PATH_MOST = 4096
 class Item:
     """A vector of state: of all workers, or owner's own. tensor "": it has no place among the parameters.
 
-    keep: what happens to it when the number of workers changes ("same", "slice", "own-mean", ...; state.h).
+    keep: what happens to it when the number of workers changes ("same", "slice", "own-mean", ...; runtime.h).
     """
 
     state: str

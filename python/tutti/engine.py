@@ -1,4 +1,4 @@
-"""World and engine: the public API of the C library (comm.h, engine.h), a method a call.
+"""World and engine: the public API of the C library (comm.h, tutti.h), a method a call.
 
 Calls block where the headers say so; other Python threads run meanwhile. Calls of one engine never overlap. An open
 object is closed when it is no longer referenced, at the latest when the interpreter ends. Memory of an engine is handed
@@ -295,7 +295,7 @@ class World(_Owner):
         return _c.tutti_world_host(self._at, rank)
 
     def find_checkpoint(self, path: str | os.PathLike) -> str:
-        """That checkpoint, or the newest whole one in that directory (checkpoint.h). One rank at a time may call."""
+        """That checkpoint, or the newest whole one in that directory (tutti.h). One rank at a time may call."""
         found = ctypes.create_string_buffer(4096)
         check(_c.tutti_checkpoint_find, _c.tutti_world_runtime(self._at), os.fsencode(path), found, len(found), None, 0)
         return os.fsdecode(found.value)
@@ -307,7 +307,7 @@ class World(_Owner):
         return size.value, messages.value
 
     def is_free(self) -> bool:
-        """May an engine be opened on it? It has none, and has had none but such as were refused (engine.h)."""
+        """May an engine be opened on it? It has none, and has had none but such as were refused (tutti.h)."""
         free = bool(_c.tutti_world_take(self._at))
         if free:
             _c.tutti_world_give_back(self._at)

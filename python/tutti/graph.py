@@ -1,4 +1,4 @@
-"""Mixing graphs of gossip methods: which workers average, with which weight, and how fast that mixes (topology.h)."""
+"""Mixing graphs of gossip methods: which workers average, with which weight, and how fast that mixes (gossip.h)."""
 
 import ctypes
 import weakref

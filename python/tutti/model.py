@@ -1,4 +1,4 @@
-"""A model in stages, as a client offers it to methods that drive (drive.h): Engine(model=...) takes a Stages."""
+"""A model in stages, as a client offers it to methods that drive (pipeline.h): Engine(model=...) takes a Stages."""
 
 from __future__ import annotations
 

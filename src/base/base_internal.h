@@ -4,7 +4,6 @@
 #define TUTTI_BASE_INTERNAL_H
 #include "base/settings.h"
 #include "tutti/base.h"
-#include "tutti/options.h"
 
 /* ---- text.c ---- */
 /* Foreign text made fit for a sentence: truncated at 120 bytes ("..." added), control characters
@@ -46,7 +45,7 @@ typedef union {
 } tutti_base_value;
 tutti_status tutti_base_option_parse(const tutti_option *option, const char *what,
                                      const char *value, tutti_base_value *out, tutti_error *err);
-/* In conditions joined by '&' (options.h, when), the one after `at`; NULL: there is none. */
+/* In conditions joined by '&' (base.h, when), the one after `at`; NULL: there is none. */
 const char *tutti_base_condition_behind(const char *at);
 /* Once all of a spec's are stored: has this one, if it is not what it is
    by default, an effect among them? */

@@ -1,4 +1,4 @@
-/* settings.h: the values of one table of options (options.h) with the origin of each.
+/* settings.h: the values of one table of options (base.h) with the origin of each.
 
    Precedence: flag > environment > file > default, whatever the order of the calls below; of
    equal origins the later call. A value that a stronger origin hides is still checked. TEXT and
@@ -6,7 +6,7 @@
    are closed. After a failed call some of its values may be set. */
 #ifndef TUTTI_BASE_SETTINGS_H
 #define TUTTI_BASE_SETTINGS_H
-#include "tutti/options.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 
 typedef enum {

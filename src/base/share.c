@@ -5,10 +5,10 @@
    does not depend on the workers: the k-th global batch is the same for every number of them that
    keeps G.
 
-   The parts' passes (share.h) alternate, each in an order that is such a permutation too. Batch
+   The parts' passes (base.h) alternate, each in an order that is such a permutation too. Batch
    sizes are a function of the step, so how many samples a worker has taken before a step is one
    as well, and nothing is stored either. */
-#include "tutti/share.h"
+#include "tutti/base.h"
 
 #include <assert.h>
 #include <math.h>

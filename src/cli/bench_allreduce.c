@@ -21,6 +21,7 @@
 #include "bench_internal.h"
 #include "collective/table.h"
 #include "tutti/launch.h"
+#include "tutti/comm.h"
 
 typedef struct config {
     tutti_bench_common common;

@@ -7,6 +7,7 @@
 
 #include "base/settings.h"
 #include "train/train.h"
+#include "tutti/launch.h"
 
 typedef struct tutti_command {
     const char *name, *arguments, *help;
@@ -118,7 +119,7 @@ const tutti_option *tutti_cli_options_of(const char *option, const char *name);
 
 /* ---- folder.c: which settings of a folder count, as it may be a stranger's ---- */
 
-/* The option whose value reaches beyond the folder (options.h): this one, or one within the spec
+/* The option whose value reaches beyond the folder (base.h): this one, or one within the spec
    that is its value. NULL: none does. */
 const tutti_option *tutti_cli_reach(const tutti_option *option, const char *value);
 
@@ -157,7 +158,7 @@ void tutti_cli_close(tutti_cli_settings *s);
 
 /* ---- folder.c, for settings.c and what resumes runs ---- */
 
-/* The filter for a file in a run's folder (options.h; settings: tutti_cli_settings): records what
+/* The filter for a file in a run's folder (base.h; settings: tutti_cli_settings): records what
    is not taken. */
 bool tutti_cli_leave(void *settings, const tutti_option *option, const char *value,
                      const char *where);

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "cli_internal.h"
-#include "tutti/codecs.h"
+#include "tutti/codec.h"
 
 static tutti_codec_about about(size_t i)
 {

@@ -14,7 +14,7 @@
 
 #include "compare_internal.h"
 #include "runtime/files.h"
-#include "tutti/optim.h"
+#include "tutti/method.h"
 
 size_t tutti_compare_index(const json_t *run, const char *what)
 {

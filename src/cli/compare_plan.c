@@ -13,7 +13,7 @@
 #include "tutti/codec.h"
 #include "data/data.h"
 #include "tutti/launch.h"
-#include "tutti/optim.h"
+#include "tutti/method.h"
 
 enum { MOST_RUNS = 10000 };
 

@@ -14,6 +14,7 @@
 #include "compare_internal.h"
 #include "runtime/files.h"
 #include "tutti/launch.h"
+#include "tutti/comm.h"
 
 enum { MOST_JOBS = 256, LOOK_NS = 50 * 1000 * 1000 };
 

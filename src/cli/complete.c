@@ -14,7 +14,6 @@
 #include "data/data.h"
 #include "tutti/method.h"
 #include "nn/nn.h"
-#include "tutti/optim.h"
 
 /* An entry of a registry; the last one has no name. */
 typedef struct entry {

@@ -3,6 +3,7 @@
 
 #include "cli_internal.h"
 #include "tier/tier.h"
+#include "tutti/method.h"
 
 static json_t *text_or_null(const char *text)
 {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "plan_internal.h"
+#include "tutti/method.h"
 
 /* ---- what a method does to the course of training ---- */
 

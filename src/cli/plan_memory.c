@@ -6,6 +6,7 @@
 
 #include "cli_internal.h"
 #include "tutti/launch.h"
+#include "tutti/tutti.h"
 
 enum { OVER = 16, OVER_MOST = 100000 }; /* steps that are simulated */
 

@@ -16,6 +16,7 @@
 #include "plan_internal.h"
 #include "runtime/files.h"
 #include "tutti/launch.h"
+#include "tutti/method.h"
 
 typedef struct plan_config {
     const char *methods, *codecs, *platform, *slow, *out;

@@ -11,6 +11,7 @@
 
 #include "cli_internal.h"
 #include "tutti/launch.h"
+#include "tutti/comm.h"
 
 typedef struct run_config {
     int64_t n, servers, threads, min_workers;

@@ -10,6 +10,7 @@
 #include "cli_internal.h"
 #include "base/settings.h"
 #include "runtime/files.h"
+#include "tutti/method.h"
 
 static tutti_status no_such_flag(const char *flag, const char *const *extra, tutti_error *err)
 {

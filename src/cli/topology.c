@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli_internal.h"
-#include "tutti/topology.h"
+#include "tutti/method/gossip.h"
 
 /* most members for which the matrix is printed; rounds shown of a graph that is newly drawn in
    each */

@@ -14,6 +14,7 @@
 #include "base/settings.h"
 #include "runtime/files.h"
 #include "tutti/launch.h"
+#include "tutti/tutti.h"
 
 static bool is_tcp(const char *transport)
 {

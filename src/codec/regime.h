@@ -7,7 +7,7 @@
    a recorded run can be replayed. The caller decides what is added up. */
 #ifndef TUTTI_REGIME_H
 #define TUTTI_REGIME_H
-#include "tutti/options.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

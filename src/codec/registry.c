@@ -2,7 +2,7 @@
    folder. */
 #include "registry.h"
 #include <string.h>
-#include <tutti/codecs.h>
+#include <tutti/codec.h>
 
 const tutti_codec_ops *const tutti_codecs[] = {
     &tutti_codec_fp32,

@@ -1,4 +1,4 @@
-/* relay.c: gradients through a codec where the caller carries the messages (relay.h). It takes
+/* relay.c: gradients through a codec where the caller carries the messages (codec.h). It takes
    the steps of the engine's exchange (src/engine/exchange), in the same order: first what can be
    summed, a round and a type of numbers at a time, then all messages back to back. Whatever needs
    a transport is not here: owners of parts, node groups, checksums. */
@@ -9,7 +9,7 @@
 
 #include "codec_internal.h"
 #include "state/plan.h"
-#include "tutti/relay.h"
+#include "tutti/codec.h"
 
 enum { ROUNDS = 8, PREFIX = 4 };
 static const tutti_dtype types[] = { TUTTI_F32, TUTTI_F16, TUTTI_BF16 };

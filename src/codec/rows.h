@@ -8,7 +8,7 @@
    The method's spec of the codec is printed from the same rows (src/method/coded.h). */
 #ifndef TUTTI_CODEC_ROWS_H
 #define TUTTI_CODEC_ROWS_H
-#include <tutti/options.h>
+#include <tutti/base.h>
 
 /* ---- quantisers: qsgd, nuqsgd, alq, amq ---- */
 #define TUTTI_ROW_QSGD_BITS(at) \

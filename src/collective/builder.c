@@ -162,13 +162,13 @@ void tutti_build_move(tutti_builder *b, uint32_t round, int chunks, const tutti_
 {
     const size_t request = b->s->requests, term = b->s->n_terms;
     const size_t count = move->from >= 0 ? tutti_slice_count(b->n, chunks, move->in) : 0;
-    const tutti_ref mine = tutti_at(TUTTI_VECTOR, move->from >= 0 ? tutti_slice(b->n, chunks, move->in) : 0),
-                    theirs = tutti_at(TUTTI_SCRATCH, 0);
+    const tutti_ref mine = tutti_at(TUTTI_IN_VECTOR, move->from >= 0 ? tutti_slice(b->n, chunks, move->in) : 0),
+                    theirs = tutti_at(TUTTI_IN_SCRATCH, 0);
 
     if (move->received != TUTTI_REPLACE)
         tutti_build_scratch(b, count);
     if (move->to >= 0)
-        tutti_build_send(b, move->to, round, tutti_at(TUTTI_VECTOR, tutti_slice(b->n, chunks, move->out)),
+        tutti_build_send(b, move->to, round, tutti_at(TUTTI_IN_VECTOR, tutti_slice(b->n, chunks, move->out)),
                          tutti_slice_count(b->n, chunks, move->out));
     if (move->from >= 0)
         tutti_build_recv(b, move->from, round, move->received == TUTTI_REPLACE ? mine : theirs, count);
@@ -189,8 +189,8 @@ void tutti_build_slots(tutti_builder *b, uint32_t round, tutti_ref own, size_t c
             tutti_build_term(b, own);
             continue;
         }
-        tutti_build_recv(b, j, round, tutti_at(TUTTI_SCRATCH, slot), count);
-        tutti_build_term(b, tutti_at(TUTTI_SCRATCH, slot));
+        tutti_build_recv(b, j, round, tutti_at(TUTTI_IN_SCRATCH, slot), count);
+        tutti_build_term(b, tutti_at(TUTTI_IN_SCRATCH, slot));
         slot += count;
     }
     tutti_build_scratch(b, slot);
@@ -289,13 +289,13 @@ void tutti_schedule_close(tutti_schedule *s)
 
 void tutti_build_sum_slices(tutti_builder *b, size_t begin, size_t length, uint32_t round)
 {
-    const tutti_ref mine = tutti_at(TUTTI_VECTOR, begin + tutti_slice(length, b->p, b->i));
+    const tutti_ref mine = tutti_at(TUTTI_IN_VECTOR, begin + tutti_slice(length, b->p, b->i));
     const size_t count = tutti_slice_count(length, b->p, b->i), sent = b->s->requests, term = b->s->n_terms;
     size_t received;
 
     for (int k = 1; k < b->p; k++) {
         const int j = tutti_peer_after(b, k);
-        tutti_build_send(b, j, round, tutti_at(TUTTI_VECTOR, begin + tutti_slice(length, b->p, j)),
+        tutti_build_send(b, j, round, tutti_at(TUTTI_IN_VECTOR, begin + tutti_slice(length, b->p, j)),
                          tutti_slice_count(length, b->p, j));
     }
     received = b->s->requests;
@@ -311,10 +311,10 @@ void tutti_build_spread_slices(tutti_builder *b, size_t begin, size_t length, ui
                  count = tutti_slice_count(length, b->p, b->i);
 
     for (int k = 1; k < b->p; k++)
-        tutti_build_send(b, tutti_peer_after(b, k), round, tutti_at(TUTTI_VECTOR, mine), count);
+        tutti_build_send(b, tutti_peer_after(b, k), round, tutti_at(TUTTI_IN_VECTOR, mine), count);
     for (int k = 1; k < b->p; k++) {
         const int j = tutti_peer_after(b, k);
-        tutti_build_recv(b, j, round, tutti_at(TUTTI_VECTOR, begin + tutti_slice(length, b->p, j)),
+        tutti_build_recv(b, j, round, tutti_at(TUTTI_IN_VECTOR, begin + tutti_slice(length, b->p, j)),
                          tutti_slice_count(length, b->p, j));
     }
     tutti_build_wait(b, request, b->s->requests);
@@ -325,8 +325,8 @@ void tutti_build_exchange(tutti_builder *b, size_t begin, size_t length, uint32_
     const size_t request = b->s->requests, term = b->s->n_terms;
 
     for (int k = 1; k < b->p; k++)
-        tutti_build_send(b, tutti_peer_after(b, k), round, tutti_at(TUTTI_VECTOR, begin), length);
-    tutti_build_slots(b, round, tutti_at(TUTTI_VECTOR, begin), length);
+        tutti_build_send(b, tutti_peer_after(b, k), round, tutti_at(TUTTI_IN_VECTOR, begin), length);
+    tutti_build_slots(b, round, tutti_at(TUTTI_IN_VECTOR, begin), length);
     tutti_build_wait(b, request, b->s->requests);
-    tutti_build_sum(b, term, tutti_at(TUTTI_VECTOR, begin), length);
+    tutti_build_sum(b, term, tutti_at(TUTTI_IN_VECTOR, begin), length);
 }

@@ -13,7 +13,7 @@ struct tutti_builder {
     bool failed;            /* no memory */
 };
 
-static inline tutti_ref tutti_at(tutti_place place, size_t element)
+static inline tutti_ref tutti_at(tutti_ref_base place, size_t element)
 {
     tutti_ref ref = { place, element };
     return ref;

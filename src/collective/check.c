@@ -334,7 +334,7 @@ static bool count_leaves(const checker *c, uint32_t symbol, bool *seen, int *roo
 /* Any order: every member once, and what member 0 has. */
 static tutti_status check_any_order(checker *c, int i)
 {
-    const cell *mine = c->members[i].memory[TUTTI_VECTOR], *first = c->members[0].memory[TUTTI_VECTOR];
+    const cell *mine = c->members[i].memory[TUTTI_IN_VECTOR], *first = c->members[0].memory[TUTTI_IN_VECTOR];
     bool *seen = tutti_alloc((size_t)c->size, sizeof *seen);
     tutti_status status = TUTTI_OK;
 
@@ -399,18 +399,18 @@ static tutti_status check_parts(const checker *c, int i, const uint32_t *leaves,
     const size_t mine = part_at(key, 0, i), count = part_at(key, 0, i + 1) - mine;
 
     if (key->kind == TUTTI_REDUCE_SCATTER)
-        return check_cells(c, i, m->memory[TUTTI_PART], count, sum, mine);
+        return check_cells(c, i, m->memory[TUTTI_IN_PART], count, sum, mine);
     if (key->kind == TUTTI_SCATTER)
-        return check_cells(c, i, m->memory[TUTTI_PART], count, leaves[key->root], mine);
+        return check_cells(c, i, m->memory[TUTTI_IN_PART], count, leaves[key->root], mine);
     if (key->kind == TUTTI_REDUCE)
-        return check_cells(c, i, m->memory[TUTTI_VECTOR], i == key->root ? key->count : 0, sum, 0);
+        return check_cells(c, i, m->memory[TUTTI_IN_VECTOR], i == key->root ? key->count : 0, sum, 0);
     for (int j = 0; j < c->size; j++) {
         const int side = key->kind == TUTTI_ALLTOALL;
         const size_t at = part_at(key, side, j), n = part_at(key, side, j + 1) - at;
         if (key->kind == TUTTI_ALLTOALL)
-            TUTTI_TRY(check_cells(c, i, m->memory[TUTTI_PART] + at, n, leaves[j], bound_for(i, 0)));
+            TUTTI_TRY(check_cells(c, i, m->memory[TUTTI_IN_PART] + at, n, leaves[j], bound_for(i, 0)));
         else if (key->kind == TUTTI_ALLGATHER || i == key->root)
-            TUTTI_TRY(check_cells(c, i, m->memory[TUTTI_VECTOR] + at, n, leaves[j], at));
+            TUTTI_TRY(check_cells(c, i, m->memory[TUTTI_IN_VECTOR] + at, n, leaves[j], at));
     }
     return TUTTI_OK;
 }
@@ -435,7 +435,7 @@ static tutti_status check_results(checker *c, int i)
     if (status == TUTTI_OK && any)
         status = check_any_order(c, i);
     else if (status == TUTTI_OK && (key->kind == TUTTI_ALLREDUCE || key->kind == TUTTI_BROADCAST))
-        status = check_cells(c, i, m->memory[TUTTI_VECTOR], key->count,
+        status = check_cells(c, i, m->memory[TUTTI_IN_VECTOR], key->count,
                              key->kind == TUTTI_BROADCAST ? leaves[key->root] : sum, 0);
     else if (status == TUTTI_OK && key->kind != TUTTI_BARRIER)
         status = check_parts(c, i, leaves, sum);
@@ -454,9 +454,9 @@ static tutti_status prepare(checker *c, const tutti_schedule *const *lists, int 
     const uint32_t mine = leaf(c, i);
 
     m->s = lists[i];
-    m->cells[TUTTI_VECTOR] = !parts ? key->count : rooted && i != key->root ? 0 : part_at(key, 0, c->size);
-    m->cells[TUTTI_PART] = to_all ? part_at(key, 1, c->size) : parts ? part_at(key, 0, i + 1) - own : 0;
-    m->cells[TUTTI_SCRATCH] = lists[i]->scratch;
+    m->cells[TUTTI_IN_VECTOR] = !parts ? key->count : rooted && i != key->root ? 0 : part_at(key, 0, c->size);
+    m->cells[TUTTI_IN_PART] = to_all ? part_at(key, 1, c->size) : parts ? part_at(key, 0, i + 1) - own : 0;
+    m->cells[TUTTI_IN_SCRATCH] = lists[i]->scratch;
     m->posts = tutti_alloc(lists[i]->requests + 1, sizeof *m->posts);
     for (int place = 0; place < 3; place++) {
         m->memory[place] = tutti_alloc(m->cells[place] + 1, sizeof(cell));
@@ -465,16 +465,16 @@ static tutti_status prepare(checker *c, const tutti_schedule *const *lists, int 
     }
     if (m->posts == NULL || mine == 0)
         return tutti_fail(c->err, TUTTI_ERR_MEMORY, 0, "no memory to check a schedule");
-    for (size_t e = 0; e < m->cells[TUTTI_VECTOR] && !gathers; e++) {
-        m->memory[TUTTI_VECTOR][e].symbol = mine;
-        m->memory[TUTTI_VECTOR][e].element = e;
+    for (size_t e = 0; e < m->cells[TUTTI_IN_VECTOR] && !gathers; e++) {
+        m->memory[TUTTI_IN_VECTOR][e].symbol = mine;
+        m->memory[TUTTI_IN_VECTOR][e].element = e;
     }
     for (int j = 0; j < c->size && to_all; j++)
         for (size_t e = part_at(key, 0, j), end = part_at(key, 0, j + 1), first = e; e < end; e++)
-            m->memory[TUTTI_VECTOR][e].element = bound_for(j, e - first);
-    for (size_t e = 0; e < m->cells[TUTTI_PART] && gathers; e++) {
-        m->memory[TUTTI_PART][e].symbol = mine;
-        m->memory[TUTTI_PART][e].element = own + e;
+            m->memory[TUTTI_IN_VECTOR][e].element = bound_for(j, e - first);
+    for (size_t e = 0; e < m->cells[TUTTI_IN_PART] && gathers; e++) {
+        m->memory[TUTTI_IN_PART][e].symbol = mine;
+        m->memory[TUTTI_IN_PART][e].element = own + e;
     }
     return TUTTI_OK;
 }

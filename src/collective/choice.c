@@ -3,7 +3,8 @@
    read again at each call without allocating: groups are values and own nothing. */
 #include "collective_internal.h"
 #include "collective/table.h"
-#include "tutti/options.h"
+#include "tutti/base.h"
+#include "tutti/comm.h"
 #include <stdio.h>
 #include <string.h>
 

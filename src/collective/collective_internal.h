@@ -16,6 +16,7 @@
 #ifndef TUTTI_COLLECTIVE_INTERNAL_H
 #define TUTTI_COLLECTIVE_INTERNAL_H
 #include "tutti/comm.h"
+#include "tutti/launch.h"
 #include "schedule.h"
 
 #define TUTTI_WINDOWS 64          /* windows a world */

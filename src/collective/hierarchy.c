@@ -131,11 +131,11 @@ static void sum_inputs(tutti_builder *b, segment *s, int target, tutti_ref sum)
     for (int k = 1; k < s->l.size[0]; k++) {
         const int peer = tutti_peer_after(b, k), theirs = target * s->l.size[0] + peer;
         if (spoken_of(b, s, theirs))
-            tutti_build_send(b, peer, round, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, theirs) + s->begin),
+            tutti_build_send(b, peer, round, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, theirs) + s->begin),
                              rest_of_part(b, s, theirs));
     }
     if (spoken_of(b, s, mine))
-        tutti_build_slots(b, round, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, mine) + s->begin),
+        tutti_build_slots(b, round, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, mine) + s->begin),
                           rest_of_part(b, s, mine));
     tutti_build_wait(b, request, b->s->requests);
     tutti_build_sum(b, term, sum, rest_of_part(b, s, mine));
@@ -161,17 +161,17 @@ static void sum_block(tutti_builder *b, segment *s, int k, int target, tutti_ref
     among(b, l, k);
     for (int peer = 0, at = 0; peer < size; peer++)
         if (peer != l->digit[k] && spoken_of(b, s, mine))
-            tutti_build_recv(b, peer, round, tutti_at(TUTTI_SCRATCH, others + (size_t)at++ * s->most), count);
+            tutti_build_recv(b, peer, round, tutti_at(TUTTI_IN_SCRATCH, others + (size_t)at++ * s->most), count);
     received = b->s->requests;
     for (int j = 1; j < size; j++)
         sum_block(b, s, k - 1, target * size + (l->digit[k] + j) % size,
-                  tutti_at(TUTTI_SCRATCH, sums + (size_t)(j - 1) * s->most));
+                  tutti_at(TUTTI_IN_SCRATCH, sums + (size_t)(j - 1) * s->most));
     first = b->s->requests;
     among(b, l, k);
     for (int j = 1; j < size; j++) {
         const int peer = tutti_peer_after(b, j), theirs = part_of(s, k, target * size + peer);
         if (spoken_of(b, s, theirs))
-            tutti_build_send(b, peer, round, tutti_at(TUTTI_SCRATCH, sums + (size_t)(j - 1) * s->most),
+            tutti_build_send(b, peer, round, tutti_at(TUTTI_IN_SCRATCH, sums + (size_t)(j - 1) * s->most),
                              rest_of_part(b, s, theirs));
     }
     sent = b->s->requests;
@@ -179,7 +179,7 @@ static void sum_block(tutti_builder *b, segment *s, int k, int target, tutti_ref
     tutti_build_wait(b, request, received);
     term = b->s->n_terms;
     for (int peer = 0, at = 0; peer < size; peer++)
-        tutti_build_term(b, peer == l->digit[k] ? sum : tutti_at(TUTTI_SCRATCH, others + (size_t)at++ * s->most));
+        tutti_build_term(b, peer == l->digit[k] ? sum : tutti_at(TUTTI_IN_SCRATCH, others + (size_t)at++ * s->most));
     tutti_build_sum(b, term, sum, count);
     tutti_build_wait(b, first, sent);
 }
@@ -200,7 +200,7 @@ void tutti_build_reduce_scatter_hierarchy(tutti_builder *b)
     }
     tutti_build_scratch(b, end);
     do {
-        sum_block(b, &s, s.l.n - 1, 0, tutti_at(TUTTI_PART, s.begin));
+        sum_block(b, &s, s.l.n - 1, 0, tutti_at(TUTTI_IN_PART, s.begin));
         s.begin += s.most;
     } while (s.begin < longest);
 }
@@ -224,7 +224,7 @@ void tutti_build_allgather_hierarchy(tutti_builder *b)
         for (int t = 0; t < blocks; t++)
             for (int m = 1; m < l.size[k]; m++) {
                 const int peer = tutti_peer_after(b, m), j = t * block + peer * l.stride[k] + me % l.stride[k];
-                tutti_build_recv(b, peer, (uint32_t)(k * p + t), tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, j)),
+                tutti_build_recv(b, peer, (uint32_t)(k * p + t), tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, j)),
                                  tutti_part_count(b, 0, j));
             }
         received[k] = b->s->requests;
@@ -234,11 +234,12 @@ void tutti_build_allgather_hierarchy(tutti_builder *b)
                 tutti_build_wait(b, first[k + 1], received[k + 1]);
             for (int m = 1; m < l.size[k]; m++)
                 tutti_build_send(b, tutti_peer_after(b, m), (uint32_t)(k * p + passed / block),
-                                 t == 0 ? tutti_at(TUTTI_PART, 0) : tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, passed)),
+                                 t == 0 ? tutti_at(TUTTI_IN_PART, 0)
+                                        : tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, passed)),
                                  tutti_part_count(b, 0, passed));
         }
         if (k == l.n - 1)
-            tutti_build_copy(b, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, me)), tutti_at(TUTTI_PART, 0),
+            tutti_build_copy(b, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, me)), tutti_at(TUTTI_IN_PART, 0),
                              tutti_part_count(b, 0, me));
     }
     tutti_build_wait(b, first[0], b->s->requests);

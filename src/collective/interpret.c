@@ -51,8 +51,8 @@ typedef struct run {
 
 static unsigned char *memory_at(const run *r, tutti_ref ref)
 {
-    unsigned char *base = ref.place == TUTTI_VECTOR ? r->call->vector
-                          : ref.place == TUTTI_PART ? r->call->part
+    unsigned char *base = ref.place == TUTTI_IN_VECTOR ? r->call->vector
+                          : ref.place == TUTTI_IN_PART ? r->call->part
                                                     : r->scratch->memory;
 
     /* An empty collective may have no memory at all; NULL + 0 is undefined. */

@@ -35,13 +35,13 @@ static void down_tree(tutti_builder *b, int root, uint32_t round)
     while (bit < p && (v & bit) == 0)
         bit <<= 1;
     if (v != 0) {
-        tutti_build_recv(b, (v - bit + root) % p, round, tutti_at(TUTTI_VECTOR, 0), b->n);
+        tutti_build_recv(b, (v - bit + root) % p, round, tutti_at(TUTTI_IN_VECTOR, 0), b->n);
         tutti_build_wait(b, before, b->s->requests);
     }
     for (bit >>= 1; bit > 0; bit >>= 1) {
         const size_t request = b->s->requests;
         if (v + bit < p)
-            tutti_build_send(b, (v + bit + root) % p, round, tutti_at(TUTTI_VECTOR, 0), b->n);
+            tutti_build_send(b, (v + bit + root) % p, round, tutti_at(TUTTI_IN_VECTOR, 0), b->n);
         tutti_build_wait(b, request, b->s->requests);
     }
 }
@@ -54,17 +54,17 @@ static void allreduce_tree(tutti_builder *b)
     for (int bit = 1; bit < b->p; bit <<= 1, round++) {
         const size_t request = b->s->requests;
         if (b->i & bit) {
-            tutti_build_send(b, b->i - bit, round, tutti_at(TUTTI_VECTOR, 0), b->n);
+            tutti_build_send(b, b->i - bit, round, tutti_at(TUTTI_IN_VECTOR, 0), b->n);
             tutti_build_wait(b, request, b->s->requests);
             break;
         }
         if (b->i + bit < b->p) {
             const size_t term = b->s->n_terms;
-            tutti_build_recv(b, b->i + bit, round, tutti_at(TUTTI_SCRATCH, 0), b->n);
+            tutti_build_recv(b, b->i + bit, round, tutti_at(TUTTI_IN_SCRATCH, 0), b->n);
             tutti_build_wait(b, request, b->s->requests);
-            tutti_build_term(b, tutti_at(TUTTI_VECTOR, 0));
-            tutti_build_term(b, tutti_at(TUTTI_SCRATCH, 0));
-            tutti_build_sum(b, term, tutti_at(TUTTI_VECTOR, 0), b->n);
+            tutti_build_term(b, tutti_at(TUTTI_IN_VECTOR, 0));
+            tutti_build_term(b, tutti_at(TUTTI_IN_SCRATCH, 0));
+            tutti_build_sum(b, term, tutti_at(TUTTI_IN_VECTOR, 0), b->n);
         }
     }
     down_tree(b, 0, 32);
@@ -82,13 +82,13 @@ static void allreduce_doubling(tutti_builder *b)
         const size_t request = b->s->requests, term = b->s->n_terms;
         if (there <= 0)
             continue;
-        tutti_build_recv(b, theirs + o % there, round, tutti_at(TUTTI_SCRATCH, 0), b->n);
+        tutti_build_recv(b, theirs + o % there, round, tutti_at(TUTTI_IN_SCRATCH, 0), b->n);
         for (int q = o; q < there; q += here)
-            tutti_build_send(b, theirs + q, round, tutti_at(TUTTI_VECTOR, 0), b->n);
+            tutti_build_send(b, theirs + q, round, tutti_at(TUTTI_IN_VECTOR, 0), b->n);
         tutti_build_wait(b, request, b->s->requests);
-        tutti_build_term(b, tutti_at(mine < theirs ? TUTTI_VECTOR : TUTTI_SCRATCH, 0));
-        tutti_build_term(b, tutti_at(mine < theirs ? TUTTI_SCRATCH : TUTTI_VECTOR, 0));
-        tutti_build_sum(b, term, tutti_at(TUTTI_VECTOR, 0), b->n);
+        tutti_build_term(b, tutti_at(mine < theirs ? TUTTI_IN_VECTOR : TUTTI_IN_SCRATCH, 0));
+        tutti_build_term(b, tutti_at(mine < theirs ? TUTTI_IN_SCRATCH : TUTTI_IN_VECTOR, 0));
+        tutti_build_sum(b, term, tutti_at(TUTTI_IN_VECTOR, 0), b->n);
     }
 }
 
@@ -130,22 +130,22 @@ static void allreduce_halving(tutti_builder *b)
         mine = tutti_slice(b->n, p, first);
         count = tutti_slice(b->n, p, first + length) - mine;
         tutti_build_scratch(b, count);
-        tutti_build_send(b, b->i ^ bit, round, tutti_at(TUTTI_VECTOR, theirs),
+        tutti_build_send(b, b->i ^ bit, round, tutti_at(TUTTI_IN_VECTOR, theirs),
                          tutti_slice(b->n, p, upper ? first : first + 2 * length) - theirs);
-        tutti_build_recv(b, b->i ^ bit, round, tutti_at(TUTTI_SCRATCH, 0), count);
+        tutti_build_recv(b, b->i ^ bit, round, tutti_at(TUTTI_IN_SCRATCH, 0), count);
         tutti_build_wait(b, request, b->s->requests);
-        tutti_build_term(b, tutti_at(upper ? TUTTI_SCRATCH : TUTTI_VECTOR, upper ? 0 : mine));
-        tutti_build_term(b, tutti_at(upper ? TUTTI_VECTOR : TUTTI_SCRATCH, upper ? mine : 0));
-        tutti_build_sum(b, term, tutti_at(TUTTI_VECTOR, mine), count);
+        tutti_build_term(b, tutti_at(upper ? TUTTI_IN_SCRATCH : TUTTI_IN_VECTOR, upper ? 0 : mine));
+        tutti_build_term(b, tutti_at(upper ? TUTTI_IN_VECTOR : TUTTI_IN_SCRATCH, upper ? mine : 0));
+        tutti_build_sum(b, term, tutti_at(TUTTI_IN_VECTOR, mine), count);
     }
     for (int bit = p / 2; bit > 0; bit >>= 1, round++) {
         const bool upper = (b->i & bit) != 0;
         const int sibling = upper ? first - length : first + length;
         const size_t mine = tutti_slice(b->n, p, first), theirs = tutti_slice(b->n, p, sibling),
                      request = b->s->requests;
-        tutti_build_send(b, b->i ^ bit, round, tutti_at(TUTTI_VECTOR, mine),
+        tutti_build_send(b, b->i ^ bit, round, tutti_at(TUTTI_IN_VECTOR, mine),
                          tutti_slice(b->n, p, first + length) - mine);
-        tutti_build_recv(b, b->i ^ bit, round, tutti_at(TUTTI_VECTOR, theirs),
+        tutti_build_recv(b, b->i ^ bit, round, tutti_at(TUTTI_IN_VECTOR, theirs),
                          tutti_slice(b->n, p, sibling + length) - theirs);
         tutti_build_wait(b, request, b->s->requests);
         first = upper ? sibling : first;
@@ -178,10 +178,10 @@ static void broadcast_flat(tutti_builder *b)
     const size_t request = b->s->requests;
 
     if (b->i != root)
-        tutti_build_recv(b, root, 0, tutti_at(TUTTI_VECTOR, 0), b->n);
+        tutti_build_recv(b, root, 0, tutti_at(TUTTI_IN_VECTOR, 0), b->n);
     else
         for (int k = 1; k < b->p; k++)
-            tutti_build_send(b, tutti_peer_after(b, k), 0, tutti_at(TUTTI_VECTOR, 0), b->n);
+            tutti_build_send(b, tutti_peer_after(b, k), 0, tutti_at(TUTTI_IN_VECTOR, 0), b->n);
     tutti_build_wait(b, request, b->s->requests);
 }
 
@@ -195,22 +195,22 @@ static void broadcast_scatter(tutti_builder *b)
 
     if (v == 0)
         for (int w = 1; w < p; w++)
-            tutti_build_send(b, (w + root) % p, 0, tutti_at(TUTTI_VECTOR, tutti_slice(b->n, p, w)),
+            tutti_build_send(b, (w + root) % p, 0, tutti_at(TUTTI_IN_VECTOR, tutti_slice(b->n, p, w)),
                              tutti_slice_count(b->n, p, w));
     else
-        tutti_build_recv(b, root, 0, tutti_at(TUTTI_VECTOR, mine), count);
+        tutti_build_recv(b, root, 0, tutti_at(TUTTI_IN_VECTOR, mine), count);
     others = b->s->requests;
     if (v != 0)
         for (int k = 1; k < p; k++) {
             const int w = (v + k) % p;
-            tutti_build_recv(b, (w + root) % p, 1, tutti_at(TUTTI_VECTOR, tutti_slice(b->n, p, w)),
+            tutti_build_recv(b, (w + root) % p, 1, tutti_at(TUTTI_IN_VECTOR, tutti_slice(b->n, p, w)),
                              tutti_slice_count(b->n, p, w));
         }
     if (v != 0)
         tutti_build_wait(b, request, others); /* my slice, before I pass it on */
     for (int k = 1; k < p; k++)
         if ((v + k) % p != 0)
-            tutti_build_send(b, (v + k + root) % p, 1, tutti_at(TUTTI_VECTOR, mine), count);
+            tutti_build_send(b, (v + k + root) % p, 1, tutti_at(TUTTI_IN_VECTOR, mine), count);
     tutti_build_wait(b, v != 0 ? others : request, b->s->requests);
 }
 
@@ -220,8 +220,8 @@ static void barrier_dissemination(tutti_builder *b)
 
     for (int distance = 1; distance < b->p; distance <<= 1, round++) {
         const size_t request = b->s->requests;
-        tutti_build_recv(b, (b->i - distance + b->p) % b->p, round, tutti_at(TUTTI_VECTOR, 0), 0);
-        tutti_build_send(b, (b->i + distance) % b->p, round, tutti_at(TUTTI_VECTOR, 0), 0);
+        tutti_build_recv(b, (b->i - distance + b->p) % b->p, round, tutti_at(TUTTI_IN_VECTOR, 0), 0);
+        tutti_build_send(b, (b->i + distance) % b->p, round, tutti_at(TUTTI_IN_VECTOR, 0), 0);
         tutti_build_wait(b, request, b->s->requests);
     }
 }

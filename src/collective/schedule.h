@@ -30,6 +30,7 @@
 #ifndef TUTTI_COLLECTIVE_SCHEDULE_H
 #define TUTTI_COLLECTIVE_SCHEDULE_H
 #include "tutti/base.h"
+#include "tutti/runtime.h"
 
 typedef enum {
     TUTTI_ALLREDUCE,
@@ -44,9 +45,9 @@ typedef enum {
 } tutti_collective;
 #define TUTTI_COLLECTIVES 9
 
-typedef enum { TUTTI_VECTOR, TUTTI_PART, TUTTI_SCRATCH } tutti_place;
+typedef enum { TUTTI_IN_VECTOR, TUTTI_IN_PART, TUTTI_IN_SCRATCH } tutti_ref_base;
 typedef struct tutti_ref {
-    tutti_place place;
+    tutti_ref_base place;
     size_t at;              /* element */
 } tutti_ref;
 

@@ -9,7 +9,8 @@
 #include "collective_internal.h"
 #include "collective/table.h"
 #include "runtime/files.h"
-#include "tutti/options.h"
+#include "tutti/base.h"
+#include "tutti/comm.h"
 #include <string.h>
 
 #define TABLE_BYTES_MOST ((uint64_t)1 << 20)

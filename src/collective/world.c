@@ -1,6 +1,7 @@
 /* world.c: one rank's transport, runtime, device, counters and windows. */
 #include "collective_internal.h"
 #include "tutti/launch.h"
+#include "tutti/comm.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,10 @@
-/* data.h: data sets, their parts and the loader. share.h decides which worker uses which samples
+/* data.h: data sets, their parts and the loader. base.h decides which worker uses which samples
    when. */
 #ifndef TUTTI_DATA_H
 #define TUTTI_DATA_H
-#include "tutti/device.h"
-#include "tutti/options.h"
+#include "tutti/runtime.h"
+#include "tutti/base.h"
 #include "problem/problem.h"
-#include "tutti/share.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {
@@ -135,7 +134,7 @@ void tutti_data_gather_at(const tutti_data *data, tutti_split split, const uint6
                           uint64_t step, float *x, uint8_t *labels);
 
 /* ---- samples as bytes: a sample with its label as in the set, to be sent to a worker that may
-   not have it (engine.h, give). Numbers are little-endian. ----
+   not have it (tutti.h, give). Numbers are little-endian. ----
 
      images    the pixels, the label
      problems  the values at step 0, float32, the label
@@ -180,7 +179,7 @@ tutti_status tutti_data_absolute(tutti_runtime *rt, const char *text, const char
    attach. */
 uint64_t tutti_data_hash(const tutti_data *data);
 
-/* ---- a partition: the training set divided by labels into parts, one per worker (share.h,
+/* ---- a partition: the training set divided by labels into parts, one per worker (base.h,
    tutti_parts), so that workers see different distributions ---- */
 typedef enum {
     TUTTI_PARTITION_IID,

@@ -1,5 +1,5 @@
 /* buffers.c: the buffers of the run's optimiser, its slots, if a method resets them or takes
-   their mean over the workers (calls.h). A client's optimiser keeps its own, which the engine
+   their mean over the workers (method.h). A client's optimiser keeps its own, which the engine
    cannot access, so such methods announce in declare() that they will. */
 #include "engine_internal.h"
 
@@ -15,7 +15,7 @@ tutti_status tutti_buffers_declare(tutti_method *m, tutti_plan *plan, bool avera
                           m->ops->name, average ? "averages" : "resets");
     if (m->optim == NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "method '%s' %s the buffers of the run's optimiser, which it does not use (calls.h)",
+                          "method '%s' %s the buffers of the run's optimiser, which it does not use (method.h)",
                           m->ops->name, average ? "averages" : "resets");
     if (average && tutti_engine_may_skip(e))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

@@ -208,7 +208,7 @@ static tutti_status call(tutti_engine *e, double factor, tutti_error *err)
         take_values(e, i);
     e->values_changed = true;
     return status == TUTTI_CLOSED ? tutti_fail(err, TUTTI_ERR_STATE, 0,
-                                               "the client's update gave TUTTI_CLOSED, which it may not (engine.h)")
+                                               "the client's update gave TUTTI_CLOSED, which it may not (tutti.h)")
                                   : status;
 }
 
@@ -257,7 +257,7 @@ tutti_status tutti_engine_check_client(tutti_engine *e, tutti_error *err)
     const bool by_itself = e->client.updates && o->update == NULL;
 
     if (o->nonfinite < TUTTI_NONFINITE_STOP || o->nonfinite > TUTTI_NONFINITE_KEEP)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "nonfinite is %d; there are stop, skip and keep (engine.h)",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "nonfinite is %d; there are stop, skip and keep (tutti.h)",
                           (int)o->nonfinite);
     if (!e->client.updates && o->update != NULL)
         return tutti_fail(

@@ -1,7 +1,7 @@
-/* cut.c: see cut.h. */
+/* cut.c: see pipeline.h. */
 #include <errno.h>
 
-#include "tutti/cut.h"
+#include "tutti/method/pipeline.h"
 #include "tutti/method.h"
 
 int tutti_cut_most(const tutti_model *model)

@@ -1,5 +1,5 @@
-/* drive.c: methods that run a pipeline schedule (drive.h): a worker has a stage of the model, and
-   the method decides what of it is computed next.
+/* drive.c: methods that run a pipeline schedule (pipeline.h): a worker has a stage of the model,
+   and the method decides what of it is computed next.
 
    The flat space is as everywhere, and so are steps, shares and checkpoints. Only memory differs:
    x, g and the optimiser's slots cover one range, which is declared as a shard of the flat space.
@@ -157,7 +157,7 @@ static tutti_status check_plan(const tutti_engine *e, const tutti_drive_options 
     return sound ? TUTTI_OK
                  : tutti_fail(err, TUTTI_ERR_STATE, 0,
                               "method '%s' cuts the model into stages that it does not have, or a step into other "
-                              "samples than it has (drive.h)",
+                              "samples than it has (pipeline.h)",
                               m->ops->name);
 }
 
@@ -314,8 +314,8 @@ tutti_status tutti_engine_drive(tutti_engine *e, uint64_t until, tutti_error *er
 
     if (e->stage != STAGE_READY || !e->drive.on)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          !e->drive.on ? "drive is for methods that drive; this one takes passes (engine.h)"
-                                       : "drive is legal between steps only (engine.h)");
+                          !e->drive.on ? "drive is for methods that drive; this one takes passes (tutti.h)"
+                                       : "drive is legal between steps only (tutti.h)");
     if (until <= e->progress.step)
         return TUTTI_OK;
     tutti_engine_clock_start(e);

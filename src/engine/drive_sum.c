@@ -1,6 +1,6 @@
 /* drive_sum.c: for methods that run a pipeline schedule, sums a stage's gradients over the
-   pipelines (drive.h). Each sum is a job on a lane of one thread, so that sums go in the order in
-   which they were started, which is the same on all workers of a stage. The sum is ddp's:
+   pipelines (pipeline.h). Each sum is a job on a lane of one thread, so that sums go in the order
+   in which they were started, which is the same on all workers of a stage. The sum is ddp's:
    weights, then the one order of summation. */
 #include "engine_internal.h"
 #include "engine/lane.h"
@@ -63,7 +63,7 @@ tutti_status tutti_drive_sum_wait(tutti_method *m, int which, double *seconds, t
     if (d->o.own_cuts && d->o.pipelines > 1)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "method '%s' wants a mean over pipelines that have cuts of their own; give all the same "
-                          "stages (drive.h)",
+                          "stages (pipeline.h)",
                           m->ops->name);
     if (d->lane == NULL)
         return TUTTI_OK;

@@ -297,7 +297,7 @@ float *tutti_engine_client_state(tutti_engine *e)
 
 tutti_status tutti_engine_out_of_order(tutti_error *err, const char *call)
 {
-    return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s is legal between steps only (engine.h)", call);
+    return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s is legal between steps only (tutti.h)", call);
 }
 
 /* ---- for facilities ---- */

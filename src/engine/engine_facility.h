@@ -1,12 +1,12 @@
 /* engine_facility.h: what the engine offers to the modules between it and the methods (gossip,
-   server), in addition to calls.h and steps.h, which are for all. These modules use the engine
+   server), in addition to method.h and steps.h, which are for all. These modules use the engine
    through these functions only: its data structures stay private.
 
    A facility (method.h: tutti_facility_ops) is given the method, and m->engine is the engine. */
 #ifndef TUTTI_ENGINE_FACILITY_H
 #define TUTTI_ENGINE_FACILITY_H
 #include "tutti/codec.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
 #include "tutti/method.h"
 #pragma GCC visibility push(default) /* for modules, not exported by the library:
                                         cmake/Install.cmake */
@@ -14,7 +14,7 @@
 /* ---- the run ---- */
 
 /* Is that rank lost to this worker, in a run that continues after losses? The workers need not
-   have agreed on it yet. (tutti_engine_fault_tolerant of engine.h is known from open() on, not
+   have agreed on it yet. (tutti_engine_fault_tolerant of tutti.h is known from open() on, not
    yet in declare().) */
 bool tutti_engine_misses(const tutti_engine *e, int rank);
 /* Number of threads of the lane that the run asks for (--lane); 0: the method decides; -1:
@@ -53,7 +53,7 @@ void tutti_engine_declare_history(tutti_engine *e);
    final_model(). */
 float *tutti_engine_kept(tutti_engine *e);
 
-/* Snapshots (engine.h): how many there may be; 0: none. From declare() on. */
+/* Snapshots (tutti.h): how many there may be; 0: none. From declare() on. */
 int tutti_engine_snapshot_capacity(const tutti_engine *e);
 /* How many snapshot points this worker's client has passed since the last drop. Client thread. */
 int tutti_engine_snapshots_passed(const tutti_engine *e);

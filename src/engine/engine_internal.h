@@ -13,6 +13,8 @@
 #include "service/service.h"
 #include "take.h"
 #include "tier/tier.h"
+#include "tutti/method/pipeline.h"
+#include "tutti/method/steps.h"
 
 enum { TUTTI_METRIC_NAME = 64 };
 

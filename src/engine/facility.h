@@ -44,7 +44,7 @@ typedef struct tutti_facility_ops {
     /* Returns the number of shards in which values of x are kept outside the workers' x; a
        checkpoint records it. */
     int64_t (*slices)(const void *self);
-    /* Snapshots (engine.h, "snapshots"), for facilities that keep values of x outside the workers'
+    /* Snapshots (tutti.h, "snapshots"), for facilities that keep values of x outside the workers'
        x. The run is quiescent and has passed `points` points: makes the snapshots that are still
        missing. */
     void (*snapshot_due)(void *self, int points);

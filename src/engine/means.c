@@ -1,5 +1,5 @@
 /* means.c: collectives for hooks over all workers, or over the node group: their mean, the first
-   one's values, the values of all (calls.h). */
+   one's values, the values of all (method.h). */
 #include <string.h>
 
 #include "engine_internal.h"

@@ -1,4 +1,4 @@
-/* memory.c: the memory of a rank's engine, as declared (state.h) and as allocated since. It is
+/* memory.c: the memory of a rank's engine, as declared (runtime.h) and as allocated since. It is
    counted from the declarations themselves, so a method need not state anything twice, and an
    engine that only declares (engine_options.only_declared) counts the same as one that runs. */
 #include <string.h>

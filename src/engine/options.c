@@ -251,7 +251,7 @@ tutti_status tutti_engine_reshare(tutti_engine *e, const int64_t *batch_of, tutt
     if (e->stage != STAGE_READY)
         return tutti_engine_out_of_order(err, "reshare");
     if (e->batch_of == NULL)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "reshare is for engines that were opened with batch_of (engine.h)");
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "reshare is for engines that were opened with batch_of (tutti.h)");
     if (e->share.parts != NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "reshare is not for engines with parts: how far a worker is in its own follows from the "

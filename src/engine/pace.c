@@ -296,7 +296,7 @@ tutti_status tutti_engine_more(tutti_engine *e, uint64_t until, bool *more, tutt
     return tutti_engine_cause(e, status, err);
 }
 
-/* Converts to steps of share.h. If asynchronous these are gradients, since share then knows of
+/* Converts to steps of base.h. If asynchronous these are gradients, since share then knows of
    one worker. */
 static tutti_status more_steps(tutti_engine *e, const char *what, uint64_t whole, uint64_t per_epoch, uint64_t rest,
                                bool *more, tutti_error *err)

@@ -154,12 +154,12 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
     if (e->m.rank >= e->m.workers)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "rank %d only serves and has no steps; its client calls tutti_engine_more and what is "
-                          "collective (engine.h)",
+                          "collective (tutti.h)",
                           e->m.rank);
     if (e->drive.on)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "method '%s' drives: its client calls tutti_engine_drive in place of pass ... step "
-                          "(engine.h)",
+                          "(tutti.h)",
                           e->m.ops->name);
     if (e->abandoned && e->stage == STAGE_PASS)
         begin_anew(e);

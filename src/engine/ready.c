@@ -89,7 +89,7 @@ static tutti_status check_type(const char *call, int tensor, tutti_dtype dtype, 
     return dtype == TUTTI_F32 || dtype == TUTTI_BF16 || dtype == TUTTI_F16
                ? TUTTI_OK
                : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "%s was called for tensor %d with dtype %d; gradients are in F32, BF16 or F16 (device.h)",
+                            "%s was called for tensor %d with dtype %d; gradients are in F32, BF16 or F16 (runtime.h)",
                             call, tensor, (int)dtype);
 }
 

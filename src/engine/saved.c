@@ -550,7 +550,7 @@ static tutti_status taken_over(tutti_engine *e, int workers, tutti_error *err)
 tutti_status tutti_engine_state_written(tutti_engine *e, tutti_error *err)
 {
     if (e->stage != STAGE_READY || e->clock.started_ns != 0)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "state is written before the first pass only (engine.h)");
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "state is written before the first pass only (tutti.h)");
     if (e->passes_of != NULL)
         TUTTI_TRY(tutti_fail_within(err, tutti_engine_check_deal(e, e->passes_of, err),
                                     "the state that was written has another cut of a step"));
@@ -595,7 +595,7 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
     tutti_status status;
 
     if (e->stage != STAGE_READY || e->clock.started_ns != 0)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "load is legal before the first pass only (engine.h)");
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "load is legal before the first pass only (tutti.h)");
     if (tutti_checkpoint_has(checkpoint, of_servers.state))
         TUTTI_TRY(tutti_checkpoint_read(checkpoint, &of_servers, 1, err));
     if (saved_parts[0] < 0 || saved_parts[0] >= tutti_checkpoint_world(checkpoint))

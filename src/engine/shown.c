@@ -106,7 +106,7 @@ tutti_status tutti_engine_eval_snapshot(tutti_engine *e, int k, tutti_error *err
     if ((e->stage != STAGE_READY || !e->services.held) && e->stage != STAGE_FINISHED)
         return tutti_engine_out_of_order(err, "eval_snapshot");
     if (k < 0 || k >= e->snapshots.passed)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "eval_snapshot of snapshot %d, but there are %d (engine.h)", k,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "eval_snapshot of snapshot %d, but there are %d (tutti.h)", k,
                           e->snapshots.passed);
     tutti_engine_snapshot_take(e, k);
     return show(e, k, err);
@@ -163,7 +163,7 @@ tutti_status tutti_engine_eval_end(tutti_engine *e, tutti_error *err)
     if (e->stage == STAGE_FINISHED)
         return TUTTI_OK;
     if (e->stage != STAGE_SHOWN)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "eval_end is legal after eval_begin only (engine.h)");
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "eval_end is legal after eval_begin only (tutti.h)");
     if (e->snapshots.shown > 0)
         tutti_engine_snapshot_back(e);
     else {

@@ -1,4 +1,4 @@
-/* snapshots.c: snapshots of the model that are taken while the run continues (engine.h), so that a
+/* snapshots.c: snapshots of the model that are taken while the run continues (tutti.h), so that a
    curve of a method whose workers do not step together costs them no meeting.
 
    Each worker takes its snapshot by itself, at a point that the order of the gradients

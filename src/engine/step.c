@@ -9,7 +9,7 @@ tutti_status tutti_engine_wrong(tutti_error *err, const char *call, const char *
 {
     return tutti_fail(err, TUTTI_ERR_STATE, 0,
                       "%s was called %s; the order is pass_begin, grad_ready for each tensor, pass_end, step "
-                      "(engine.h)",
+                      "(tutti.h)",
                       call, when);
 }
 

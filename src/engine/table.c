@@ -7,7 +7,7 @@
 
 enum { NAME_BYTES = 48, KNOWN_TRAITS = 2 * TUTTI_NEVER_SKIPS - 1 };
 
-/* As the grammar of specs has it (options.h). */
+/* As the grammar of specs has it (base.h). */
 static bool can_be_asked_for(const char *name)
 {
     static const char characters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";

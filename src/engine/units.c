@@ -20,7 +20,7 @@
    disks work for each unit. Reads proceed by themselves: they are issued ahead even without a
    lane, and the gather then waits for the acquire. How many units to prefetch depends on how long
    a read takes, so on bytes: small units share a buffer and count as one. What a step needs first
-   is not read: the update, which has it in a tile, leaves it in the buffer (part.x of optim.h).
+   is not read: the update, which has it in a tile, leaves it in the buffer (part.x of method.h).
 
    The order of the first step is not known yet. It is assumed to be forward through all units and
    back.

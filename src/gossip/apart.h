@@ -3,7 +3,7 @@
 #ifndef TUTTI_GOSSIP_APART_H
 #define TUTTI_GOSSIP_APART_H
 #include "tutti/method.h"
-#include "tutti/topology.h"
+#include "tutti/method/gossip.h"
 #pragma GCC visibility push(default) /* for modules only, not exported: cmake/Install.cmake */
 
 /* Emits a "disconnected" event if some surviving worker is unreachable in the mixing graph from

@@ -71,7 +71,7 @@
 #include "collective/members.h"
 #include "engine/facility.h"
 
-/* A snapshot of the model (engine.h). Rounds that were pending when it was taken still add to
+/* A snapshot of the model (tutti.h). Rounds that were pending when it was taken still add to
    it. */
 typedef struct snapshot {
     float *x;

@@ -42,6 +42,7 @@
 
 #include "mixer_internal.h"
 #include "tutti/codec.h"
+#include "tutti/method/gossip.h"
 
 enum { ELEMENTS = 1 << 20, SAMPLE = 1 << 16, PREFIX = 4, BLOCK = 4096 };
 static const uint64_t late_step = UINT64_MAX; /* beyond any warm-up */

@@ -20,6 +20,7 @@
 
 #include "mixer_internal.h"
 #include "tutti/codec.h"
+#include "tutti/method/gossip.h"
 
 struct tutti_mixer_cross {
     float **model;           /* degree: n each, declared; without a codec */

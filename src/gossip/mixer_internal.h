@@ -4,7 +4,7 @@
 #define TUTTI_MIXER_INTERNAL_H
 #include "../engine/engine_facility.h"
 #include "engine/lane.h"
-#include "tutti/gossip.h"
+#include "tutti/method/gossip.h"
 
 typedef struct tutti_mixer_codec tutti_mixer_codec;
 typedef struct tutti_mixer_cross tutti_mixer_cross;

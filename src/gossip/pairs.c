@@ -51,7 +51,7 @@
 #include "../engine/engine_facility.h"
 #include "apart.h"
 #include "engine/facility.h"
-#include "tutti/gossip.h"
+#include "tutti/method/gossip.h"
 
 enum { RANDOM, CYCLIC };
 enum { ANY, BIPARTITE };

@@ -1,4 +1,4 @@
-/* codes.c: what kernels.h offers: looks the kernel up in the device's table, runs it, charges the
+/* codes.c: what runtime.h offers: looks the kernel up in the device's table, runs it, charges the
    runtime as device.c does. */
 #include "codes_internal.h"
 #include "base/random.h"

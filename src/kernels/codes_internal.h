@@ -1,9 +1,9 @@
-/* codes_internal.h: one element of the kernels of kernels.h in plain C: the references, and the
+/* codes_internal.h: one element of the kernels of runtime.h in plain C: the references, and the
    tails of the vector loops. */
 #ifndef TUTTI_KERNELS_CODES_INTERNAL_H
 #define TUTTI_KERNELS_CODES_INTERNAL_H
 #include "kernels_internal.h"
-#include <tutti/kernels.h>
+#include <tutti/runtime.h>
 
 static inline uint32_t tutti_kernels_key(float x)
 {

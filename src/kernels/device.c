@@ -1,4 +1,4 @@
-/* device.c: what device.h offers: looks the kernel up in the device's table, runs it, charges the
+/* device.c: what runtime.h offers: looks the kernel up in the device's table, runs it, charges the
    runtime. The charge counts the floating-point operations of the formula and the bytes that have
    to pass through memory once, so that simulated time depends on neither the level nor the machine
    the simulation runs on. */

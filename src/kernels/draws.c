@@ -1,4 +1,4 @@
-/* draws.c: Philox4x32-10 of base.h sixteen blocks at a time, in the order that kernels.h promises:
+/* draws.c: Philox4x32-10 of base.h sixteen blocks at a time, in the order that runtime.h promises:
    what a vector of sixteen lanes holds after ten rounds is what memory holds. Sixteen bits are
    enough for a rounding, so a block serves eight elements. */
 #include "codes_internal.h"

@@ -1,4 +1,4 @@
-/* kernels_internal.h: the table of kernels behind device.h, and what its levels share. A table is
+/* kernels_internal.h: the table of kernels behind runtime.h, and what its levels share. A table is
    filled with the plain C references (NAME.c), then overridden by NAME_avx2.c and NAME_avx512.c
    up to the requested level and the machine's. Every entry of every level gives the reference's
    bits. A NaN is a NaN at every level. Which NaN an addition or a product gives is the compiler's
@@ -6,7 +6,7 @@
    element. Nothing here knows of threads or of the runtime. */
 #ifndef TUTTI_KERNELS_INTERNAL_H
 #define TUTTI_KERNELS_INTERNAL_H
-#include <tutti/kernels.h>
+#include <tutti/runtime.h>
 #include <string.h>
 
 /* vectors that `tree` adds in one pass: as many as sixteen registers hold with their weights */
@@ -67,7 +67,7 @@ typedef struct tutti_kernels {
     void (*sgd)(size_t n, const tutti_sgd_step *s, float *w, const float *g, float *momentum);
     void (*adam)(size_t n, const tutti_adam_step *s, float *w, const float *g, float *m, float *v);
 
-    /* kernels.h */
+    /* runtime.h */
     void (*rows_dot)(size_t m, size_t n, const float *x, int p, const float *q, float *a,
                      size_t step);
     void (*rows_sum)(size_t m, size_t n, const float *x, int p, const float *a, size_t step,
@@ -157,7 +157,7 @@ void tutti_kernels_tree_sum_all(const tutti_kernels *t, size_t n, int p, float *
 void tutti_kernels_select_top(const tutti_kernels *t, size_t n, const float *x, size_t k,
                               uint32_t *index, float *value);
 
-/* The lanes added in the order of device.h: 0+8, 1+9 ..., then 0+4 ..., 0+2, 0+1. */
+/* The lanes added in the order of runtime.h: 0+8, 1+9 ..., then 0+4 ..., 0+2, 0+1. */
 static inline double tutti_kernels_fold(double lane[TUTTI_KERNELS_LANES])
 {
     for (size_t width = TUTTI_KERNELS_LANES / 2; width > 0; width /= 2)

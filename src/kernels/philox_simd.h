@@ -58,7 +58,7 @@ INLINE void philox_draw(const philox *p, const size_t n, const qvec j[], qvec c1
         }
 }
 
-/* ---- groups of sixteen blocks as kernels.h numbers their halves. Even and odd blocks are drawn in
+/* ---- groups of sixteen blocks as runtime.h numbers their halves. Even and odd blocks are drawn in
    vectors of their own, since a pair of them is then put together by one shift and one blend.
    ---- */
 INLINE void put_pair(uint16_t *at, qvec w[2][4])

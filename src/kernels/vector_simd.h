@@ -1,6 +1,6 @@
 /* vector_simd.h: the kernels of vector.c, written with the vector type `vec`. It is a template:
    vector_avx2.c and vector_avx512.c include it after simd_avx2.h and simd_avx512.h. EACH_VECTOR
-   declares i, the first element of a vector, and k, its elements, fewer in the last one. device.h
+   declares i, the first element of a vector, and k, its elements, fewer in the last one. runtime.h
    has the formulas. */
 #include "simd_loop.h"
 

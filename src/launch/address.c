@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "runtime/names.h"
 #include "tutti/runtime.h"
+#include "tutti/launch.h"
 #include "launch_internal.h"
 
 #define WORKERS_MOST 65536

@@ -20,6 +20,7 @@
 #include <unistd.h>
 #include "runtime/names.h"
 #include "tutti/runtime.h"
+#include "tutti/launch.h"
 #include "launch_internal.h"
 
 enum { MOST_MEETS = 8, TURN_MS = 10 };

@@ -49,6 +49,7 @@
 #include <math.h>
 #include "coded.h"
 #include "codec/regime.h"
+#include "tutti/method/steps.h"
 
 enum { CODEC, BATCH, LOCALSTEPS, TIMES = 8 };
 typedef struct accordion {

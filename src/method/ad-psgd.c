@@ -12,7 +12,7 @@
    4 params x 2 x exchanges x gradients of the workers that ask. Staleness counts the averagings
    that s took part in between snapshot and update. The final model is the mean. Momentum stays
    local. */
-#include "tutti/gossip.h"
+#include "tutti/method/gossip.h"
 
 typedef struct ad_psgd {
     tutti_pairs_options options;

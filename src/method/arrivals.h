@@ -6,7 +6,7 @@
 #define TUTTI_METHOD_ARRIVALS_H
 #include <math.h>
 
-#include "tutti/server.h"
+#include "tutti/method/server.h"
 
 enum { GRADIENT, LEAVES }; /* kinds of requests */
 

@@ -43,7 +43,7 @@
    overshoots where lambda exceeds 1 over the size of a gradient's change by it. */
 #include <math.h>
 
-#include "tutti/server.h"
+#include "tutti/method/server.h"
 
 typedef struct asgd {
     int64_t servers, softsync;

@@ -17,7 +17,7 @@
    workers a ring is a pair, 1/2 each; with one, SGD. */
 #include <stdio.h>
 
-#include "tutti/gossip.h"
+#include "tutti/method/gossip.h"
 
 typedef struct asr_adpsgd {
     int mixing;

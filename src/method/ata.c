@@ -23,7 +23,7 @@
    Not built: new owners for the tasks of a lost worker (it ends the run).
    Not built as an all-reduce: the baseline `greedy`, in which all are asked and the first B
    answers used. At a server it is ringmaster-asgd(max_delay=1,collect=B,stops=on). A step's
-   samples have owners before it begins (share.h); loaders, weights and checkpoints rely on that.
+   samples have owners before it begins (base.h); loaders, weights and checkpoints rely on that.
    It would need:
    1. tasks that are claimed one by one within a step, as pace.c assigns gradients between steps;
    2. loaders that follow;
@@ -34,6 +34,7 @@
 #include <math.h>
 
 #include "tutti/method.h"
+#include "tutti/method/steps.h"
 
 typedef struct ata {
     int allocation;

@@ -25,7 +25,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "tutti/server.h"
+#include "tutti/method/server.h"
 
 typedef struct backup_workers {
     int64_t backup, servers;

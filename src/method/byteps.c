@@ -50,7 +50,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "tutti/server.h"
+#include "tutti/method/server.h"
+#include "tutti/method/steps.h"
 
 typedef struct byteps {
     int64_t partition, credits;

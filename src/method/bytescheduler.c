@@ -54,7 +54,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "tutti/server.h"
+#include "tutti/method/server.h"
+#include "tutti/method/steps.h"
 
 enum { ALLREDUCE, SERVERS };
 enum { LAYER, FIFO };

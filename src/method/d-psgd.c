@@ -10,7 +10,7 @@
    With a codec (`--codec`) each worker's difference to its public copy travels: CHOCO-SGD
    (src/gossip/mixer_codec.c). atc is its order of 2019, awc that of 2020, and gamma its consensus
    step.
-   W is the graph's (topology.h): non-negative, doubly stochastic, W_ii > 0. So the mean of the
+   W is the graph's (gossip.h): non-negative, doubly stochastic, W_ii > 0. So the mean of the
    models moves by the mean gradient, whatever the graph.
    Differs from the paper:
    1. Any optimiser, whose buffers stay local (with momentum: DSGDm).

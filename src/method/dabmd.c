@@ -39,8 +39,9 @@
 #include <string.h>
 
 #include "mirror.h"
-#include "tutti/engine.h"
-#include "tutti/gossip.h"
+#include "tutti/tutti.h"
+#include "tutti/method/gossip.h"
+#include "tutti/method/steps.h"
 
 typedef struct dabmd {
     double compute_ms;

@@ -26,7 +26,8 @@
 #include <string.h>
 #include "coded.h"
 #include "rule.h"
-#include "tutti/kernels.h"
+#include "tutti/runtime.h"
+#include "tutti/method.h"
 
 enum { WARMUP = 4 };
 typedef struct dgc {

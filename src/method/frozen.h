@@ -36,7 +36,8 @@
 #include <float.h>
 #include <math.h>
 #include "coded.h"
-#include "tutti/kernels.h"
+#include "tutti/runtime.h"
+#include "tutti/method.h"
 
 typedef struct frozen {       /* first member of the struct of such a method */
     double warmup, beta1, beta2, eps, bucket;

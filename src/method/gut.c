@@ -34,7 +34,7 @@
       times, once. A graph that changes with every step is refused.
    6. The agreed model is the exact mean, where the paper makes 50 rounds of gossip at the end. */
 #include "rule.h"
-#include "tutti/gossip.h"
+#include "tutti/method/gossip.h"
 
 typedef struct gut {
     const char *graph;

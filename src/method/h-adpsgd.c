@@ -16,7 +16,7 @@
    2. The model travels inside the machine, and not the difference that the averagings made to it.
       That is as many bytes, and the replicas are the same to the bit.
    3. `exchanges` is counted for each step of a machine, that is for c gradients. */
-#include "tutti/gossip.h"
+#include "tutti/method/gossip.h"
 
 typedef struct h_adpsgd {
     const char *super_learner;

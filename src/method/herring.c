@@ -25,7 +25,7 @@
    6. A lost worker is handled as in parameter-server (docs/methods/herring.md). */
 #include <string.h>
 
-#include "tutti/server.h"
+#include "tutti/method/server.h"
 
 typedef struct herring {
     double fusion, shard;

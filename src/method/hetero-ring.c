@@ -13,7 +13,7 @@
    worker computes them. So the learning rate needs no change and every sample counts equally. All
    compute the same a' from the same times: no worker decides alone, and no decision is sent.
    Differs from the paper, as far as its abstract shows:
-   1. Micro-batches are assigned in each step instead of each epoch (share.h), so a may change
+   1. Micro-batches are assigned in each step instead of each epoch (base.h), so a may change
       after any step and no sample is moved.
    2. Times are of computing only, by the engine's clock, never of waiting for the ring.
    3. A change must make the step shorter.
@@ -25,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "priced.h"
+#include "tutti/method/steps.h"
 
 enum { EQUAL, STATIC, ADAPTIVE };
 enum { BEST, RING, AUTO };

@@ -16,7 +16,7 @@
    is under way between steps unless max_delay exceeds 1, and the end averages the models after
    the last step anyway. warmup: that many steps of averaged gradients first. Momentum stays
    local. */
-#include "tutti/gossip.h"
+#include "tutti/method/gossip.h"
 
 typedef struct lasgd {
     int64_t local_steps, max_delay, warmup;

@@ -7,11 +7,11 @@
      atc    adapt, then combine
               x_i <- sum_j W_ij (x_j - eta opt(g_j(x_j)))
 
-   x_i: the model of worker i (m->x); g_i: its gradient; W: the graph's weights (topology.h); opt,
+   x_i: the model of worker i (m->x); g_i: its gradient; W: the graph's weights (gossip.h); opt,
    eta: the run's optimiser and its learning rate. */
 #ifndef TUTTI_METHOD_NEIGHBOURS_H
 #define TUTTI_METHOD_NEIGHBOURS_H
-#include "tutti/gossip.h"
+#include "tutti/method/gossip.h"
 
 typedef struct neighbours {
     const char *graph;           /* options */

@@ -41,7 +41,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "tutti/server.h"
+#include "tutti/method/server.h"
+#include "tutti/method/steps.h"
 
 /* What the server knows about a worker; counts are integers. All fields are doubles: it is
    declared as a vector of them. */

@@ -29,7 +29,8 @@
 #include <stdlib.h>
 
 #include "periodic.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method/steps.h"
 
 typedef struct palsgd {
     periodic local;

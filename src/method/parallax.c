@@ -27,7 +27,7 @@
 
 #include "buckets.h"
 #include "partitions.h"
-#include "tutti/server.h"
+#include "tutti/method/server.h"
 
 typedef struct parallax {
     int64_t servers, partitions, warmup, timed, profile, reduce;

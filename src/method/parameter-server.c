@@ -24,7 +24,7 @@
    had received its gradient by then is a mean with it, and another one without. All survivors get
    the same, so replicas stay equal. */
 #include "buckets.h"
-#include "tutti/server.h"
+#include "tutti/method/server.h"
 
 typedef struct parameter_server {
     int64_t servers;

@@ -24,6 +24,7 @@
    5. Gradients are exchanged in buckets, so that a codec works on one while another travels.
       Their number multiplies the latency; bucket_mb=65536 makes one message of all. */
 #include "coded.h"
+#include "tutti/method/steps.h"
 
 typedef struct pipe_sgd {
     int64_t width, warmup;

@@ -11,7 +11,7 @@
    w on z. */
 #ifndef TUTTI_METHOD_PUSH_SUM_H
 #define TUTTI_METHOD_PUSH_SUM_H
-#include "tutti/gossip.h"
+#include "tutti/method/gossip.h"
 
 typedef struct push_sum {
     const char *graph;           /* options */

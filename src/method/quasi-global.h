@@ -34,7 +34,7 @@
 #define TUTTI_METHOD_QUASI_GLOBAL_H
 #include <math.h>
 #include "rule.h"
-#include "tutti/gossip.h"
+#include "tutti/method/gossip.h"
 
 typedef struct quasi_global {
     double decay;                /* options */

@@ -10,7 +10,7 @@
                                (src/gossip/averager.c)
      mixing=delay-by-one       x <- mean_j(x_j) - eta opt(g(x)): the all-reduce of models travels
                                while the gradient is computed at them
-   GRAPH is any of topology.h that keeps the mean. The paper has two: random-ring, the default,
+   GRAPH is any of gossip.h that keeps the mean. The paper has two: random-ring, the default,
    and ring, which it compares with. random-ring is a ring in a new order each round: the squared
    distance shrinks by (n - 3)/(3 (n - 1)) in expectation. Its seed, weight and block are options
    (`random-ring(seed=,weight=,block=)`). All workers draw from (seed, round), so they agree
@@ -18,7 +18,7 @@
    stays local. */
 #include <string.h>
 
-#include "tutti/gossip.h"
+#include "tutti/method/gossip.h"
 
 typedef struct rand_psgd {
     const char *mixing;

@@ -2,7 +2,7 @@
 #ifndef TUTTI_METHOD_RULE_H
 #define TUTTI_METHOD_RULE_H
 #include <string.h>
-#include "tutti/optim.h"
+#include "tutti/method.h"
 
 /* A learning rate below it counts as 0: nothing is divided by it. */
 #define RULE_LEAST_RATE 1e-12

@@ -5,7 +5,7 @@
                   z_i = x_i / w_i
      overlap=tau  at the beginning of every tau-th step what was sent tau steps ago is added, then
                   (x, w) is split and sent again; gradients are taken and applied meanwhile
-   P is the graph's, of the sender: columns sum to 1 (topology.h, tutti_graph_open_push).
+   P is the graph's, of the sender: columns sum to 1 (gossip.h, tutti_graph_open_push).
    The step is in push-sum.h. It keeps z and w, and x = w z is never formed. So a step on x is one
    of eta / w on z. With w = 1, which regular graphs keep for ever, this is d-psgd(order=atc) to
    the bit. Gradients, weight decay and momentum are of z, and local. w is an integer number of

@@ -13,7 +13,8 @@
    0. Momentum is each worker's own and is saved with it. clip-norm is refused: clipping would
       change signs only through the momentum, and no worker knows the mean gradient. */
 #include "coded.h"
-#include "tutti/kernels.h"
+#include "tutti/runtime.h"
+#include "tutti/method.h"
 
 typedef struct signum {
     double beta, bucket;

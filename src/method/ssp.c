@@ -37,7 +37,7 @@
 #include <errno.h>
 #include <math.h>
 
-#include "tutti/server.h"
+#include "tutti/method/server.h"
 
 typedef struct ssp {
     int64_t servers, staleness, staleness_max;

@@ -30,6 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "priced.h"
+#include "tutti/method/steps.h"
 
 /* WINDOW: steps between decisions; LEAST: workers for which it may be faster: with 3, 1.5 s
    against a ring's 1.33 s */

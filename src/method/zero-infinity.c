@@ -35,6 +35,7 @@
    5. Activations stay on the device; recompute=on in the model keeps few of them. */
 #include "buckets.h"
 #include "tutti/method.h"
+#include "tutti/method/steps.h"
 
 typedef struct zero_infinity {
     const char *tier;

@@ -33,6 +33,7 @@
    5. Each bucket is sharded over all workers, as zero's. */
 #include "buckets.h"
 #include "tutti/method.h"
+#include "tutti/method/steps.h"
 
 typedef struct zero_offload {
     const char *tier;

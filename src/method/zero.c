@@ -45,6 +45,7 @@
       passes are accumulated inside each. */
 #include "buckets.h"
 #include "tutti/method.h"
+#include "tutti/method/steps.h"
 
 typedef struct zero {
     int stage;

@@ -6,8 +6,8 @@
    run its own on a separate thread. */
 #ifndef TUTTI_NN_H
 #define TUTTI_NN_H
-#include "tutti/device.h"
-#include "tutti/options.h"
+#include "tutti/runtime.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {
@@ -191,7 +191,7 @@ typedef struct tutti_nn_param {
    samples would have. Those of a channel whose mean over the blocks is not finite do not change.
 
    Evaluation uses them instead of the block's. A client that trains with several workers uses
-   that mean before evaluating, and only then. With the engine they are client state (engine.h),
+   that mean before evaluating, and only then. With the engine they are client state (tutti.h),
    averaged over the workers in each evaluation, whatever the method. (PyTorch's DDP broadcasts
    those of rank 0 before each forward, so that only 1 / workers of the samples count. Its local
    and gossip methods average them as parameters or not at all.)
@@ -233,7 +233,7 @@ typedef struct tutti_nn tutti_nn;
    TUTTI_F16; the latter two only of backend onednn. Products add in float32. Everything else,
    given values and gradients too, is float32 (Micikevicius et al. 2018). It is part of what
    determines the bits. F16 overflows above 65504: a slope that does makes gradients infinite or
-   NaN, so training with it needs a scaled loss (engine.h, loss_scale). Where oneDNN has no such
+   NaN, so training with it needs a scaled loss (tutti.h, loss_scale). Where oneDNN has no such
    product for this CPU, the same rounded operands are multiplied in float32, slower than F32
    (tutti_nn_widens). */
 typedef struct tutti_nn_options {

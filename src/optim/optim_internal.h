@@ -1,7 +1,7 @@
 /* optim_internal.h: what the files of optim/ share. */
 #ifndef TUTTI_OPTIM_INTERNAL_H
 #define TUTTI_OPTIM_INTERNAL_H
-#include <tutti/optim.h>
+#include <tutti/method.h>
 
 extern const tutti_optim_ops tutti_optim_sgd, tutti_optim_adam, tutti_optim_adamw;
 

@@ -4,7 +4,7 @@
 #define TUTTI_OPTIM_PLACED_H
 #include "runtime/team.h"
 #include "tier/tier.h"
-#include "tutti/optim.h"
+#include "tutti/method.h"
 #pragma GCC visibility push(default)
 
 /* tutti_optim_declare over several ranges, which are copied; kept as TUTTI_SLICE, in that tier

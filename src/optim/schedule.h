@@ -7,7 +7,7 @@
    stays there. A warm-up longer than `steps` is refused. */
 #ifndef TUTTI_OPTIM_SCHEDULE_H
 #define TUTTI_OPTIM_SCHEDULE_H
-#include "tutti/options.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 
 typedef struct tutti_lr_schedule tutti_lr_schedule;

@@ -1,5 +1,5 @@
 /* allocate.c: see pipeline.h. */
-#include "tutti/pipeline.h"
+#include "tutti/method/pipeline.h"
 
 static tutti_status check_workers(tutti_pipeline_allocation how, int workers, const int *node, const double *speed,
                                   int *nodes, int *each, tutti_error *err)

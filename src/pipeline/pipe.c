@@ -1,4 +1,4 @@
-/* pipe.c: see pipe.h. A conduit is one direction between two neighbouring stages: a ring of
+/* pipe.c: see pipeline.h. A conduit is one direction between two neighbouring stages: a ring of
    buffers, that of this rank's micro-batch i at i modulo its length, each with a request. Here i
    counts those that are this rank's, and p all of the pipeline's: messages have p in their port.
 
@@ -11,7 +11,7 @@
    messages may be under way to this rank than it has posted receives for. No rank waits for these
    sends before the end: their buffers are those of micro-batches that have had no backward yet.
    And the first unfinished micro-batch is never held up, since every rank goes in order. */
-#include "tutti/pipe.h"
+#include "tutti/method/pipeline.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* ticktock.c: see pipeline.h. The rules never make a worker wait: if no part can be computed, no
    micro-batch is under way. */
-#include "tutti/pipeline.h"
+#include "tutti/method/pipeline.h"
 
 static int slot_of(const tutti_ticktock *t, int64_t micro)
 {

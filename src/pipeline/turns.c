@@ -1,5 +1,5 @@
 /* turns.c: see pipeline.h. */
-#include "tutti/pipeline.h"
+#include "tutti/method/pipeline.h"
 
 tutti_turn tutti_pipeline_next(const tutti_pipeline_turns *t, int64_t entered, int64_t returned)
 {

@@ -15,7 +15,7 @@
    available units. */
 #ifndef TUTTI_PLACEMENT_H
 #define TUTTI_PLACEMENT_H
-#include "tutti/options.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 
 /* ---- the problem ---- */

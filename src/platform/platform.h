@@ -3,7 +3,7 @@
    their order by name is that of their numbers. Worker i belongs on host i. */
 #ifndef TUTTI_PLATFORM_H
 #define TUTTI_PLATFORM_H
-#include "tutti/options.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

@@ -17,7 +17,7 @@
    `noise`. */
 #ifndef TUTTI_PROBLEM_H
 #define TUTTI_PROBLEM_H
-#include "tutti/options.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

@@ -1,12 +1,13 @@
 /* server_internal.h: what the files of src/server share: a facility of parameter servers, each of
-   which keeps a shard of the values, sums or tables (tutti/server.h). server.c lists the files. */
+   which keeps a shard of the values, sums or tables (tutti/method/server.h). server.c lists the
+   files. */
 #ifndef TUTTI_SERVER_INTERNAL_H
 #define TUTTI_SERVER_INTERNAL_H
 #include <stdatomic.h>
 
 #include "slice.h"
 #include "engine/facility.h"
-#include "tutti/server.h"
+#include "tutti/method/server.h"
 
 /* State of a thread that calls several servers at once. The arrays have an entry per call. A window
    is memory that other processes of the host can read and write (tutti/comm.h).
@@ -163,7 +164,7 @@ tutti_status tutti_server_weigh(tutti_server *s, tutti_error *err);
 bool tutti_server_is_large(const tutti_server *s, int k);
 /* The most elements that a server has of a range of `count`, without regard to alignment. */
 size_t tutti_server_most(const tutti_server *s, size_t count);
-/* Rails: pieces are sent to groups of servers in turn (setup.rails in tutti/server.h).
+/* Rails: pieces are sent to groups of servers in turn (setup.rails in tutti/method/server.h).
    rail: the rail by which a worker sends that piece; from setup.rails on: none; -1: there are no
    rails, and the piece goes to all servers. slot: the part of a range that goes by a rail. part_of:
    tutti_server_part of what goes by a rail; 0 for a server of another rail. */

@@ -1,4 +1,4 @@
-/* snapshots.c: the servers' part of snapshots of the model (engine.h).
+/* snapshots.c: the servers' part of snapshots of the model (tutti.h).
 
    The values are here, and not at the workers, whose copies may be of any time. Each request
    states how many points its worker has passed, in bits that its version does not need. Before a

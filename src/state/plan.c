@@ -9,7 +9,7 @@
 #include "state/plan.h"
 #include "tier/tier.h"
 #include "tutti/comm.h"
-#include "tutti/state.h"
+#include "tutti/runtime.h"
 
 enum { ALIGNMENT = 64, NOWHERE = 4096 }; /* NOWHERE: an address below is a member of a struct at NULL */
 

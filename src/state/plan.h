@@ -1,8 +1,9 @@
-/* plan.h: a plan of state (state.h) from open to close, for the engine and tests. */
+/* plan.h: a plan of state (runtime.h) from open to close, for the engine and tests. */
 #ifndef TUTTI_STATE_PLAN_H
 #define TUTTI_STATE_PLAN_H
 #include "tier/tier.h"
-#include "tutti/state.h"
+#include "tutti/runtime.h"
+#include "tutti/comm.h"
 #pragma GCC visibility push(default)
 
 struct tutti_world;

@@ -3,8 +3,7 @@
 #ifndef TUTTI_STATE_INTERNAL_H
 #define TUTTI_STATE_INTERNAL_H
 #include "runtime/files.h"
-#include "tutti/checkpoint.h"
-#include "tutti/safetensors.h"
+#include "tutti/tutti.h"
 #include <jansson.h>
 
 #define TUTTI_STATE_NAME_MOST 1024                    /* bytes of a tensor's name in a file */

@@ -6,7 +6,7 @@
    lost when it ends, so a checkpoint has to read them. */
 #ifndef TUTTI_TIER_H
 #define TUTTI_TIER_H
-#include "tutti/options.h"
+#include "tutti/base.h"
 #include "tutti/runtime.h"
 #pragma GCC visibility push(default)
 

@@ -27,6 +27,7 @@
 #include "topology_internal.h"
 #include "runtime/files.h"
 #include "tutti/runtime.h"
+#include "tutti/method/gossip.h"
 
 enum { FILE_MAX = 16 << 20, LINE_MAX_BYTES = 255, PLACES_MAX = 1 << 22, WORDS = 5 };
 

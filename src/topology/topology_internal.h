@@ -1,9 +1,9 @@
 /* topology_internal.h: what the module's files share. */
 #ifndef TUTTI_TOPOLOGY_INTERNAL_H
 #define TUTTI_TOPOLOGY_INTERNAL_H
-#include "tutti/topology.h"
+#include "tutti/method/gossip.h"
 
-/* How W follows from the edges of a round; members and offsets as in topology.h. d: neighbours of a
+/* How W follows from the edges of a round; members and offsets as in gossip.h. d: neighbours of a
    member, without itself. */
 typedef enum {
     TUTTI_WEIGHTS_AUTO,       /* of an option: uniform where all have one d, else Metropolis */

@@ -316,7 +316,7 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
     TUTTI_TRY(tutti_loss_scale_check(c->loss_scale, err));
     if (strcmp(c->optimizer, "client") == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "optimizer is 'client', which is for programs with an optimiser of their own (engine.h), and "
+                          "optimizer is 'client', which is for programs with an optimiser of their own (tutti.h), and "
                           "the trainer has none; give sgd, adam or adamw");
     TUTTI_TRY(tutti_collective_check(c->collective, (int)c->n, err));
     if (strcmp(c->collective, "auto") != 0 && c->collective_table[0] != 0)

@@ -1,4 +1,4 @@
-/* drive.c: a run under a method that runs the passes of stages itself (drive.h): the callbacks
+/* drive.c: a run under a method that runs the passes of stages itself (pipeline.h): the callbacks
    that the engine needs from its client there. The model's units are the network's (stages.h),
    and this rank has a stage of them, with a store for the activations between forward and
    backward. Micro-batches come in the order of the run's samples, so the loader reads ahead as it

@@ -1,4 +1,4 @@
-/* given.c: samples exchanged between workers (engine.h: give, label): those that a worker writes
+/* given.c: samples exchanged between workers (tutti.h: give, label): those that a worker writes
    for another, and a batch of its own samples followed by those it received. In passes with
    samples of other workers both are copied to one buffer, since a network reads its samples from
    one place. */

@@ -9,7 +9,7 @@
 #include <errno.h>
 
 #include "train_internal.h"
-#include "tutti/drive.h"
+#include "tutti/method/pipeline.h"
 #include "nn/stages.h"
 
 enum { TIMES = 5 };              /* the first is not counted: plans are made in it */

@@ -1,4 +1,4 @@
-/* members.c: meetings of a run that continues after losses (engine.h): which workers take part,
+/* members.c: meetings of a run that continues after losses (tutti.h): which workers take part,
    which row of a report is a worker's, and which worker writes. The lowest worker that is left,
    index 0 of run->all, prints and writes; when that changes, the new one opens the files.
 

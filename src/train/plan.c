@@ -19,6 +19,7 @@
 #include "train_internal.h"
 #include "tutti/launch.h"
 #include "tutti/transport.h"
+#include "tutti/tutti.h"
 
 enum { DRAWS = 4093, STRIDE = 977, WORD = 64 }; /* primes: each step and tensor begins elsewhere */
 

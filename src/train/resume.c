@@ -233,7 +233,7 @@ static tutti_status load_state(tutti_run *run, tutti_checkpoint *checkpoint, tut
 typedef struct search { char path[4096], skipped[8192]; bool named; } search;
 
 /* A place in the order of a folder's checkpoints: "step-00000030-old" stands just before
-   "step-00000030" (checkpoint.h). -1: no such name. */
+   "step-00000030" (tutti.h). -1: no such name. */
 static int64_t place_of(const char *name)
 {
     char *end;

@@ -7,6 +7,7 @@
 #include "collective/table.h"
 #include "runtime/files.h"
 #include "tutti/launch.h"
+#include "tutti/method.h"
 
 enum { LOADER_DEPTH = 4, TRACE_EVENTS = 200000 };
 

@@ -1,5 +1,5 @@
 /* snapshots.c: evaluations of asynchronous methods (--eval-every). Workers do not meet for them:
-   each takes a snapshot of its model at that step (engine.h), and when all meet anyway, for a
+   each takes a snapshot of its model at that step (tutti.h), and when all meet anyway, for a
    checkpoint or the end, the snapshots are evaluated. So evaluations change neither a run's results
    nor its clock, and the time to an accuracy is that of a run without evaluations.
 

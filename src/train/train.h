@@ -3,8 +3,8 @@
    --out. */
 #ifndef TUTTI_TRAIN_H
 #define TUTTI_TRAIN_H
-#include "tutti/engine.h"
-#include "tutti/options.h"
+#include "tutti/tutti.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {

@@ -8,7 +8,8 @@
 #include "data/data.h"
 #include "nn/nn.h"
 #include "runtime/files.h"
-#include "tutti/safetensors.h"
+#include "tutti/tutti.h"
+#include "tutti/method/pipeline.h"
 #include "train/train.h"
 #include "train/trained.h"
 
@@ -85,7 +86,7 @@ typedef struct tutti_run {
     uint64_t streamed;               /* one more than the last of the run's samples that was taken
                                         off the stream */
 
-    int64_t *batch_of;               /* workers: shares of a pass (share.h); NULL: even */
+    int64_t *batch_of;               /* workers: shares of a pass (base.h); NULL: even */
     bool automatic_shares;
     double *sample_seconds;          /* workers: smoothed, for automatic shares */
     int64_t shares_compute_ns;       /* compute time and samples of mine at the last check */

@@ -6,7 +6,7 @@
 
 #include "trained_internal.h"
 #include "runtime/files.h"
-#include "tutti/checkpoint.h"
+#include "tutti/tutti.h"
 
 /* ---- where it is ---- */
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "train_internal.h"
-#include "tutti/safetensors.h"
+#include "tutti/tutti.h"
 
 enum { SHOWN = 80 };
 

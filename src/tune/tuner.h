@@ -4,7 +4,7 @@
    clock, no thread and no messages, and is a function of its options and of the times given. */
 #ifndef TUTTI_TUNE_TUNER_H
 #define TUTTI_TUNE_TUNER_H
-#include "tutti/options.h"
+#include "tutti/base.h"
 #pragma GCC visibility push(default)
 
 /* Is the knob valid? TUTTI_ERR_USAGE: it is not; the sentence names the knob. */

@@ -12,7 +12,6 @@
 #include <cmocka.h>
 
 #include "tutti/base.h"
-#include "tutti/options.h"
 
 typedef struct {
     int64_t batch;

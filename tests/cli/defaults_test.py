@@ -135,7 +135,7 @@ class Defaults(Case):
             self.assertEqual(json.load(f)["optimizer"], "sgd(lr=0.025)")
 
     def test_client_optimizer_is_rejected_by_the_trainer(self):
-        self.refused("optimizer is 'client', which is for programs with an optimiser of their own (engine.h), and the "
+        self.refused("optimizer is 'client', which is for programs with an optimiser of their own (tutti.h), and the "
                      "trainer has none; give sgd, adam or adamw", "train", "--optimizer", "client", "-n", 2)
 
     def line_of(self, run, key):

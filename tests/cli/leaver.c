@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "tutti/tutti.h"
+#include "tutti/method.h"
 
 enum { COLS = 16 };
 typedef struct job { const char *method, *mode; int who, after, steps, rows; } job;

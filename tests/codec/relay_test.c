@@ -1,11 +1,11 @@
-/* Codecs whose messages are transported by the caller (relay.h). Goal: what comes out is what an
+/* Codecs whose messages are transported by the caller (codec.h). Goal: what comes out is what an
    exchange of the same workers makes of the same gradients, step by step and with what codecs
    keep between steps; what is transported has the announced lengths; input that no worker sends
    gets no further than an error sentence. Method: four workers in one process, with their parcels
    in one array, against subject_exchange_view, a tensor at a time. Codecs that ask for sums as a
    step begins are exchanged by real processes in tests/python. */
 #include "subject.h"
-#include <tutti/relay.h>
+#include <tutti/codec.h>
 
 enum { WORKERS = 4, TENSORS = 3, MOST = 3000 };
 static const tutti_relay_tensor shapes[TENSORS] = { { "a", 40, 60 }, { "b", 1, 60 }, { "c", 7, 1 } };

@@ -3,6 +3,7 @@
    worker puts what it finds wrong into its failure report. */
 #include "conformance.h"
 #include "tutti/launch.h"
+#include "tutti/comm.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>

@@ -4,6 +4,7 @@
 #include "collective/collective_internal.h"
 #include "collective/table.h"
 #include "tutti/launch.h"
+#include "tutti/comm.h"
 #include "sanitized.h"
 #include <setjmp.h>
 #include <stdarg.h>

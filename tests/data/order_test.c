@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include <math.h>
-#include "tutti/share.h"
+#include "tutti/base.h"
 
 #define FOR_ALL_SHARES(s) \
     for (tutti_share s = { .samples = 1, .seed = 11 }; s.samples <= 60; s.samples++) \

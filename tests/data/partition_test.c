@@ -383,7 +383,7 @@ static void invalid_options_are_rejected(void **state)
     free(labels);
 }
 
-/* ---- share.h with parts ---- */
+/* ---- base.h with parts ---- */
 
 /* The plain definition: worker r takes its part in an order of its own, again and again; a step
    takes as many samples as it does without parts. */

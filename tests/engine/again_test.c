@@ -1,4 +1,4 @@
-/* Goal: passes that look again at the samples of the one before (pass.h: tutti_pass.again): the
+/* Goal: passes that look again at the samples of the one before (tutti.h: tutti_pass.again): the
    client is notified of that and given the same place in the order, with the values that the
    method has put there, wherever these lie; the losses and samples of the first pass alone count;
    gradients within a step come without the loss scale when they are asked for; clients that

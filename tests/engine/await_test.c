@@ -14,7 +14,8 @@
 #include <unistd.h>
 
 #include "scratch.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method.h"
 
 enum { STEPS = 12, BATCH = 2, PAUSE_NS = 2000000 };
 #define CHECK(condition) \

@@ -16,7 +16,8 @@
 #include <sys/mman.h>
 
 #include "state/plan.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method.h"
 
 enum { RANKS = 4, STEPS = 12, TENSORS = 3 };
 static const size_t counts[TENSORS] = { 600, 7, 1200 }; /* 20 x 30, 7, 40 x 30 */

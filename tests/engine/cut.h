@@ -1,10 +1,11 @@
-/* cut.h: a method whose pieces are cut, ordered and updated as its options prescribe. Else it is
-   ddp. */
+/* pipeline.h: a method whose pieces are cut, ordered and updated as its options prescribe. Else it
+   is ddp. */
 #ifndef TUTTI_TESTS_CUT_H
 #define TUTTI_TESTS_CUT_H
 #include <stdio.h>
 
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method/steps.h"
 
 typedef struct cut {
     int64_t bytes, first, close, least, width, credit, recut_step, recut_bytes, teams;

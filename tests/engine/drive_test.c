@@ -1,4 +1,4 @@
-/* Goal: methods that run the pipeline schedule (drive.h): each worker has its stage's range of
+/* Goal: methods that run the pipeline schedule (pipeline.h): each worker has its stage's range of
    the flat space and no more; what the hook computes is booked, counted and traced as everywhere;
    a model in an evaluation comes unit by unit, also where pipelines are partitioned differently,
    and no rank ever has two of them; a checkpoint knows nothing of stages. Method: a plain
@@ -6,7 +6,7 @@
    bit. */
 #include "scratch.h"
 #include "staged.h"
-#include "tutti/pipe.h"
+#include "tutti/method/pipeline.h"
 
 /* ---- a method: the stages one after the other, one micro-batch a step ---- */
 

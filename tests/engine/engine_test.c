@@ -1,4 +1,4 @@
-/* Goal: what engine.h and docs/methods/ddp.md promise of a step holds on ranks that are threads:
+/* Goal: what tutti.h and docs/methods/ddp.md promise of a step holds on ranks that are threads:
    equal replicas, exact means, exact traffic, order, errors. Method: the toy client; every fact
    compared bit for bit where the contract demands it. */
 #include <limits.h>

@@ -11,7 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method/steps.h"
 
 enum { COUNT = 100, STEPS = 3, PASSES = 4, BATCH = 8 };
 #define CHECK(condition) \

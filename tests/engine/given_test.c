@@ -4,6 +4,7 @@
    from (seed, step, pair), identically on all workers; a client whose sample is a formula of its
    index; sockets and shared memory. */
 #include "toy.h"
+#include "tutti/method/steps.h"
 
 enum { WORKERS = 4, MOST = 40, STEPS = 12, BYTES = 13, ROUND = 3, PLAIN = 1000 };
 

@@ -16,6 +16,7 @@
 #include "led_jobs.h"
 #include "engine/lane.h"
 #include "tutti/launch.h"
+#include "tutti/comm.h"
 
 static const char *program;
 

@@ -3,6 +3,7 @@
    what is missing in a method's table (table.c). Method: methods that do it wrong, and one of
    each that does the same right at the limit. */
 #include "toy.h"
+#include "tutti/method/steps.h"
 
 enum { SET = 50, STEPS = 2 };
 enum { NAMES, NAMES_BEYOND, NAMES_UNDECLARED, ASKS_UNDECLARED, ASKS };

@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method.h"
 
 enum { RANKS = 5, TENSORS = 3 }; /* a vector, a table, another table */
 #define CHECK(condition) \

@@ -1,4 +1,4 @@
-/* Goal: services become quiescent all over the run exactly when engine.h states, leave nothing in
+/* Goal: services become quiescent all over the run exactly when tutti.h states, leave nothing in
    flight, continue afterwards and end; gradients of an asynchronous method are handed out once
    each. Method: toy methods on ranks that are threads, with random pauses; what a service does is
    counted in memory that all ranks share, and may not move while all are quiescent. */
@@ -11,7 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method.h"
 
 enum { MOST = 8, GRADIENTS = 4096 };
 #define CHECK(condition) \

@@ -1,4 +1,4 @@
-/* Goal: a snapshot of the model is the one that engine.h defines: the mean over the workers of
+/* Goal: a snapshot of the model is the one that tutti.h defines: the mean over the workers of
    what each computed its first gradient from the point on by, or at servers the shards with no
    gradient from the point on; evaluating it changes nothing, between steps and after the end. The
    reference is computed here: what the client saw in each pass, or all that it pulled at. Ranks
@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method.h"
 
 enum { WORKERS = 5, GRADIENTS = 120, EVERY = 12, VALUES = GRADIENTS + 13, POINTS = GRADIENTS / EVERY };
 #define CHECK(condition) \

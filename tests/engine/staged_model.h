@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method/pipeline.h"
 
 enum { UNITS = 5, WIDTH = 24, SAMPLES_MOST = 64, TABLE_ROWS = 6, TABLE_COLS = WIDTH / TABLE_ROWS };
 #define STAGED_VALUES ((size_t)UNITS * 2 * WIDTH)

@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method.h"
 
 #define TOY_TENSORS 5
 /* In a rank's thread: a failed check becomes the rank's failure, with its line. */

@@ -13,7 +13,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method/steps.h"
 
 enum { TUNED_RANKS = 5, TUNED_STEPS = 1200, TUNED_COUNT = 24, TUNED_KNOBS = 2, TUNED_EVENTS = 64 };
 

@@ -10,7 +10,8 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method.h"
 
 enum { TENSORS = 5, UNITS = 4, STEPS = 4, RANKS = 3, SIZE = 700 + 30 + 200 + 64 + 9, END = -1 };
 static const size_t counts[TENSORS] = { 700, 30, 200, 64, 9 };

@@ -4,7 +4,8 @@
    gradient or an average may be. In half of the seeds, or in all of them, unless one rank dies,
    one worker pauses long now and then: up to a hundred times what the others compute. */
 #include "explore.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

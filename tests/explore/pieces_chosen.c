@@ -2,7 +2,8 @@
    in shared memory, and the run is recomputed from that: which samples slow workers had to take,
    by the newest losses, and the model at which all must arrive. */
 #include "explore.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

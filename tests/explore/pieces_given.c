@@ -1,7 +1,8 @@
 /* Pieces: scadles while workers send each other samples: what arrives is what was sent, foreign
    and as many as asked; the model is the same on all after every round. */
 #include "explore.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -2,14 +2,15 @@
    at every moment that a worker checks, none is further ahead of another than the table of gaps
    allows. The method's source is built once more in here, to give access to its queues. */
 #include "explore.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method/gossip.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "gossip/ledger.h"
+#include "method/hop/ledger.h"
 #define tutti_method_hop hop_of_the_piece
-#include "method/hop.c"
+#include "method/hop/hop.c"
 #include "method/hop/queues.h"
 #undef tutti_method_hop
 

@@ -2,7 +2,8 @@
    moment, and connections break (explore.h: losses). */
 #include "explore.h"
 #include "collective/members.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

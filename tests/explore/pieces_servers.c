@@ -2,7 +2,8 @@
    model and all numbers but 1/n are dyadic, so whatever comes first, what is left after all of
    them is known exactly; what a bound forbids is looked for at every gradient. */
 #include "explore.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
    where the method promises it, and all end together. */
 #include "explore.h"
 #include "state/plan.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
 #include "engine/engine_internal.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Pieces: training runs of the engine on a quadratic, against the same algorithm computed alone
    in double precision (those of gossip methods: pieces_gossip.c); checkpoints. */
 #include "training.h"
-#include "tutti/checkpoint.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method/gossip.h"
 #include <ftw.h>
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,8 @@
    given up and measured again in a different way for each seed: all workers have the same knobs
    in every step, and the model of a run without. */
 #include "explore.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method/steps.h"
 #include <string.h>
 
 enum { STEPS = 24, COUNT = 40 };

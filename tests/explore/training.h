@@ -4,7 +4,7 @@
 #ifndef TUTTI_TESTS_TRAINING_H
 #define TUTTI_TESTS_TRAINING_H
 #include "explore.h"
-#include "tutti/topology.h"
+#include "tutti/method/gossip.h"
 
 enum { STEPS = 5, PERIOD = 64, TENSORS = 3 };
 static const double rate = 0.25;

@@ -1,5 +1,5 @@
 /* Any text as a graph file (src/topology/file.c): it is refused with a sentence, or its rounds
-   are as topology.h promises: sorted, every send has its receive, columns sum to 1. The first
+   are as gossip.h promises: sorted, every send has its receive, columns sum to 1. The first
    byte chooses the number of members. */
 #include "../../src/topology/topology_internal.h"
 

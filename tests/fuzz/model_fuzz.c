@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "../state/memory_files.h"
-#include "tutti/safetensors.h"
+#include "tutti/tutti.h"
 #include "train/trained.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,7 +1,7 @@
 /* options_subject.h: for the fuzz targets of options: a table with one option of each type. */
 #ifndef TUTTI_FUZZ_SUBJECT_H
 #define TUTTI_FUZZ_SUBJECT_H
-#include "tutti/options.h"
+#include "tutti/base.h"
 
 typedef struct {
     int64_t batch;

@@ -3,7 +3,7 @@
    many more bytes as the next eight state. What is accepted keeps the rules, and is written and
    read back equal. */
 #include "../state/memory_files.h"
-#include "tutti/safetensors.h"
+#include "tutti/tutti.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include <tutti/device.h>
+#include <tutti/runtime.h>
 
 enum { HARNESS_LEVELS = TUTTI_CPU_AVX512 + 1 };
 typedef struct harness_levels {

@@ -6,6 +6,7 @@
    that a test can choose the regimes; the mean over samples is computed separately. */
 #include "../engine/toy.h"
 #include "trial.h"
+#include "tutti/method/steps.h"
 
 /* ---- merging ---- */
 typedef struct probe { int64_t steps; } probe;

@@ -2,6 +2,7 @@
    worker, the sum, no gradient lost, roles, exact traffic of every pair, odd rings, every pace.
    Schedules in their hundreds, deadlock and resuming are tests/explore's. */
 #include "trial.h"
+#include "tutti/method/gossip.h"
 
 static const int sizes[] = { 2, 3, 4, 5, 7, 8 };
 

@@ -3,6 +3,7 @@
    workers are asynchronous. x after a step is the snapshot its gradient was taken at. Hundreds of
    schedules are tested in tests/explore, resuming in tests/engine/state_test.c. */
 #include "trial.h"
+#include "tutti/method/gossip.h"
 
 static const int sizes[] = { 2, 3, 4, 5, 7, 8 };
 

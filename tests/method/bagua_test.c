@@ -6,8 +6,7 @@
 #include <time.h>
 
 #include "trial.h"
-#include "tutti/gossip.h"
-#include "tutti/topology.h"
+#include "tutti/method/gossip.h"
 #include "method/bagua/ring.h"
 
 static void same_at_every_step(const char *one, const char *other, const char *optimizer, int n)

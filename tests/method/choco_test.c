@@ -6,6 +6,7 @@
 #include "engine/engine_internal.h"
 #include "state/plan.h"
 #include "trial.h"
+#include "tutti/method/gossip.h"
 
 static trial of(const char *method, const char *codec, int steps)
 {

@@ -2,6 +2,7 @@
    traffic of every pair, the identities. Method: models after every step are compared with a
    separate computation in double. Resuming is tested in tests/engine/state_test.c. */
 #include "trial.h"
+#include "tutti/method/gossip.h"
 
 static const char *const graphs[] = {
     "ring", "directed-ring", "complete", "star", "grid", "torus", "exponential", "one-peer-exponential",

@@ -11,7 +11,8 @@
 #include <string.h>
 
 #include "../../src/method/rule.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method.h"
 
 static void defaults_over_n_are_divided_by_the_worker_count(void **state)
 {

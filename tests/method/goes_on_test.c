@@ -16,7 +16,8 @@
 #include <unistd.h>
 
 #include "scratch.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method/gossip.h"
 
 #define CHECK(condition) \
     do { \

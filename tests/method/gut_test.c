@@ -5,6 +5,7 @@
 #include "engine/engine_internal.h"
 #include "state/plan.h"
 #include "trial.h"
+#include "tutti/method/gossip.h"
 
 enum { D = 64, STEPS = 12 };
 

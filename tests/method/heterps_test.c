@@ -7,8 +7,7 @@
 #include "engine/staged.h"
 #include "method/flushed.h"
 #include "scratch.h"
-#include "tutti/pipe.h"
-#include "tutti/pipeline.h"
+#include "tutti/method/pipeline.h"
 
 enum { METHOD = SCRATCH_PATH + 128 };
 static char folder[SCRATCH_PATH];

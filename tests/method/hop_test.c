@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "trial.h"
+#include "tutti/method/gossip.h"
 
 /* Any worker is late now and then. */
 static float late(int rank, uint64_t step, size_t i, float x)

@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "gossip/ledger.h"
+#include "method/hop/ledger.h"
+#include "tutti/method/gossip.h"
 
 enum { MOST = 12, LETTERS = 1 << 14 };
 enum { COMPUTES, WANTS_ACKS, WANTS_MODELS, WANTS_TOKENS, JUMPS, STOPPED, ENDED }; /* a worker */

@@ -2,7 +2,7 @@
    bits, rounds contract as the gap predicts, push-sum's weight travels, chunks and places do not
    matter. */
 #include "trial.h"
-#include "tutti/gossip.h"
+#include "tutti/method/gossip.h"
 
 typedef struct probe {
     const char *graph;

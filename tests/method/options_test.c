@@ -7,6 +7,7 @@
    what is required by a check beyond the tables, from a row of `also`. */
 #include "trial.h"
 #include "tutti/codec.h"
+#include "tutti/method.h"
 
 /* at: "<" with the least value, ">" with the greatest, a text with that choice, NULL with any.
    with: options of the same table except for the one that is tested, in place of what its `when`

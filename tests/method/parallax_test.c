@@ -9,7 +9,8 @@
 
 #include "../../src/method/partitions.h"
 #include "scratch.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method.h"
 
 enum { RANKS = 12, TENSORS = 3, DENSE = 0 };
 typedef struct run {

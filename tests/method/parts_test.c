@@ -5,7 +5,7 @@
    model that is kept in such shards loses no gradient. Method: methods of this file, ddp's bits,
    the formula. */
 #include "trial.h"
-#include "tutti/server.h"
+#include "tutti/method/server.h"
 
 /* ---- methods: sums; a model at its servers ---- */
 

@@ -3,6 +3,7 @@
    method's step records the buffer after each; both are compared with a separate computation in
    double. Resuming is in tests/engine/state_test.c, losses in goes_on_test.c. */
 #include "trial.h"
+#include "tutti/method/gossip.h"
 
 enum { D = 64, STEPS = 12 };
 static struct { float h[TRIAL_STEPS][D]; bool has; } spied[TRIAL_RANKS];

@@ -14,8 +14,8 @@
 #include <string.h>
 
 #include "server/server_internal.h"
-#include "tutti/engine.h"
-#include "tutti/server.h"
+#include "tutti/tutti.h"
+#include "tutti/method/server.h"
 
 enum { WORKERS = 3, COUNT = 100, MOST = 2, ROWS = 40, COLS = 4, WORD_BITS = 64 };
 typedef enum { AS_EVER, TWICE, NEWER, SHORTER, EMPTY, THERE, BY_ROWS } how; /* BY_ROWS: and those behind it */

@@ -4,6 +4,7 @@
    tests/engine/state_test.c, losses in goes_on_test.c, what the second pass does to a network in
    tests/cli/saddle_test.py. */
 #include "trial.h"
+#include "tutti/method/gossip.h"
 
 enum { D = 1533, PASSES = 8 };
 

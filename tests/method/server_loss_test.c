@@ -12,7 +12,8 @@
 #include <string.h>
 
 #include "sanitized.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method.h"
 
 #define GONE "this rank was told to fail"
 

@@ -16,7 +16,8 @@
 #include <time.h>
 
 #include "sanitized.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method.h"
 
 enum { RANKS = 8, TENSORS = 4, TABLE = 1, SMALL = 3 };
 #define CHECK(condition) \

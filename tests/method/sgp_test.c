@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "trial.h"
+#include "tutti/method/gossip.h"
 
 #define PUSH "star(weights=push)", "grid(weights=push)"
 static const char *const graphs[] = {

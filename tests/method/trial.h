@@ -18,7 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method.h"
 
 enum { TRIAL_RANKS = 8, TRIAL_STEPS = 16, TRIAL_TENSORS = 3, TRIAL_METRICS = 1024 };
 

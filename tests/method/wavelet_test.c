@@ -8,7 +8,7 @@
 #include "engine/staged.h"
 #include "method/follower.h"
 #include "scratch.h"
-#include "tutti/pipeline.h"
+#include "tutti/method/pipeline.h"
 
 /* The model at which `like` arrives. */
 static void follow(const staged *like, int ranks, int stages, int waves, int mode, int rounds, float x[STAGED_VALUES])

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include "sharded.h"
 
-/* collective_internal.h, which does not go together with engine.h */
+/* collective_internal.h, which does not go together with tutti.h */
 tutti_status tutti_world_run_on(const tutti_transport_ops *ops, const char *spec, int n,
                                 tutti_status (*rank_main)(tutti_world *world, void *arg, tutti_error *err), void *arg,
                                 tutti_error *err);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include <tutti/optim.h>
+#include <tutti/method.h>
 #include "allocations.h"
 #include "optim/placed.h"
 #include "optim/schedule.h"

@@ -7,7 +7,7 @@
 #include "optim/placed.h"
 #include "state/plan.h"
 #include "tier/tier.h"
-#include "tutti/optim.h"
+#include "tutti/method.h"
 
 enum { N = 40000, STEPS = 3 };
 static const tutti_range ranges[] = { { 16, 9001 }, { 9100, 0 }, { 10000, 1 }, { 10016, 16384 }, { 30000, 5003 } };

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
-#include <tutti/optim.h>
+#include <tutti/method.h>
 #include "optim/schedule.h"
 
 static tutti_lr_schedule *schedule(const char *spec, uint64_t steps)

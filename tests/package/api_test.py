@@ -20,12 +20,13 @@ class Api(Case):
             listed = os.path.join(self.folder, "listed.txt")
             source = self.write("one.c", f"#include <tutti/{header}>\n")
             run("gcc", "-std=c11", "-I", SOURCE + "/include", "-aux-info", listed, "-S", "-o", os.devnull, source)
-            page = text_of(self.api, header[:-2] + ".md")
+            name_of_page = os.path.basename(header)[:-2] + ".md"
+            page = text_of(self.api, name_of_page)
             for name in re.findall(rf"(?m)^/\* \S+/{header}:\S+ \*/ (?:extern|static) .*?\b(tutti_\w+) \(",
                                    text_of(listed)):
                 self.assertTrue(f'<a id="{name}"></a>' in page,
-                                f"{name} has no place in {header[:-2]}.md")
-                self.assertTrue(f"[`{name}`]({header[:-2]}.md#{name})" in index,
+                                f"{name} has no place in {name_of_page}")
+                self.assertTrue(f"[`{name}`]({name_of_page}#{name})" in index,
                                 f"{name} is not in the index")
                 pages += 1
         self.assertGreater(pages, 250)

@@ -7,7 +7,8 @@ BUILD = os.environ["TUTTI_BUILD"]
 CMAKE = os.environ["CMAKE"]
 CC = os.environ["CC"]
 PLUGIN = os.environ.get("PLUGIN", "") != ""   # built with SimGrid
-HEADERS = sorted(os.path.basename(path) for path in glob.glob(os.path.join(SOURCE, "include/tutti/*.h")))
+INCLUDED = os.path.join(SOURCE, "include/tutti")
+HEADERS = sorted(os.path.relpath(path, INCLUDED) for path in glob.glob(INCLUDED + "/**/*.h", recursive=True))
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith("TUTTI_")
          and k not in ("LD_LIBRARY_PATH", "PKG_CONFIG_PATH", "CMAKE_PREFIX_PATH", "DESTDIR", "CC", "CXX", "CFLAGS",

@@ -3,7 +3,7 @@
    gates without stopping for good, and end with a sentence when a rank is gone. Method: a small
    gpt in stages, ranks that are threads; stages of arithmetic for the rest. */
 #include "../nn/subject.h"
-#include "tutti/pipe.h"
+#include "tutti/method/pipeline.h"
 #include "nn/stages.h"
 
 enum { MICRO = 9, BATCH = 3, RANKS = 4 };

@@ -10,7 +10,7 @@
 #include <math.h>
 
 #include "tutti/base.h"
-#include "tutti/pipeline.h"
+#include "tutti/method/pipeline.h"
 
 enum { FINE = 300, MANY = 2 * FINE };
 

@@ -1,6 +1,6 @@
-"""tutti.torch.sampler: the library's order of samples, cut as share.h cuts it.
+"""tutti.torch.sampler: the library's order of samples, cut as base.h cuts it.
 
-What share.h promises is stated here once more, by other means: an epoch is every sample once, a step's samples do not
+What base.h promises is stated here once more, by other means: an epoch is every sample once, a step's samples do not
 depend on how it is cut, and the order is that of tutti_permuted.
 """
 

@@ -14,7 +14,8 @@
 #include <sys/mman.h>
 #include "forked.h"
 #include "tutti/comm.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method.h"
 
 enum { UNITS = 17, STEPS = 4, LARGE = 16384, SMALL = 64, FILES = 1024 };
 enum { BYTE_NS = 20 };             /* of the disk; so a large layer is some 1.3 ms */

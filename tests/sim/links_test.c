@@ -15,7 +15,8 @@
 #include <unistd.h>
 
 #include "forked.h"
-#include "tutti/engine.h"
+#include "tutti/tutti.h"
+#include "tutti/method.h"
 
 enum {
     MOST = 8,

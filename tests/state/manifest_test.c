@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "seal.h"
-#include "tutti/checkpoint.h"
+#include "tutti/tutti.h"
 
 #define H "\"0123456789abcdef\""
 #define FILES "[{\"bytes\": 1000, \"rank\": 0, \"xxh3\": " H "}, {\"bytes\": 100, \"rank\": 2, \"xxh3\": " H "}]"

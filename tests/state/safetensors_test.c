@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "memory_files.h"
-#include "tutti/safetensors.h"
+#include "tutti/tutti.h"
 
 typedef struct fixture { memory_files *m; } fixture;
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tutti/topology.h"
+#include "tutti/method/gossip.h"
 
 enum { MOST = 64 };
 static const double pi = 3.14159265358979323846;

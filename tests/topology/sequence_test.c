@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tutti/topology.h"
+#include "tutti/method/gossip.h"
 
 enum { MOST = 64 };
 

@@ -25,7 +25,8 @@
 #include "train/train_internal.h"
 #include "scratch.h"
 #include "data/clicks.h"
-#include "tutti/options.h"
+#include "tutti/base.h"
+#include "tutti/tutti.h"
 
 enum { STEPS = 150, WARM = 60, NEAR_END = STEPS - 5, FRAMES = 16, LIBRARIES_MOST = 8 };
 

@@ -14,7 +14,8 @@
 #include <unistd.h>
 
 #include "train/train_internal.h"
-#include "tutti/options.h"
+#include "tutti/base.h"
+#include "tutti/comm.h"
 #include "sanitized.h"
 #include "scratch.h"
 

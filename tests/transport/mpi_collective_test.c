@@ -13,6 +13,7 @@
 #include "../engine/led_jobs.h"
 #include "mpi_job.h"
 #include "tutti/launch.h"
+#include "tutti/comm.h"
 
 extern char **environ;
 extern const tutti_transport_ops tutti_transport_plugin;

@@ -54,7 +54,7 @@ def changed(app, docname, source):
         return f"({match[1].lower()})=\n" if new else ""
 
     text = re.sub(r'<a id="([^"]+)"></a>[ \n]', target, source[0])
-    text = re.sub(r"\]\(((?:\.\./)*)include/tutti/(\w+)\.h\)",
+    text = re.sub(r"\]\(((?:\.\./)*)include/tutti/(?:method/)?(\w+)\.h\)",
                   lambda match: f"]({match[1][3:] if match[1] else 'docs/'}api/{match[2]}.md)", text)
     text = re.sub(r"(\]\([^)\s]*#)([^)\s]+\))", lambda match: match[1] + match[2].lower(), text)
     if docname == "README":

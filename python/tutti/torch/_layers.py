@@ -1,4 +1,4 @@
-"""A sequence of modules split into units, between which stages may begin (drive.h), and what is known of each.
+"""A sequence of modules split into units, between which stages may begin (pipeline.h), and what is known of each.
 
 A unit begins with a module that has a trainable parameter that no module before it has; modules without any belong to
 the unit before them. What a stage receives is one float32 tensor, whose first dimension is the samples: where modules

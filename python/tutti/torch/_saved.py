@@ -1,4 +1,4 @@
-"""Checkpoints of a prepared run: the library's own (checkpoint.h), together with what the torch optimiser keeps.
+"""Checkpoints of a prepared run: the library's own (tutti.h), together with what the torch optimiser keeps.
 
     DIR/step-00001200/                               model and method, by all ranks
     DIR/step-00001200-optimizer/rank-00000.safetensors   the torch optimiser's tensors of a worker

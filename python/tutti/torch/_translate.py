@@ -1,4 +1,4 @@
-"""A torch optimiser as a spec of the library's own (optim.h), for methods that update by themselves.
+"""A torch optimiser as a spec of the library's own (method.h), for methods that update by themselves.
 
 Update rules of the library are PyTorch's, so a translated optimiser trains in the same way. Which options there are is
 read from the library; what it does not have must stand at torch's default.

@@ -3,7 +3,7 @@
     ddp = torch.nn.parallel.DistributedDataParallel(model)
     ddp.register_comm_hook(*tutti.torch.comm_hook("ef(topk(ratio=0.01))"))
 
-The codec runs in the C library (relay.h) on each bucket, a tensor at a time. What it keeps belongs to a parameter, so
+The codec runs in the C library (codec.h) on each bucket, a tensor at a time. What it keeps belongs to a parameter, so
 that torch rebuilds its buckets after the first step changes nothing. The gradients that come out are those of Tutti's
 engine with `--codec` and `--collective allgather`, to the bit: what is summed is summed in Tutti's order.
 

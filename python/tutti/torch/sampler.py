@@ -1,4 +1,4 @@
-"""The library's order of samples as a torch sampler of batches: share.h, which the command's own trainer follows too.
+"""The library's order of samples as a torch sampler of batches: base.h, which the command's own trainer follows too.
 
     sampler = tutti.torch.sampler(dataset, batch=64, seed=1)
     model, optimizer = tutti.torch.prepare(model, optimizer, method, sampler=sampler)

@@ -4,6 +4,7 @@
 #define TUTTI_ENGINE_EXCHANGE_INTERNAL_H
 #include "../engine_internal.h"
 #include "tutti/codec.h"
+#include "tutti/tutti.h"
 
 enum { TUTTI_EXCHANGE_WRAPPERS = 4, TUTTI_EXCHANGE_ROUNDS = 8 };
 #define TUTTI_EXCHANGE_LATE (UINT64_C(1) << 40) /* a step beyond all warm-ups */

@@ -46,7 +46,8 @@
 #include <stdlib.h>
 
 #include "method/frozen.h"
-#include "tutti/gossip.h"
+#include "tutti/method/gossip.h"
+#include "tutti/method/steps.h"
 #include "ring.h"
 
 typedef struct bagua {

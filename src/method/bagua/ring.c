@@ -33,7 +33,7 @@
 #include "engine/engine_facility.h"
 #include "engine/facility.h"
 #include "tutti/codec.h"
-#include "tutti/gossip.h"
+#include "tutti/method/gossip.h"
 #include "ring.h"
 
 enum { LEFT, RIGHT, SIDES };

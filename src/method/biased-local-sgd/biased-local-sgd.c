@@ -45,6 +45,7 @@
 #include <string.h>
 
 #include "biased-local-sgd_plan.h"
+#include "tutti/method/steps.h"
 
 enum { KEEP, RESET, AVERAGE };
 enum { MEASURED = 2, SCORE_BINS = 33, STEPS_MOST = 1000000 };

@@ -13,7 +13,7 @@ int64_t tutti_biased_batch(const tutti_method *m);
 int64_t tutti_biased_round(const tutti_method *m, int64_t steps);
 bool tutti_biased_slow(const int64_t *tau, int workers, int worker);
 /* takes: samples of one worker out of `left`, in rounds of tau; the last round is split as
-   share.h splits a last step. takes_slow: the same, summed over the slow workers below `end`. */
+   base.h splits a last step. takes_slow: the same, summed over the slow workers below `end`. */
 int64_t tutti_biased_takes(const tutti_method *m, const int64_t *tau, int64_t left, int worker);
 int64_t tutti_biased_takes_slow(const tutti_method *m, const int64_t *tau, int64_t left, int end);
 #endif

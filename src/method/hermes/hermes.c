@@ -61,6 +61,7 @@
 #include <string.h>
 
 #include "hermes.h"
+#include "tutti/method/steps.h"
 
 enum { SERVE };                  /* service */
 enum { CHUNK = 2500, ROUNDS = 10 };

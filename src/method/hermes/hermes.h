@@ -3,7 +3,7 @@
 #ifndef TUTTI_HERMES_H
 #define TUTTI_HERMES_H
 #include "hermes_plan.h"
-#include "tutti/server.h"
+#include "tutti/method/server.h"
 
 typedef struct hermes {
     int push, merge, resize, wire;

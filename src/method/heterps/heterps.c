@@ -35,7 +35,7 @@
 #include "placement/placement.h"
 #include "runtime/files.h"
 #include "tutti/method.h"
-#include "tutti/pipe.h"
+#include "tutti/method/pipeline.h"
 #include "stage_rows.h"
 
 enum { STAGES_MOST = TUTTI_PLACEMENT_LAYERS_MOST, SLOTS_MOST = 256, SCHEDULE_BYTES = 1 << 20 };

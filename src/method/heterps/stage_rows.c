@@ -13,6 +13,7 @@
 #include "engine/engine_facility.h"
 #include "engine/facility.h"
 #include "stage_rows.h"
+#include "tutti/method/pipeline.h"
 
 enum { PULL = 1, PUSH, REPLICAS_MOST = 256, WORD = 64 };
 

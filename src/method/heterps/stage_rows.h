@@ -1,4 +1,4 @@
-/* stage_rows.h: tables of a stage, served by the workers that share the stage (drive.h; HeterPS:
+/* stage_rows.h: tables of a stage, served by the workers that share the stage (pipeline.h; HeterPS:
    Liu et al. 2021). Each of them serves a range of the rows of every table of its stage: pulls and
    pushes of a table stay among those workers.
 

@@ -25,9 +25,9 @@
    hook returns after a wave, when all have pulled what all have pushed. Then the W - 1 versions
    before the last are declared state: a resumed run has the bits of one that was not interrupted.
 
-   Stages: dynamic programming over the times of units on workers (cut.h), modelled or measured,
-   within their memory, for each pipeline separately. W is the same for all: that of the pipeline
-   that is slowest with its best partition.
+   Stages: dynamic programming over the times of units on workers (pipeline.h), modelled or
+   measured, within their memory, for each pipeline separately. W is the same for all: that of the
+   pipeline that is slowest with its best partition.
 
    Servers: every value has V holders, one in each pipeline, whatever the partition. They serve
    it, each an even part of what the same V hold together (waves.h). So servers are where the
@@ -47,7 +47,7 @@
 
 #include "hetpipe_plan.h"
 #include "tutti/method.h"
-#include "tutti/pipe.h"
+#include "tutti/method/pipeline.h"
 #include "waves.h"
 
 enum { SLOTS_MOST = TUTTI_PIPELINE_STAGES_MOST, AVERAGE = 0 };

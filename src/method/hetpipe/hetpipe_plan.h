@@ -3,7 +3,7 @@
    compute the same plan from the same numbers; nothing is sent. */
 #ifndef TUTTI_HETPIPE_PLAN_H
 #define TUTTI_HETPIPE_PLAN_H
-#include "tutti/cut.h"
+#include "tutti/method/pipeline.h"
 
 enum { HETPIPE_MODELLED, HETPIPE_MEASURED };
 typedef struct hetpipe_asked {           /* options of hetpipe.c */

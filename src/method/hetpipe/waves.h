@@ -1,5 +1,5 @@
 /* waves.h: parameter servers for pipelines with waves (pipeline.h; HetPipe: Park et al.,
-   USENIX ATC 2020). One worker of each pipeline holds a given value (drive.h), and these workers
+   USENIX ATC 2020). One worker of each pipeline holds a given value (pipeline.h), and these workers
    serve it. The stage boundaries of all pipelines together divide the values into segments: a
    segment is held by the same workers, one of each pipeline, and each of them serves an even part
    of it. So pushes and pulls stay among the workers that hold the segment, and a worker serves only

@@ -25,8 +25,8 @@
       rate's schedule, epochs and reports continue, and no worker takes their samples.
    6. A lost worker is excluded. The weight of its model is added to that of the worker's own
       model. */
-#include "tutti/engine.h"
-#include "tutti/gossip.h"
+#include "tutti/tutti.h"
+#include "tutti/method/gossip.h"
 #include "queues.h"
 
 typedef struct hop {

@@ -8,7 +8,7 @@
    mixed. */
 #ifndef TUTTI_GOSSIP_LEDGER_H
 #define TUTTI_GOSSIP_LEDGER_H
-#include "tutti/topology.h"
+#include "tutti/method/gossip.h"
 #pragma GCC visibility push(default) /* for modules only, not exported: cmake/Install.cmake */
 
 /* staleness 0: only a model of exactly this iteration is mixed, so those of later ones are kept

@@ -32,7 +32,7 @@
 #include "gossip/apart.h"
 #include "ledger.h"
 #include "engine/facility.h"
-#include "tutti/gossip.h"
+#include "tutti/method/gossip.h"
 #include "queues.h"
 
 enum { NOTES = 8 }; /* the most tokens to one neighbour that may be under way */

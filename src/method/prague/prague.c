@@ -22,7 +22,7 @@
    a group would otherwise cost the time of its messages. This is off with a schedule, whose bits
    are the same every time, and in groups of all (overlap=auto). Momentum stays local.
    The final model is the mean. With group_size = workers it is local-sgd(period=sync_every). */
-#include "tutti/gossip.h"
+#include "tutti/method/gossip.h"
 #include "preduce.h"
 
 typedef struct prague {

@@ -4,7 +4,7 @@
 #define TUTTI_GOSSIP_PREDUCE_INTERNAL_H
 #include "engine/engine_facility.h"
 #include "groups.h"
-#include "tutti/gossip.h"
+#include "tutti/method/gossip.h"
 #include "preduce.h"
 #pragma GCC visibility push(default) /* for modules only, not exported: cmake/Install.cmake */
 

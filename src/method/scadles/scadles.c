@@ -52,6 +52,7 @@
 #include "method/coded.h"
 #include "scadles_inject.h"
 #include "runtime/arrivals.h"
+#include "tutti/method/steps.h"
 
 enum { PERSISTENCE, TRUNCATION, CAP };
 enum { OF_ONE_VECTOR, REFERENCE };

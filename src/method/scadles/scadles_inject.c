@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "scadles_inject.h"
+#include "tutti/method/steps.h"
 
 enum { CLASSES = 256 };
 /* draws that are the same on all workers: of classes and of the workers that give them */

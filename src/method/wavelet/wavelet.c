@@ -15,7 +15,7 @@
    other and in the same order on all workers.
 
    With stages above 1 the model is partitioned, and as many micro-batches as there are stages
-   make a wave: those of tock enter a stage as those of tick come back to it (pipe.h). Each
+   make a wave: those of tock enter a stage as those of tick come back to it (pipeline.h). Each
    stage's gradients are summed over the pipelines that have it.
 
    The paper's text was not available. Chosen where its summary does not state it:
@@ -28,9 +28,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tutti/cut.h"
+#include "tutti/method/pipeline.h"
 #include "tutti/method.h"
-#include "tutti/pipe.h"
 #include "wavelet_profile.h"
 
 enum { WAVES_MOST = TUTTI_TICKTOCK_WAVES_MOST, SLOTS_MOST = TUTTI_PIPELINE_STAGES_MOST };

@@ -3,8 +3,7 @@
    follow from it; the measured peak is kept next to it for comparison. */
 #ifndef TUTTI_WAVELET_PROFILE_H
 #define TUTTI_WAVELET_PROFILE_H
-#include "tutti/drive.h"
-#include "tutti/pipeline.h"
+#include "tutti/method/pipeline.h"
 
 typedef struct wavelet_profile {
     int waves;

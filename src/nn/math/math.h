@@ -22,7 +22,7 @@
 #define TUTTI_NN_MATH_H
 #include <math.h>
 #include <string.h>
-#include "tutti/kernels.h"
+#include "tutti/runtime.h"
 
 enum {
     NN_ROWS = 64,      /* of a partial sum */

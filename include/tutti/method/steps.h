@@ -2,11 +2,9 @@
    losses, samples by index, assignment of passes, variable batch; one update for several steps;
    pieces that are repartitioned, updated one by one, sharded, offloaded, or exchanged late
    (delayed); runs that tune themselves. */
-#ifndef TUTTI_STEPS_H
-#define TUTTI_STEPS_H
-#include "pass.h"
-#include "state.h"
-#include "options.h"
+#ifndef TUTTI_METHOD_STEPS_H
+#define TUTTI_METHOD_STEPS_H
+#include "../method.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {
@@ -34,7 +32,7 @@ int tutti_sample_label(const tutti_method *m, uint64_t id);
 tutti_status tutti_give(tutti_method *m, tutti_pass *p, const uint64_t *ids, const int64_t *to,
                         const int64_t *from, tutti_error *err);
 /* await_samples: called within pass(); waits until the time until_ns of tutti_now_ns, accounted as
-   waiting for samples (data_ns of engine.h). Blocks. declare: within declare(), by a method that
+   waiting for samples (data_ns of tutti.h). Blocks. declare: within declare(), by a method that
    simulates the arrival of samples. TUTTI_ERR_USAGE: the client has arrivals of its own
    (engine_options.streams), and both waits would be unrelated. */
 tutti_status tutti_await_samples_declare(const tutti_method *m, tutti_error *err);
@@ -87,9 +85,9 @@ tutti_status tutti_allot_pass(tutti_method *m, tutti_pass *p, tutti_error *err);
    1. *Before the first pass*. In the pass hook of pass 0 the method calls tutti_take_tell, which
       gathers all counts, or tutti_take_known if every worker can compute all counts itself. The
       step takes the next positions of the epoch's order: pass a of all workers that have one comes
-      before pass a + 1 of any, by rank, as in share.h. So with equal counts the samples are ddp's,
+      before pass a + 1 of any, by rank, as in base.h. So with equal counts the samples are ddp's,
       to the bit. A step that would go beyond the epoch, or the run's end, is shortened there in
-      proportion, as share.h shortens a last step. Both calls fill in *p again. Passes have at most
+      proportion, as base.h shortens a last step. Both calls fill in *p again. Passes have at most
       `pass` samples, and the last of them exchanges.
    2. *While it computes* (option `leased`). Each worker leases positions of the order ahead. The
       pass hook calls tutti_take_another before each pass. If that returns false it calls
@@ -102,7 +100,7 @@ tutti_status tutti_allot_pass(tutti_method *m, tutti_pass *p, tutti_error *err);
       p->exchange. From then on the gradient in g is divided by the number of this worker's samples,
       or by the number given to tutti_take_divide.
 
-   With parts (share.h) each worker goes over its own samples, and its position in them is declared
+   With parts (base.h) each worker goes over its own samples, and its position in them is declared
    state.
 
    pass: most samples of a pass. 0: the run's batch. It becomes share->batch.
@@ -316,7 +314,7 @@ size_t tutti_units_bytes(const tutti_method *m);
    and the update keeps the values that the next step needs first. Not with `delayed`.
 
    tier: a spec of tier.h, the pointer is kept.
-   tile_bytes, threads: of the update (optim.h).
+   tile_bytes, threads: of the update (method.h).
    ahead: units that are read before they are needed, 0 to TUTTI_AHEAD_MOST. */
 enum { TUTTI_AHEAD_MOST = 16 };
 typedef struct tutti_offload_options {
@@ -375,7 +373,7 @@ int64_t tutti_late_waited_ns(const tutti_method *m);
 
    A knob must not change any bit of the model.
 
-   tuner: the search (tune.h); `first` of the knobs is the default. seed: the run's.
+   tuner: the search (base.h, knobs); `first` of the knobs is the default. seed: the run's.
    drop, steps: of a window: the first `drop` steps do not count (pipelines fill, caches warm up);
    the median of the next `steps` does, on worker 0's clock, without reports, evaluations and
    checkpoints.

@@ -56,13 +56,14 @@
    Losses, with TUTTI_FAULT_TOLERANT. The loss of a rank that has a shard ends the run, with an
    error that names the rank. After the loss of any other worker the run continues, by the method's
    rule. Without the trait every loss ends the run. */
-#ifndef TUTTI_SERVER_H
-#define TUTTI_SERVER_H
-#include "method.h"
+#ifndef TUTTI_METHOD_SERVER_H
+#define TUTTI_METHOD_SERVER_H
+#include "../method.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {
 #endif
+
 typedef struct tutti_server tutti_server;
 
 /* A request, as a rule gets it.

@@ -1,0 +1,429 @@
+/* pipeline.h: planning of pipelines, as pure functions of numbers, without messages or
+   computation of the model. Which units of a model go to which worker, which workers form a
+   pipeline, which micro-batch is next in a stage, and how far several pipelines with waves may be
+   apart (HetPipe: Park et al., USENIX ATC 2020).
+
+   Micro-batches are counted from 1, as in the paper; units, stages, workers and waves from 0. */
+#ifndef TUTTI_METHOD_PIPELINE_H
+#define TUTTI_METHOD_PIPELINE_H
+#include "../method.h"
+#pragma GCC visibility push(default)
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- a profile of a model on heterogeneous workers ---- */
+enum { TUTTI_PIPELINE_STAGES_MOST = 8, TUTTI_PIPELINE_UNITS_MOST = 200 };
+typedef struct tutti_pipeline_unit {
+    bool cut;                    /* a stage may begin here; of unit 0 true */
+    double enters;               /* bytes of a micro-batch that then enter; unit 0: 0 */
+    double values;               /* bytes of its parameters */
+    double state;                /* further permanent bytes: gradient, sums, optimiser */
+    double kept;                 /* bytes that a micro-batch keeps between forward and backward */
+} tutti_pipeline_unit;
+typedef struct tutti_pipeline_profile {
+    int units, workers;
+    const tutti_pipeline_unit *unit;
+    /* workers x units: seconds of forward and backward of a micro-batch, measured or modelled. */
+    const double *seconds;
+    const double *memory;        /* bytes of each worker; 0: it has no limit */
+    double latency, bandwidth;   /* seconds per message, bytes per second; bandwidth 0: free */
+} tutti_pipeline_profile;
+
+/* ---- partition ---- */
+typedef struct tutti_pipeline_plan {
+    int stages, in_flight;
+    int first[TUTTI_PIPELINE_STAGES_MOST + 1]; /* units of stage q: [first[q], first[q + 1]) */
+    int worker[TUTTI_PIPELINE_STAGES_MOST];    /* of the profile */
+    double seconds[TUTTI_PIPELINE_STAGES_MOST], bytes[TUTTI_PIPELINE_STAGES_MOST];
+    double slowest;              /* the maximum of seconds */
+    /* Micro-batches per second in steady state: 1 / slowest, or, if that is less, in_flight /
+       (sum of seconds), as no more are in flight. */
+    double rate;
+} tutti_pipeline_plan;
+
+/* Of a stage's micro-batches at most min(in_flight, stages - q) are between forward and backward
+   there, and as many versions of its values exist as micro-batches are in flight. So
+
+     seconds   its units' on its worker, and the messages that it receives: its input, and the
+               gradient of its output
+     bytes     in_flight x values + state + min(in_flight, stages - q) x kept
+
+   The time of the slowest stage is minimal over all partitions and all orders of those workers,
+   within their memory. It is exact: dynamic programming over the unit at which a stage ends and the
+   set of used workers. The same numbers give the same plan. One worker per stage.
+
+   TUTTI_ERR_USAGE: invalid numbers, more stages than possible stage boundaries. TUTTI_ERR_MEMORY:
+   nothing fits; the sentence names the stage that lacks most in the plan without limits. */
+tutti_status tutti_pipeline_partition(const tutti_pipeline_profile *profile, const int *workers,
+                                      int stages, int in_flight, tutti_pipeline_plan *plan,
+                                      tutti_error *err);
+/* The plan with the in_flight from 1 to `most` that has the best rate; of equal ones the
+   smallest, which has the least staleness and memory. Fails as above if not even 1 fits. */
+tutti_status tutti_pipeline_best(const tutti_pipeline_profile *profile, const int *workers,
+                                 int stages, int most, tutti_pipeline_plan *plan,
+                                 tutti_error *err);
+/* Partition into stages on several workers each, with equal workers; micro-batches are assigned
+   to a stage's workers in rotation. cut, seconds: of `units` units, as in a profile.
+   first: stages + 1 entries, the units of each stage; width: stages entries, the workers of each,
+   `workers` in total. The maximum of a stage's seconds divided by its width is minimal, to 1 in
+   10^12; of several such widths the slowest stages have more. TUTTI_ERR_USAGE: more stages than
+   workers or than possible stage boundaries. TUTTI_ERR_MEMORY. */
+tutti_status tutti_pipeline_widths(int units, const bool *cut, const double *seconds, int stages,
+                                   int workers, int *first, int *width, tutti_error *err);
+/* Share of the time in which a stage is idle, for `count` micro-batches through `stages` equal
+   stages followed by a flush, with the schedule one forward, one backward. */
+double tutti_pipeline_bubble(int stages, int64_t count);
+
+/* ---- allocation: which workers form a pipeline ---- */
+typedef enum {
+    TUTTI_PIPELINE_NODE,         /* np: all of one node */
+    TUTTI_PIPELINE_EQUAL,        /* ed: one of each node */
+    TUTTI_PIPELINE_HYBRID        /* hd: half of a node, half of another: the fastest with the
+                                    slowest, and so on */
+} tutti_pipeline_allocation;
+/* node[w]: of worker w, 0 to nodes - 1; speed[w]: its relative speed, above 0. *pipelines: number
+   of pipelines, of *stages workers each; members: pipelines x stages. Within a pipeline workers
+   ascend. TUTTI_ERR_USAGE: nodes with different numbers of workers; hd: an odd number of nodes,
+   or of workers in each. */
+tutti_status tutti_pipeline_allocate(tutti_pipeline_allocation how, int workers, const int *node,
+                                     const double *speed, int *members, int *pipelines,
+                                     int *stages, tutti_error *err);
+
+/* ---- schedule of a stage: one forward, one backward ---- */
+typedef enum { TUTTI_TURN_WAIT, TUTTI_TURN_FORWARD, TUTTI_TURN_BACKWARD } tutti_turn;
+typedef struct tutti_pipeline_turns {
+    int stage, stages, in_flight;
+    int64_t forwards, backwards; /* the last micro-batch of each that is over here; 0: none */
+} tutti_pipeline_turns;
+/* What the stage does next. entered: the last micro-batch that has arrived from the previous
+   stage (in the first stage: that may start). returned: the last one whose gradient has arrived
+   from the next stage (ignored in the last stage). Both go in order. A backward has priority over
+   a forward, so memory is released first; in the last stage backward follows its forward at once.
+   A forward waits while the maximum number is between the two. */
+tutti_turn tutti_pipeline_next(const tutti_pipeline_turns *t, int64_t entered, int64_t returned);
+
+/* ---- tick and tock: micro-batches on one worker with alternating memory peaks ---- */
+/* A micro-batch goes through `parts` parts: forward first, which allocates memory, then backward,
+   which releases it (Wavelet: Wang et al., MLSys 2021). Several are in progress at a time, each
+   begun an offset after the one before it, so that one allocates while another releases. One part
+   is computed at a time.
+
+   1. No two are in forward at a time.
+   2. None begins before the one before it has used the offset of computing time.
+   3. From the last beginning on all get equal computing time; none overtakes one that began
+      before. */
+enum { TUTTI_TICKTOCK_WAVES_MOST = 4 };
+typedef struct tutti_ticktock_profile {
+    int forwards, parts;         /* parts of forward, of both together */
+    const double *seconds;       /* parts: of each, above 0 */
+    const double *bytes;         /* parts: held while it is computed */
+} tutti_ticktock_profile;
+typedef struct tutti_ticktock_track {
+    int next;                    /* part that is computed next */
+    double at, since;            /* its computing time; the part of that since the last one began */
+} tutti_ticktock_track;
+typedef struct tutti_ticktock {
+    const tutti_ticktock_profile *profile; /* may change between two calls, except its parts */
+    int waves;                   /* most micro-batches in progress */
+    double offset;               /* seconds */
+    int64_t begun, over;         /* micro-batches; those between are running, k at k mod waves */
+    tutti_ticktock_track of[TUTTI_TICKTOCK_WAVES_MOST];
+} tutti_ticktock;
+/* The micro-batch whose part is to be computed next, from 0 on; if it equals `begun` a new one
+   begins, which may_begin allows. -1: none can be computed. */
+int64_t tutti_ticktock_next(const tutti_ticktock *t, bool may_begin);
+/* Call when that part was computed. Returns whether the micro-batch is over; it is then the
+   oldest. */
+bool tutti_ticktock_ran(tutti_ticktock *t, int64_t micro);
+/* The peak of bytes held when micro-batches follow each other without a wait. */
+double tutti_ticktock_peak(const tutti_ticktock_profile *profile, int waves, double offset);
+/* The offset up to 1/waves of a micro-batch's time with the lowest such peak; of equal ones the
+   largest. For a triangular profile it is 1/waves. */
+double tutti_ticktock_offset(const tutti_ticktock_profile *profile, int waves);
+
+/* ---- waves: how far pipelines that train one model may be apart ---- */
+/* A wave is W = in_flight micro-batches. Micro-batch p computes forward and backward with the
+   values after micro-batch p - W of its own pipeline, or the initial ones: tutti_wave_version.
+   When a wave's last micro-batch is over a pipeline pushes the sum of the wave's updates, and its
+   clock is the number of waves that it has pushed. c_global is the least clock.
+
+   p may start when c_global >= tutti_wave_gate(p): all pipelines have then finished the waves up
+   to c - D, c the last wave but one before p's. While a pipeline waits there the W - 1
+   micro-batches before p are in flight. So of all updates before p at most tutti_wave_staleness
+   are missing, of its own at most W - 1, and clocks differ by at most D + 1 (tutti_wave_apart). */
+int64_t tutti_wave_version(int64_t p, int in_flight);
+int64_t tutti_wave_gate(int64_t p, int in_flight, int64_t distance);
+int64_t tutti_wave_staleness(int in_flight, int64_t distance);
+int64_t tutti_wave_apart(int64_t distance);
+/* The wave of a micro-batch. */
+int64_t tutti_wave_of(int64_t p, int in_flight);
+/* Is the micro-batch the last of its wave? */
+bool tutti_wave_ends(int64_t p, int in_flight);
+
+/* ---- methods with a pipeline schedule. By default a pass goes through the whole model, and
+   the client calls pass_begin ... step (tutti.h). A method with a `drive` hook (method.h)
+   schedules the computation itself: the forward or the backward of a micro-batch, in a slot, of
+   the stage that this worker has. Pipeline parallelism is built on that.
+
+   What a worker has is its stage: a contiguous range of the model's units, and of the flat space
+   their elements (m->own). There is no x and no g of the whole model, but
+
+     m->own_x     current values of m->own, beginning with its first element
+     m->own_g     buffer for one gradient of it
+     m->optim     the run's optimiser, with slots for it
+
+   A checkpoint nevertheless has the whole flat space, by tensor and range. So it does not depend
+   on where or whether the model was partitioned.
+
+   Pipelines are copies of each other: the same values are in own_x whenever the hook has
+   returned. Stage q has the same range in all, or each pipeline has its own partition (own_cuts).
+   Each pipeline counts as one worker of base.h: m->share is of pipelines, and this worker's
+   samples are those of its pipeline (m->member).
+
+   A stage may be on several workers of a pipeline, the number (width) differing between stages.
+   These stage replicas have the same values, too, and share the micro-batches between them. This
+   worker's index among them is m->replica. ---- */
+
+/* ---- a model in stages, as a client offers it (engine_options.model) ---- */
+typedef struct tutti_model_unit {
+    bool cut;                    /* a stage may begin here; of unit 0 true */
+    double forward, backward;    /* operations per sample */
+    size_t enters;               /* floats per sample that enter a stage that begins here */
+    size_t kept;                 /* bytes per sample that forward keeps for backward */
+    size_t given;                /* of those, bytes released when its backward is over */
+} tutti_model_unit;
+/* All calls come from the client's thread, within tutti_engine_open (open) or tutti_engine_drive.
+
+   open: this worker's stage is units [first, end), with `slots` slots for micro-batches of at
+   most `samples` samples. apart: a forward or backward may be in progress in several slots at a
+   time; else in one at a time.
+   forward: begins the forward of the micro-batch that pass->samples, epoch and position describe,
+   at least one sample, in a free slot, and computes its first unit. values: of m->own. in: output
+   of the previous stage, NULL in the first; out: output, NULL in the last: samples x `enters` of
+   the unit that follows. For tables with asks_rows it first requests the rows that it will read,
+   by tutti_engine_rows_acquire.
+   backward: begins the backward of the micro-batch in the slot, with the values that its forward
+   had, and computes its first unit. slope: gradient of the output. gradient: of m->own, written,
+   or with pass->keep added to; of the sum of the samples' losses / pass->divisor. back: gradient
+   of the input. The slot is free when it is over.
+   go_on: computes the next unit of what was begun in the slot. *over: that was the last unit;
+   until then the arguments of forward or backward must stay valid, except `in`. *loss: the sum of
+   the samples' losses, when a backward is over; 0 except in the last stage.
+   held: bytes that slots have now. */
+typedef struct tutti_model {
+    void *self;
+    const char *spec;            /* as the user wrote it; NULL: it has none */
+    const char *whole;           /* why it cannot be partitioned, a sentence; NULL: it can */
+    int units;
+    const tutti_model_unit *unit; /* units */
+    int64_t samples;             /* most samples of a micro-batch */
+    tutti_status (*open)(void *self, int first, int end, int slots, int64_t samples, bool apart,
+                         tutti_error *err);
+    tutti_status (*forward)(void *self, int slot, const tutti_pass *pass, const float *values,
+                            const float *in, float *out, bool *over, tutti_error *err);
+    tutti_status (*backward)(void *self, int slot, const tutti_pass *pass, const float *values,
+                             const float *slope, float *gradient, float *back, bool *over,
+                             double *loss, tutti_error *err);
+    tutti_status (*go_on)(void *self, int slot, bool *over, double *loss, tutti_error *err);
+    size_t (*held)(void *self);
+    /* workers x units, the same on all workers: seconds of forward and backward of a sample as
+       each worker has measured them, each above 0. Between two possible stage boundaries only
+       their sum is used. NULL: not measured; a client measures them for methods with
+       TUTTI_PROFILES_UNITS. */
+    const double *seconds;
+} tutti_model;
+
+/* ---- calls for a method with a `drive` hook ---- */
+enum { TUTTI_DRIVE_STAGES_MOST = 64 };
+/* Within declare(): the client's model. TUTTI_ERR_USAGE: it has none, or one that cannot be
+   partitioned. */
+tutti_status tutti_drive_model(const tutti_method *m, const tutti_model **model, tutti_error *err);
+
+/* Assignment of stages to workers. A step is `passes` micro-batches per pipeline, of at most
+   `samples` each; the last step of an epoch has fewer samples, and some of its micro-batches may
+   have none. */
+typedef struct tutti_drive_options {
+    int pipelines, stages;
+    const int *first;            /* stages + 1: their units; stage q is [first[q], first[q + 1]) */
+    const int *worker;           /* pipelines x stages: workers, each once; with `width`, of the one
+                                    pipeline the workers of stage 0, of stage 1, ... */
+    const int *width;            /* [stages]: number of workers of each. Then there is one pipeline.
+                                    NULL: 1 each */
+    int64_t samples, passes;     /* pipelines x samples x passes is a step of the run */
+    int slots;                   /* of this worker's stage */
+    bool apart;                  /* several slots may be in progress at a time (tutti_model) */
+    bool alike;                  /* all pipelines make the same updates: momenta are equal, too */
+    bool own_cuts;               /* each pipeline has its own partition: first has pipelines x
+                                    (stages + 1) entries. Excludes the option above, and means over
+                                    the pipelines (tutti_drive_sum_start) */
+} tutti_drive_options;
+/* Within declare(): sets m->own, own_x, own_g, optim, share and member, which are valid when
+   declare() is over. Pipelines after the first have separate optimiser states, unless
+   options->alike. TUTTI_ERR_USAGE: incompatible options. */
+tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan,
+                                 const tutti_drive_options *options, tutti_error *err);
+/* Within declare(): number of floats that the run's optimiser keeps per float of the model. */
+int tutti_drive_optimizer_slots(const tutti_method *m);
+/* Within declare(), after tutti_drive_declare: another instance of the run's optimiser for
+   m->own, whose slots are saved as "<prefix>.<slot>". */
+tutti_status tutti_drive_optimizer(tutti_method *m, tutti_plan *plan, const char *prefix,
+                                   tutti_optim **optim, tutti_error *err);
+/* Range of the flat space of units [first, end). */
+tutti_range tutti_drive_range(const tutti_method *m, int first, int end);
+
+/* Within drive(). Describes micro-batch `index` of this pipeline in that step: samples (0: it has
+   none), divisor, epoch, position. */
+void tutti_drive_pass(const tutti_method *m, uint64_t step, int64_t index, tutti_pass *pass);
+/* The client's forward and backward of this worker's stage, as above, until they are over:
+   computing time, and in the trace of that step. A pass without samples computes nothing: a
+   gradient of zeros, or with pass->keep no change. */
+tutti_status tutti_drive_forward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
+                                 const float *values, const float *in, float *out,
+                                 tutti_error *err);
+tutti_status tutti_drive_backward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
+                                  const float *values, const float *slope, float *gradient,
+                                  float *back, tutti_error *err);
+/* Unit by unit: begin computes the first, go_on the next. back: of a backward, for the trace. */
+tutti_status tutti_drive_begin_forward(tutti_method *m, uint64_t step, int slot,
+                                       const tutti_pass *pass, const float *values, const float *in,
+                                       float *out, bool *over, tutti_error *err);
+tutti_status tutti_drive_begin_backward(tutti_method *m, uint64_t step, int slot,
+                                        const tutti_pass *pass, const float *values,
+                                        const float *slope, float *gradient, float *back,
+                                        bool *over, tutti_error *err);
+tutti_status tutti_drive_go_on(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
+                               bool back, bool *over, tutti_error *err);
+/* Bytes of activations that this worker's slots have now. */
+size_t tutti_drive_held(tutti_method *m);
+
+/* true: from here on the client thread waits, which is exposed time; false: it no longer waits. */
+void tutti_drive_waits(tutti_method *m, bool waits);
+/* The run's learning rate in that step; the caller gives rate.t. */
+tutti_rate tutti_drive_rate(const tutti_method *m, uint64_t step, uint64_t t);
+/* values of m->own (own_x or another version) := one update of an optimiser, m->optim or another,
+   along a gradient. TUTTI_ERR_NUMBER: it is not finite; the sentence names tensor and element. */
+tutti_status tutti_drive_update(tutti_method *m, tutti_optim *optim, float *values,
+                                const float *gradient, const tutti_rate *rate, tutti_error *err);
+/* tutti_drive_update of a part, [first, first + count) of the flat space; values and gradient
+   begin with element `first`. Also within a service. */
+tutti_status tutti_drive_update_part(tutti_method *m, tutti_optim *optim, size_t first,
+                                     size_t count, float *values, const float *gradient,
+                                     const tutti_rate *rate, tutti_error *err);
+/* x := the sum over the workers that have this stage in this pipeline, in the fixed order of
+   summation by their index in the stage. All of them call it. Blocks; exposed time. */
+tutti_status tutti_drive_sum(tutti_method *m, float *x, size_t count, tutti_error *err);
+
+/* ---- a mean over the pipelines ---- */
+/* gradient (m->own) := sum over the pipelines of weight x the gradient of their worker of this
+   stage: ddp's sum, to the bit. Sums run one after the other on a lane, concurrently with the
+   computation. All workers of a stage start the same ones in the same order; `which`, below
+   TUTTI_DRIVE_SUMS_MOST, is free again after wait. With one pipeline the gradient does not
+   change. With own_cuts wait fails with TUTTI_ERR_STATE.
+
+   over: would wait return at once? Both on the client thread, which started it. Wait does not
+   count as exposed time by itself (tutti_drive_waits). */
+enum { TUTTI_DRIVE_SUMS_MOST = 8 };
+void tutti_drive_sum_start(tutti_method *m, int which, double weight, float *gradient);
+bool tutti_drive_sum_over(tutti_method *m, int which);
+/* seconds: the time that the sum took; may be NULL. */
+tutti_status tutti_drive_sum_wait(tutti_method *m, int which, double *seconds, tutti_error *err);
+
+/* ---- stages of a pipeline on ranks of a world. The output of a stage is sent to the next as
+   a message, and its gradient is sent back as one. The schedule is: one
+   forward, one backward. The caller defines what a stage computes.
+
+   A stage is on one rank, or on `width` ranks. Then in each period of `period` micro-batches its
+   member j computes those with the numbers j, j + width, ..., so each is sent whole from one rank
+   to one other. ---- */
+
+typedef struct tutti_pipe tutti_pipe;
+typedef struct tutti_pipe_options {
+    int stages, stage, in_flight; /* in_flight: most of the first stage, 1 or more */
+    const int *ranks;            /* of the world: the first stage's, the next one's, ... */
+    uint64_t key;                /* distinct for each open pipeline between the same ranks */
+    /* Most floats of a micro-batch that enter and leave. 0 at the ends of the pipeline. */
+    size_t enters, leaves;
+    /* [stages]: number of ranks of each; NULL: 1. With it `member` is this rank's index in its
+       stage, and `period` is no less than any width. Read only by open, as is ranks. */
+    const int *width;
+    int member;
+    int64_t period;
+} tutti_pipe_options;
+
+/* Called on the caller's thread, for this rank's micro-batches in order, p from 1 on. Forward and
+   backward of one have the same slot, from 0 to tutti_pipe_slots - 1. */
+typedef struct tutti_pipe_work {
+    void *self;
+    /* in: `entered` floats, valid until return. out: space for `leaves` floats; sets *left to the
+       number written. */
+    tutti_status (*forward)(void *self, int64_t p, int slot, const float *in, size_t entered,
+                            float *out, size_t *left, tutti_error *err);
+    /* slope: gradient of the output; back: `entered` floats, gradient of the input. */
+    tutti_status (*backward)(void *self, int64_t p, int slot, const float *slope, float *back,
+                             tutti_error *err);
+    /* The last micro-batch that may start here, as of now; does not block. NULL: any. */
+    int64_t (*admitted)(void *self);
+    /* Blocks until p may start. It is called when there is nothing else to wait for. */
+    tutti_status (*await)(void *self, int64_t p, tutti_error *err);
+    /* A request of the caller that is not done and whose end may admit more: it is waited for
+       together with messages of other stages. NULL: there is none. */
+    tutti_request *(*admits)(void *self);
+    /* true: from here on it waits for a message; false: no longer. NULL: not called. */
+    void (*waits)(void *self, bool waits);
+} tutti_pipe_work;
+
+/* Most micro-batches that a rank of that stage has between forward and backward: as many as keep
+   it busy while the first of them goes to the last stage and back, if all stages are equally
+   fast. That is the sum of the widths from that stage on divided by its own, rounded up, and at
+   most in_flight. */
+int tutti_pipe_slots(const tutti_pipe_options *options, int stage);
+/* Memory: for messages in flight between two stages, both ways. With width 1, for the input
+   min(in_flight, stages - stage + 1) micro-batches, for the output one less, each once for rows
+   and once for gradients. */
+tutti_status tutti_pipe_open(tutti_pipe **out, tutti_world *world,
+                             const tutti_pipe_options *options, tutti_error *err);
+/* Cancels messages in flight. Accepts NULL. */
+void tutti_pipe_close(tutti_pipe *pipe);
+
+/* All stages call it with the same `last`: runs the micro-batches up to `last` through the stage,
+   continuing after the previous call. On return all are over here, and nothing is in flight.
+   Blocks. After a failure the pipe can only be closed; TUTTI_ERR_PEER: a rank of the pipeline is
+   lost. */
+tutti_status tutti_pipe_run(tutti_pipe *pipe, int64_t last, const tutti_pipe_work *work,
+                            tutti_error *err);
+/* Numbers of messages and bytes that this rank has sent. */
+void tutti_pipe_sent(const tutti_pipe *pipe, uint64_t *messages, uint64_t *bytes);
+
+/* ---- partitions the client's model for heterogeneous workers, for pipeline-schedule methods:
+   builds a profile from the units' times and sizes, and computes from it
+   the stages whose slowest one is fastest. ---- */
+
+/* There is one worker per stage. Arrays have an entry per worker. */
+typedef struct tutti_cut_options {
+    int stages, in_flight;       /* in_flight: micro-batches */
+    int64_t samples;             /* of a micro-batch */
+    const double *speed;         /* [stages]: relative speed */
+    const double *memory;        /* [stages]: bytes; 0: no limit */
+    double gflops;               /* 10^9 operations per second of a worker with speed 1 */
+    /* [worker * units + unit]: measured seconds per sample; NULL: computed from the units'
+       operations, gflops and speed. */
+    const double *seconds;
+    double bandwidth;            /* bytes per second between stages; 0: messages take no time */
+    /* Memory of a worker beyond its versions of values, a gradient and the optimiser's
+       slots, as a multiple of its stage's values. */
+    double more;
+} tutti_cut_options;
+/* Within the method's declare(): computes where the stages begin (plan->first), which worker has
+   each (plan->worker, an index of speed), and their times, in seconds per micro-batch. Fails as
+   tutti_pipeline_partition does. */
+tutti_status tutti_cut_stages(const tutti_method *m, const tutti_model *model,
+                              const tutti_cut_options *options, tutti_pipeline_plan *plan,
+                              tutti_error *err);
+/* Most stages that a model can have: the number of units at which a stage may begin. */
+int tutti_cut_most(const tutti_model *model);
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop
+#endif
