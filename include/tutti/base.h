@@ -1,5 +1,5 @@
-/* base.h: status, error sentence, memory, random numbers, options, shares of samples. Conventions of
-   ALL headers:
+/* base.h: status, error sentence, memory, random numbers, options, shares of samples. Conventions
+   of ALL headers:
    - counts are elements, `bytes` are bytes, `_ns` are nanoseconds on the runtime's clock, ranks are
      int, indexes count from 0;
    - a pointer parameter is borrowed for the call unless its comment says `keeps`;
