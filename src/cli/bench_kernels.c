@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "bench_internal.h"
+#include "kernels/vectors.h"
 
 typedef struct config { tutti_bench_common common; const char *bytes, *only; } config;
 const tutti_option tutti_bench_kernels_options[] = {

@@ -15,6 +15,7 @@
      rendezvous.c, window.c         the same algorithms through shared memory */
 #ifndef TUTTI_COLLECTIVE_INTERNAL_H
 #define TUTTI_COLLECTIVE_INTERNAL_H
+#include "launch/gather.h"
 #include "tutti/comm.h"
 #include "tutti/launch.h"
 #include "schedule.h"

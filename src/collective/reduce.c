@@ -11,6 +11,7 @@
    that send partial sums are refused for them (TUTTI_PARTIAL_SUMS). A mean scales the converted
    terms. */
 #include "collective_internal.h"
+#include "kernels/vectors.h"
 #include <assert.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* world.c: one rank's transport, runtime, device, counters and windows. */
 #include "collective_internal.h"
+#include "launch/gather.h"
 #include "tutti/launch.h"
 #include "tutti/comm.h"
 #include <errno.h>

@@ -1,6 +1,7 @@
 /* cut.c: see pipeline.h. */
 #include <errno.h>
 
+#include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
 #include "tutti/method.h"
 

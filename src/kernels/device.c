@@ -4,6 +4,7 @@
    the simulation runs on. */
 #include "kernels_internal.h"
 #include "base/random.h"
+#include "kernels/vectors.h"
 #include <assert.h>
 #include <errno.h>
 #include <math.h>

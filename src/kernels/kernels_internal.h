@@ -8,6 +8,7 @@
 #define TUTTI_KERNELS_INTERNAL_H
 #include <tutti/runtime.h>
 #include <string.h>
+#include "kernels/vectors.h"
 
 /* vectors that `tree` adds in one pass: as many as sixteen registers hold with their weights */
 #define TUTTI_KERNELS_LEAVES 8

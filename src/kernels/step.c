@@ -11,6 +11,7 @@
    The constants are rounded from double once a step by src/optim. fma() is exact by definition, so
    that a machine whose C library has to compute it in software gives the same bits. */
 #include "kernels_internal.h"
+#include "kernels/vectors.h"
 #include <math.h>
 
 static void sgd(size_t n, const tutti_sgd_step *s, float *w, const float *g, float *momentum)

@@ -2,6 +2,7 @@
    simd_LEVEL.h. The conditions are the same for all elements: a predicted branch a vector costs
    nothing compared with the memory. */
 #include "simd_loop.h"
+#include "kernels/vectors.h"
 
 INLINE void sgd_vector(size_t k, const tutti_sgd_step *s, float *w, const float *g, float *momentum)
 {

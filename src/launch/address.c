@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "launch/gather.h"
 #include "runtime/names.h"
 #include "tutti/runtime.h"
 #include "tutti/launch.h"

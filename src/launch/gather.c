@@ -19,6 +19,7 @@
 #include <unistd.h>
 #include "../transport/shm/shm_region.h"
 #include "launch_internal.h"
+#include "launch/gather.h"
 #include "transport/meet.h"
 
 #define WAIT_NS INT64_C(60000000000)

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "launch_internal.h"
+#include "launch/gather.h"
 
 #define RANKS_MAX (1L << 20)     /* far more than any run; keeps sizes of tables sane */
 /* A port for a Slurm job's ranks: below those that kernels hand out, its own

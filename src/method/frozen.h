@@ -36,6 +36,7 @@
 #include <float.h>
 #include <math.h>
 #include "coded.h"
+#include "kernels/vectors.h"
 #include "tutti/runtime.h"
 #include "tutti/method.h"
 

@@ -14,6 +14,7 @@
    integer t, then rounded once: 1 - 0.999 in float is wrong in the fifth digit. The roundings of
    the step are in src/kernels/step.c. */
 #include "optim_internal.h"
+#include "kernels/vectors.h"
 #include <assert.h>
 #include <math.h>
 

@@ -12,6 +12,7 @@
    Constants are computed in double and rounded once; the roundings of the step are in
    src/kernels/step.c. */
 #include "optim_internal.h"
+#include "kernels/vectors.h"
 
 typedef struct sgd_options {
     double lr, momentum, dampening, weight_decay;

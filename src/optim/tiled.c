@@ -8,6 +8,7 @@
    (Streaming them lost 9 % on one core and 2 % on two of an AVX-512 machine.) */
 #include <assert.h>
 #include "optim_internal.h"
+#include "kernels/vectors.h"
 #include "optim/placed.h"
 #include "runtime/team.h"
 

@@ -1,6 +1,7 @@
 /* partition.c: see pipeline.h. State of the programme: which of the workers have a stage, and the
    unit at which the last of these stages ends. The number of stages after one gives its index, so
    that its memory is known. best[set][end] is the least possible slowest stage. */
+#include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
 #include <math.h>
 

@@ -11,6 +11,7 @@
    messages may be under way to this rank than it has posted receives for. No rank waits for these
    sends before the end: their buffers are those of micro-batches that have had no backward yet.
    And the first unfinished micro-batch is never held up, since every rank goes in order. */
+#include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
 
 #include <string.h>

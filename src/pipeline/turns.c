@@ -1,4 +1,5 @@
 /* turns.c: see pipeline.h. */
+#include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
 
 tutti_turn tutti_pipeline_next(const tutti_pipeline_turns *t, int64_t entered, int64_t returned)

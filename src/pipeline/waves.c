@@ -5,6 +5,7 @@
    Behind gate c, and before the next, p is below (c + 3) W. All waves to c - D are in, which are
    (c - D + 1) W micro-batches. So at most p - 1 - (c - D + 1) W <= (D + 1) W + W - 2 are
    missing. */
+#include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
 
 int64_t tutti_wave_version(int64_t p, int in_flight)

@@ -1,6 +1,7 @@
 /* widths.c: see pipeline.h. The number of workers that a pipeline needs to take a micro-batch
    every `period` seconds is found by dynamic programming over the ends of stages. The least
    period is found by bisection. */
+#include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
 
 #include <math.h>

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server_internal.h"
+#include "kernels/vectors.h"
 
 /* A shard from `first` on in a worker's window, of its x or of its g. */
 static float *in_window(const tutti_server *s, const char *window, int worker, size_t first, size_t count)

@@ -7,6 +7,7 @@
 #include "method/flushed.h"
 #include "method/follower.h"
 #include "method/recursion.h"
+#include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
 
 enum { SLOTS = 8, STEPS = 4 };

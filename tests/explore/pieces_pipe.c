@@ -1,5 +1,6 @@
 /* Pieces: pipelines. */
 #include "explore.h"
+#include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
 
 enum { STAGES = 5, PIPELINES = 3, FLOATS = 5 };

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../../src/launch/launch_internal.h"
+#include "launch/gather.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,5 +1,6 @@
 /* The device itself: levels, types, random fills, and what it charges to a runtime that counts. */
 #include "harness.h"
+#include "kernels/vectors.h"
 #include <tutti/runtime.h>
 
 static void a_device_has_at_most_the_machines_level(void **state)

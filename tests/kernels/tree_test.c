@@ -3,6 +3,7 @@
    has it and nothing around them is touched.
    Method: the tree written as the recursion it is, an element at a time. */
 #include "harness.h"
+#include "kernels/vectors.h"
 
 static float recursion(const float *const *x, const float *a, int from, int count, size_t i)
 {

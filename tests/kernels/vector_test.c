@@ -3,6 +3,7 @@
    Method: each operation in a table, run at each level and at the scalar one on the same numbers,
    for all lengths, all alignments, kinds of numbers and aliasings. */
 #include "harness.h"
+#include "kernels/vectors.h"
 
 enum { ARRAYS = 4 };
 typedef double operation(tutti_device *d, size_t n, float *const v[ARRAYS]); /* may change v; gives a sum or 0 */

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "launch/gather.h"
 #include "transport/shm/shm_region.h"
 #include "tutti/launch.h"
 #include "together.h"

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "launch/gather.h"
 #include "launch/launch_internal.h"
 
 #define SLURM "SLURM_STEP_ID=0", "SLURM_JOB_ID=4711"

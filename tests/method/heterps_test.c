@@ -7,6 +7,7 @@
 #include "engine/staged.h"
 #include "method/flushed.h"
 #include "scratch.h"
+#include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
 
 enum { METHOD = SCRATCH_PATH + 128 };

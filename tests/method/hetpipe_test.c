@@ -9,6 +9,7 @@
 #include "engine/staged.h"
 #include "method/recursion.h"
 #include "scratch.h"
+#include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
 
 /* The result of `like` with `pipelines` virtual workers and `window` micro-batches a wave, at

@@ -1,6 +1,7 @@
 /* Goal: a partition is the best there is within memory, and what cannot be is refused. Method:
    random profiles of few units against every order of workers and every partition; the choice of
    how many are in flight against all of them; allocations by hand. */
+#include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
 #include <math.h>
 #include <setjmp.h>

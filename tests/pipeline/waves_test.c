@@ -2,6 +2,7 @@
    they declare and never stop for good; pipelines that go by waves are never further apart than
    the bounds, which are reached. Method: stages in virtual time; 1,000 random schedules of
    pipelines. */
+#include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
 #include <math.h>
 #include <setjmp.h>

@@ -5,6 +5,7 @@
    child a run; the last end counts, against stages + micro-batches - 1 times a micro-batch, within
    5 %. */
 #include "forked.h"
+#include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
 #include <math.h>
 #include <setjmp.h>

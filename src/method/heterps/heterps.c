@@ -32,6 +32,7 @@
 #include <string.h>
 
 #include "collective/compare.h"
+#include "pipeline/plan.h"
 #include "placement/placement.h"
 #include "runtime/files.h"
 #include "tutti/method.h"

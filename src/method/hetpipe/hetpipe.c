@@ -46,6 +46,7 @@
 #include <string.h>
 
 #include "hetpipe_plan.h"
+#include "pipeline/plan.h"
 #include "tutti/method.h"
 #include "tutti/method/pipeline.h"
 #include "waves.h"
