@@ -343,149 +343,90 @@ typedef enum {
     TUTTI_CODEC_COST_AUTO_OFF
 } tutti_codec_cost;
 
-/* Zero means default. Strings are copied.
-
-   optimizer: a spec of method.h, or "client": the client's own optimiser, called through `update`.
-
-   update: makes one update of the values in place (params[].values, or x) with the gradients in
-   g, which have been exchanged, are not scaled, and are clipped if clip_norm is set. The client
-   multiplies its learning rate by `factor` for this update: 1, except for methods that make steps
-   longer or shorter. It is called within step; within pass_begin by a method that updates between
-   its passes; and within finish for late gradients (pipe-sgd). It may call tutti_engine_values,
-   _gradient and _lr, and nothing else of the engine. Skipped steps do not call it. Where a method
-   updates a model other than x, as methods that average concurrently with the client do, that
-   model is placed in x and `values` for the call, and the change that the call has made is added
-   to it. The same holds where `values` have a type with fewer bits than x. The state of the
-   client's optimiser belongs to the client: no checkpoint of the engine contains it.
-
-   update NULL with "client": *exchange only*. After step the exchanged gradients are in g, and
-   the client updates x, or its `values`, by itself before the next pass. `values` are then the
-   model, and x is copied from them at eval_begin, save and finish. Legal for methods that
-   exchange gradients in every step, keep all workers' models equal, and give the optimiser the
-   mean.
-
-   Neither form takes a schedule: lr_schedule is "constant". Methods that update at servers, or
-   along a direction that is not the gradient, refuse "client".
-
-   nonfinite: KEEP is for exchange only (which accepts KEEP and STOP): the client checks for
-   itself, as its own loss scaler does. If a tensor's gradient is not finite on one worker, g of
-   that tensor is not finite on all of them. A codec retains no residual of such a step.
-
-   collective: for sums over the workers, of pieces and by tutti_average: "auto", or an algorithm
-   (comm.h, tutti_group). For a codec's messages that cannot be summed in encoded form:
-     - "allgather": all messages go to all workers, and each decodes them.
-     - "alltoall": messages go to the owners of their parts, and owners encode the mean again.
-     - "auto": the first with up to three workers, the second from four up.
-
-   codec: a spec of codec.h, for methods with TUTTI_TAKES_CODEC. It encodes gradients; under
-   d-psgd it encodes models. NULL, "" or "none": they are sent uncompressed.
-
-   codec_cost: EXPLAIN measures codec and network for some milliseconds before the first step.
-   Events of kind "codec-cost" then report the time of an exchange with and without the codec.
-   AUTO_OFF does the same, and if the exchange is predicted to take over 5 % longer with the
-   codec, gradients are sent uncompressed, which an event of kind "codec" reports. A resumed run
-   keeps the decision.
-
-   codec_report: interval in steps at which each worker measures how the codec has encoded its
-   gradients (tutti_engine_codec_records). That costs one more decoding and some passes over the
-   gradients, and changes no bit of the run. 0: never.
-
-   codec_checksum: each message of the codec is preceded by a hash of eight bytes. A message that
-   differs from what was sent is refused (TUTTI_ERR_CORRUPT). No bit of a model depends on it.
-   TUTTI_ERR_USAGE for codecs whose numbers are all summed in transit (fp16, powersgd, ...), since
-   none of their messages arrives as it was sent.
-
-   codec_hierarchy: with a codec. "none": every worker encodes its gradients. "machine": the
-   gradients of a machine's workers are summed uncompressed, and each machine's mean is encoded
-   once. A number: the same for groups of that many workers of consecutive ranks.
-
-   loss_scale: "" or "off", "static(scale=1024)", "dynamic(init=65536,...)". The client multiplies
-   the loss by pass.scale, and the engine divides it out. A gradient that is then not finite is an
-   overflow, and the step is skipped (src/engine/scaler.c has the rule).
-
-   initial: writes the initial values of a tensor that has no client memory. Called on rank 0
-   only. NULL: they are 0.
-
-   evaluate: for methods that ask for it (tutti_evaluate). *loss := the mean loss at the values in
-   params[].values, or in x, by a forward pass over samples that the client holds out of training,
-   the same ones on all workers. It is called within tutti_engine_step and calls nothing of the
-   engine. NULL: no samples are held out, and such methods are refused by open.
-
-   once: the client computes every batch only once. It is for a client that cannot repeat a pass
-   on the same samples, with the same random draws and without changing its running statistics
-   (tutti_pass.again). Refused are methods that ask for such repetition, and methods that assign a
-   step's passes to workers (tutti_allot): such a client computes one pass in each step.
-
-   whole_batches: each pass of the client has `batch` samples, as from a loader with a fixed batch
-   size. Methods that may give a worker any other number of samples (tutti_engine_takes: 2 or 3)
-   are refused.
-
-   sample_bytes, give, label: for methods by which workers send each other raw samples (steps.h,
-   tutti_give). sample_bytes: size of one sample with its label, the same on all ranks. 0: the
-   client can neither send nor accept samples, and such methods are refused by open. give: writes
-   n of them to `out`, n x sample_bytes. ids: indexes in the training set, as base.h numbers
-   them. It is called within tutti_engine_pass_begin and calls nothing of the engine. label: the
-   class of a sample, the same on all ranks; -1, or label NULL: it has none. A client with
-   sample_bytes must honour tutti_pass.received.
-
-   names: the client accepts the samples of a pass by index (tutti_pass.ids), and writes the loss
-   of each if requested (tutti_pass.losses) before it calls pass_end. Methods that choose samples
-   are refused without it.
-
-   streams: samples arrive at the client at a rate, and it waits for those of a pass. Methods that
-   simulate arrivals themselves refuse it.
-
-   needs: the client promises to read the values of a unit, and to write its gradients, only
-   between tutti_engine_unit_acquire and tutti_engine_unit_release of that unit, in every pass.
-   Under a method that exchanges pieces concurrently with the next step (method.h, m->beside) a
-   unit then waits for its own parameters only, and between steps the values are valid only in
-   eval_begin and finish. Without it tutti_engine_step waits for all pieces before it returns.
-
-   same_order: the client promises that the order of these calls is the same on all ranks,
-   whatever the samples. Otherwise methods that gather a unit's values when it is acquired
-   (BY_UNIT) compare the order across ranks, eight bytes a unit, and the run ends with an error if
-   two ranks acquire different units.
-
-   device_memory: bytes that this rank may use on its device: for parameters, gradients, other
-   state that methods and optimisers declare there, and the client's own use
-   (tutti_engine_use_device). State that is kept elsewhere (tutti_state.tier) does not count.
-   Exceeding it is TUTTI_ERR_MEMORY; the sentence names what is needed, what is available and what
-   uses it. Declared memory is checked by open, before any is allocated. On a machine without an
-   accelerator it bounds the memory that would be on one. It may differ between ranks.
-
-   servers: number of ranks, the last of the world, that only serve (method:
-   TUTTI_PARAMETER_SERVERS). They have no samples and make no steps, and no count of workers
-   includes them. Their clients make the calls that workers make between steps. They also call
-   tutti_engine_more, which reports that there is no step for them. They have neither the model
-   nor a gradient, only the shards that they serve: their clients' parameter memory is neither
-   read nor written, and may be NULL.
-
-   only_declared: open checks the options and declares all state as usual, but allocates no
-   memory. Such an engine may only be asked for its method, shares and memory
-   (tutti_engine_memory), and be closed. Then another may be opened on the same world.
-
-   model: the client's model in stages, for pipeline-schedule methods (pipeline.h). The pointer is
-   kept. NULL: the client computes whole passes, and such methods are refused.
-
-   snapshot_every, snapshot_most: snapshots of the model during training (below, "snapshots"): one
-   after every snapshot_every gradients, 0: never; at most snapshot_most of them are kept. For
-   asynchronous methods, and for those with TUTTI_UNSYNCHRONIZED_STEPS, where snapshot_every counts
-   steps; other methods make no snapshots. The same on all ranks.
-
-   own_values: number of floats of client state: values that the client computes along with
-   gradients, such as running statistics of batch norms. They are not parameters, and no step
-   exchanges them. The same number on all ranks. See tutti_engine_client_state. */
+/* Zero means default. Strings are copied. */
 typedef struct tutti_engine_options {
+    /* ---- method and update ----
+
+       optimizer: a spec of method.h, or "client": the client's own optimiser, called through
+       `update`.
+
+       update: makes one update of the values in place (params[].values, or x) with the gradients in
+       g, which have been exchanged, are not scaled, and are clipped if clip_norm is set. The client
+       multiplies its learning rate by `factor` for this update: 1, except for methods that make
+       steps longer or shorter. It is called within step; within pass_begin by a method that updates
+       between its passes; and within finish for late gradients (pipe-sgd). It may call
+       tutti_engine_values, _gradient and _lr, and nothing else of the engine. Skipped steps do not
+       call it. Where a method updates a model other than x, as methods that average concurrently
+       with the client do, that model is placed in x and `values` for the call, and the change that
+       the call has made is added to it. The same holds where `values` have a type with fewer bits
+       than x. The state of the client's optimiser belongs to the client: no checkpoint of the
+       engine contains it.
+
+       update NULL with "client": *exchange only*. After step the exchanged gradients are in g, and
+       the client updates x, or its `values`, by itself before the next pass. `values` are then the
+       model, and x is copied from them at eval_begin, save and finish. Legal for methods that
+       exchange gradients in every step, keep all workers' models equal, and give the optimiser the
+       mean.
+
+       Neither form takes a schedule: lr_schedule is "constant". Methods that update at servers, or
+       along a direction that is not the gradient, refuse "client".
+
+       nonfinite: KEEP is for exchange only (which accepts KEEP and STOP): the client checks for
+       itself, as its own loss scaler does. If a tensor's gradient is not finite on one worker, g of
+       that tensor is not finite on all of them. A codec retains no residual of such a step.
+
+       loss_scale: "" or "off", "static(scale=1024)", "dynamic(init=65536,...)". The client
+       multiplies the loss by pass.scale, and the engine divides it out. A gradient that is then not
+       finite is an overflow, and the step is skipped (src/engine/scaler.c has the rule). */
     const char *method;              /* "ddp" */
     const char *optimizer;           /* the method's default, else "sgd(lr=0.05,momentum=0.9)" */
     const char *lr_schedule;         /* the method's default, else "constant" */
+    double clip_norm;                /* of the exchanged gradient; 0: off */
+    tutti_nonfinite nonfinite;       /* what to do with a gradient that is not finite */
+    const char *loss_scale;          /* "off" */
+    tutti_status (*update)(void *user, double factor, tutti_error *err);
+
+    /* ---- exchange ----
+
+       collective: for sums over the workers, of pieces and by tutti_average: "auto", or an
+       algorithm (comm.h, tutti_group). For a codec's messages that cannot be summed in encoded
+       form:
+         - "allgather": all messages go to all workers, and each decodes them.
+         - "alltoall": messages go to the owners of their parts, and owners encode the mean again.
+         - "auto": the first with up to three workers, the second from four up.
+
+       codec: a spec of codec.h, for methods with TUTTI_TAKES_CODEC. It encodes gradients; under
+       d-psgd it encodes models. NULL, "" or "none": they are sent uncompressed.
+
+       codec_cost: EXPLAIN measures codec and network for some milliseconds before the first step.
+       Events of kind "codec-cost" then report the time of an exchange with and without the codec.
+       AUTO_OFF does the same, and if the exchange is predicted to take over 5 % longer with the
+       codec, gradients are sent uncompressed, which an event of kind "codec" reports. A resumed run
+       keeps the decision.
+
+       codec_report: interval in steps at which each worker measures how the codec has encoded its
+       gradients (tutti_engine_codec_records). That costs one more decoding and some passes over the
+       gradients, and changes no bit of the run. 0: never.
+
+       codec_checksum: each message of the codec is preceded by a hash of eight bytes. A message
+       that differs from what was sent is refused (TUTTI_ERR_CORRUPT). No bit of a model depends on
+       it. TUTTI_ERR_USAGE for codecs whose numbers are all summed in transit (fp16, powersgd, ...),
+       since none of their messages arrives as it was sent.
+
+       codec_hierarchy: with a codec. "none": every worker encodes its gradients. "machine": the
+       gradients of a machine's workers are summed uncompressed, and each machine's mean is encoded
+       once. A number: the same for groups of that many workers of consecutive ranks. */
     const char *collective;          /* algorithm for sums over the workers */
     const char *codec;               /* codec for gradients */
     tutti_codec_cost codec_cost;     /* measure whether the codec saves time */
     uint64_t codec_report;           /* steps from one measurement of the codec to the next */
     bool codec_checksum;             /* a hash before each message of the codec */
     const char *codec_hierarchy;     /* workers summed before the codec */
+    /* Lane width. 0: the method's. k > 0: k threads. -1: none; pieces are exchanged on the client's
+       thread at the end of the step. */
+    int lane;
 
+    /* ---- samples and steps ---- */
     int64_t batch;                   /* samples per worker and pass (64) */
     int64_t accumulate;              /* passes per step (1) */
     /* [workers], for workers of unequal speed: samples of each in a pass, summing to workers x
@@ -499,40 +440,111 @@ typedef struct tutti_engine_options {
     /* Steps of each worker in the whole run, whatever the method: for the schedule. 0: unknown;
        then only constant and step schedules are accepted. */
     uint64_t steps;
-    uint64_t seed;
-    double clip_norm;                /* of the exchanged gradient; 0: off */
-    tutti_nonfinite nonfinite;       /* what to do with a gradient that is not finite */
-    const char *loss_scale;
+    uint64_t seed;                   /* of all random draws */
 
-    /* The client's own "key=value\n" lines, compared over ranks together with the engine's. */
-    const char *fingerprint;
-    void (*initial)(void *user, int tensor, float *values);
-    void *user;
+    /* ---- what the client can do ----
+
+       initial: writes the initial values of a tensor that has no client memory. Called on rank 0
+       only. NULL: they are 0.
+
+       evaluate: for methods that ask for it (tutti_evaluate). *loss := the mean loss at the values
+       in params[].values, or in x, by a forward pass over samples that the client holds out of
+       training, the same ones on all workers. It is called within tutti_engine_step and calls
+       nothing of the engine. NULL: no samples are held out, and such methods are refused by open.
+
+       sample_bytes, give, label: for methods by which workers send each other raw samples (steps.h,
+       tutti_give). sample_bytes: size of one sample with its label, the same on all ranks. 0: the
+       client can neither send nor accept samples, and such methods are refused by open. give:
+       writes n of them to `out`, n x sample_bytes. ids: indexes in the training set, as base.h
+       numbers them. It is called within tutti_engine_pass_begin and calls nothing of the engine.
+       label: the class of a sample, the same on all ranks; -1, or label NULL: it has none. A client
+       with sample_bytes must honour tutti_pass.received.
+
+       own_values: number of floats of client state: values that the client computes along with
+       gradients, such as running statistics of batch norms. They are not parameters, and no step
+       exchanges them. The same number on all ranks. See tutti_engine_client_state.
+
+       model: the client's model in stages, for pipeline-schedule methods (pipeline.h). The pointer
+       is kept. NULL: the client computes whole passes, and such methods are refused. */
+    void *user;                      /* passed to all of the client's functions */
+    void (*initial)(void *user, int tensor, float *values); /* initial values */
     tutti_status (*evaluate)(void *user, double *loss, tutti_error *err);
-    tutti_status (*update)(void *user, double factor, tutti_error *err);
     size_t sample_bytes;             /* of a raw sample */
     tutti_status (*give)(void *user, const uint64_t *ids, size_t n, void *out, tutti_error *err);
     int (*label)(void *user, uint64_t id);
+    size_t own_values;               /* floats of client state */
+    const struct tutti_model *model; /* in stages (method/pipeline.h) */
 
-    /* Lane width. 0: the method's. k > 0: k threads. -1: none; pieces are exchanged on the client's
-       thread at the end of the step. */
-    int lane;
-    size_t trace_events;             /* capacity for trace events; 0: no trace */
-    uint64_t trace_first, trace_steps; /* first traced step, and how many; 0: all */
-    bool stop_on_loss;               /* a lost worker ends the run under any method */
+    /* ---- what the client promises ----
+
+       once: the client computes every batch only once. It is for a client that cannot repeat a pass
+       on the same samples, with the same random draws and without changing its running statistics
+       (tutti_pass.again). Refused are methods that ask for such repetition, and methods that assign
+       a step's passes to workers (tutti_allot): such a client computes one pass in each step.
+
+       whole_batches: each pass of the client has `batch` samples, as from a loader with a fixed
+       batch size. Methods that may give a worker any other number of samples (tutti_engine_takes: 2
+       or 3) are refused.
+
+       names: the client accepts the samples of a pass by index (tutti_pass.ids), and writes the
+       loss of each if requested (tutti_pass.losses) before it calls pass_end. Methods that choose
+       samples are refused without it.
+
+       streams: samples arrive at the client at a rate, and it waits for those of a pass. Methods
+       that simulate arrivals themselves refuse it.
+
+       needs: the client promises to read the values of a unit, and to write its gradients, only
+       between tutti_engine_unit_acquire and tutti_engine_unit_release of that unit, in every pass.
+       Under a method that exchanges pieces concurrently with the next step (method.h, m->beside) a
+       unit then waits for its own parameters only, and between steps the values are valid only in
+       eval_begin and finish. Without it tutti_engine_step waits for all pieces before it returns.
+
+       same_order: the client promises that the order of these calls is the same on all ranks,
+       whatever the samples. Otherwise methods that gather a unit's values when it is acquired
+       (BY_UNIT) compare the order across ranks, eight bytes a unit, and the run ends with an error
+       if two ranks acquire different units. */
     bool once;                       /* no samples are computed again; a step is one pass */
     bool whole_batches;              /* each pass has `batch` samples */
     bool names;                      /* passes may list their samples, request losses */
     bool streams;                    /* the client waits for samples that arrive */
     bool needs;                      /* values are read within unit_acquire ... unit_release */
     bool same_order;                 /* units are acquired in the same order on all ranks */
+
+    /* ---- the run ----
+
+       servers: number of ranks, the last of the world, that only serve (method:
+       TUTTI_PARAMETER_SERVERS). They have no samples and make no steps, and no count of workers
+       includes them. Their clients make the calls that workers make between steps. They also call
+       tutti_engine_more, which reports that there is no step for them. They have neither the model
+       nor a gradient, only the shards that they serve: their clients' parameter memory is neither
+       read nor written, and may be NULL.
+
+       device_memory: bytes that this rank may use on its device: for parameters, gradients, other
+       state that methods and optimisers declare there, and the client's own use
+       (tutti_engine_use_device). State that is kept elsewhere (tutti_state.tier) does not count.
+       Exceeding it is TUTTI_ERR_MEMORY; the sentence names what is needed, what is available and
+       what uses it. Declared memory is checked by open, before any is allocated. On a machine
+       without an accelerator it bounds the memory that would be on one. It may differ between
+       ranks.
+
+       snapshot_every, snapshot_most: snapshots of the model during training (below, "snapshots"):
+       one after every snapshot_every gradients, 0: never; at most snapshot_most of them are kept.
+       For asynchronous methods, and for those with TUTTI_UNSYNCHRONIZED_STEPS, where snapshot_every
+       counts steps; other methods make no snapshots. The same on all ranks.
+
+       only_declared: open checks the options and declares all state as usual, but allocates no
+       memory. Such an engine may only be asked for its method, shares and memory
+       (tutti_engine_memory), and be closed. Then another may be opened on the same world. */
+    /* The client's own "key=value\n" lines, compared over ranks together with the engine's. */
+    const char *fingerprint;
     int servers;                     /* ranks that only serve */
-    const struct tutti_model *model; /* in stages (method/pipeline.h) */
-    size_t own_values;               /* floats of client state */
+    bool stop_on_loss;               /* a lost worker ends the run under any method */
+    uint64_t device_memory;          /* most bytes on the device; 0: no limit */
     uint64_t snapshot_every;         /* gradients from one snapshot to the next */
     int snapshot_most;               /* most snapshots kept */
+    size_t trace_events;             /* capacity for trace events; 0: no trace */
+    uint64_t trace_first, trace_steps; /* first traced step, and how many; 0: all */
     bool only_declared;              /* no memory is allocated */
-    uint64_t device_memory;          /* most bytes on the device; 0: no limit */
 } tutti_engine_options;
 
 /* TUTTI_ERR_USAGE: `collective` is neither "auto" nor "allgather" nor "alltoall" nor an algorithm

@@ -1,9 +1,8 @@
-/* pipeline.h: planning of pipelines, as pure functions of numbers, without messages or
-   computation of the model. Which units of a model go to which worker, which workers form a
-   pipeline, which micro-batch is next in a stage, and how far several pipelines with waves may be
-   apart (HetPipe: Park et al., USENIX ATC 2020).
+/* pipeline.h: methods that compute a model in stages: profiles and plans, as pure functions of
+   numbers; a schedule of the method's own (drive); messages between stages (pipe); a partition of
+   the client's model (cut).
 
-   Micro-batches are counted from 1, as in the paper; units, stages, workers and waves from 0. */
+   Micro-batches are counted from 1, as in the papers; units, stages, workers and waves from 0. */
 #ifndef TUTTI_METHOD_PIPELINE_H
 #define TUTTI_METHOD_PIPELINE_H
 #include "../method.h"
