@@ -1,7 +1,7 @@
 /* codec.h: encodings that are sent instead of float32. A codec is a table in one of three forms,
    and the form determines which collective an exchange uses:
-   linear: rounds of numbers that may be summed (16-bit casts, random-k, PowerSGD with two
-   rounds). An all-reduce per round.
+     linear:  rounds of numbers that may be summed (16-bit casts, random-k, PowerSGD with two
+              rounds). An all-reduce per round.
      message: bytes that only their decoder understands (top-k, quantisers, signs). An all-gather,
               or from four workers up an all-to-all and an all-gather; point to point.
      wrapper: has inner codecs, which may be wrappers, and only selects which one encodes what
@@ -49,6 +49,7 @@ typedef struct tutti_view {
     uint64_t step;
 } tutti_view;
 
+struct tutti_codec_ops;
 /* What a codec is opened on. Stays unchanged until the codec is closed. */
 typedef struct tutti_codec_space {
     size_t n;                    /* elements of the flat space */
@@ -59,6 +60,8 @@ typedef struct tutti_codec_space {
     int rank, workers;
     uint64_t seed;               /* the same on all workers */
     tutti_device *device;
+    /* Codecs that a spec may name besides the built-in ones, NULL-ended; NULL: none. */
+    const struct tutti_codec_ops *const *more;
 } tutti_codec_space;
 
 /* The beginning of a step, for codecs that adapt themselves (alq, amq, accordion): their input,

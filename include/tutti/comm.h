@@ -47,6 +47,12 @@ tutti_status tutti_world_run(const char *transport_spec, int n,
                              tutti_status (*rank_main)(tutti_world *world, void *arg,
                                                        tutti_error *err),
                              void *arg, tutti_error *err);
+/* tutti_world_run on a transport of the caller's, which need not be built in. spec: its name, with
+   options. */
+tutti_status tutti_world_run_on(const tutti_transport_ops *ops, const char *spec, int n,
+                                tutti_status (*rank_main)(tutti_world *world, void *arg,
+                                                          tutti_error *err),
+                                void *arg, tutti_error *err);
 /* Accepts NULL. In a child that was forked from the rank it does nothing: the rank is the
    parent. */
 void tutti_world_close(tutti_world *world);

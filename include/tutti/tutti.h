@@ -49,6 +49,7 @@ extern "C" {
 
 typedef struct tutti_method tutti_method; /* method.h */
 struct tutti_method_ops;
+struct tutti_codec_ops;                   /* codec.h */
 struct tutti_model;                       /* method/pipeline.h */
 
 /* ---- the flat space ---- */
@@ -418,6 +419,9 @@ typedef struct tutti_engine_options {
        once. A number: the same for groups of that many workers of consecutive ranks. */
     const char *collective;          /* algorithm for sums over the workers */
     const char *codec;               /* codec for gradients */
+    /* Codecs that `codec` may name besides the built-in ones (codec.h), NULL-ended. The pointer is
+       kept. The same on all ranks. NULL: none. */
+    const struct tutti_codec_ops *const *codecs;
     tutti_codec_cost codec_cost;     /* measure whether the codec saves time */
     uint64_t codec_report;           /* steps from one measurement of the codec to the next */
     bool codec_checksum;             /* a hash before each message of the codec */

@@ -4,20 +4,42 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 /* PART: elements that stay in the second cache with what a wrapper reads and keeps of them */
 enum { NAMES_MAX = 32, NESTED_MAX = 4, PART = 1 << 14 };
 
-static tutti_status unknown(const char *name, tutti_error *err)
+/* The built-in codecs, then those of the space's owner; NULL beyond the last. */
+static const tutti_codec_ops *codec_at(const tutti_codec_space *space, size_t i)
+{
+    size_t n = 0;
+
+    for (; tutti_codecs[n] != NULL; n++)
+        if (n == i)
+            return tutti_codecs[n];
+    for (size_t k = 0; space->more != NULL && space->more[k] != NULL; k++, n++)
+        if (n == i)
+            return space->more[k];
+    return NULL;
+}
+
+static const tutti_codec_ops *find(const tutti_codec_space *space, const char *name)
+{
+    for (size_t i = 0; codec_at(space, i) != NULL; i++)
+        if (strcmp(codec_at(space, i)->name, name) == 0)
+            return codec_at(space, i);
+    return NULL;
+}
+
+static tutti_status unknown(const tutti_codec_space *space, const char *name, tutti_error *err)
 {
     const char *names[NAMES_MAX];
     char near[160], all[240];
     size_t n = 0, used = 0;
 
     all[0] = '\0';
-    for (; tutti_codecs[n] != NULL; n++) {
-        assert(n < NAMES_MAX && used < sizeof all);
-        names[n] = tutti_codecs[n]->name;
+    for (; n < NAMES_MAX && codec_at(space, n) != NULL && used < sizeof all; n++) {
+        names[n] = codec_at(space, n)->name;
         used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", n == 0 ? "" : ", ", names[n]);
     }
     tutti_suggest(name, names, n, near, sizeof near);
@@ -91,9 +113,9 @@ static tutti_status declare(tutti_codec **out, tutti_plan *plan, const char *spe
     status = tutti_fail_within(err, tutti_spec_open(&c->spec, spec, err), "codec");
     if (status != TUTTI_OK)
         goto out;
-    c->ops = tutti_codec_find(tutti_spec_name(c->spec));
+    c->ops = find(space, tutti_spec_name(c->spec));
     if (c->ops == NULL) {
-        status = unknown(tutti_spec_name(c->spec), err);
+        status = unknown(space, tutti_spec_name(c->spec), err);
         goto out;
     }
     status = tutti_codec_check_table(c->ops, err);

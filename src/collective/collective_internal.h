@@ -90,10 +90,6 @@ struct tutti_world {
 tutti_status tutti_world_open_on(tutti_world **out, const tutti_transport_ops *ops,
                                  const tutti_launch *launch, tutti_runtime *rt,
                                  tutti_error *err); /* rt NULL: opens its own */
-tutti_status tutti_world_run_on(const tutti_transport_ops *ops, const char *spec, int n,
-                                tutti_status (*rank_main)(tutti_world *world, void *arg,
-                                                          tutti_error *err),
-                                void *arg, tutti_error *err);
 void tutti_world_account(tutti_world *world, int to, uint64_t bytes, uint64_t messages);
 /* The window that holds [x, x + bytes) of mine whole; -1. */
 int tutti_windows_find(const tutti_world *world, const void *x, size_t bytes, uint64_t *offset);

@@ -322,6 +322,11 @@ bool tutti_engine_has_lanes(const tutti_engine *e)
     return e->options.lane >= 0;
 }
 
+const tutti_codec_ops *const *tutti_engine_codecs(const tutti_engine *e)
+{
+    return e->options.codecs;
+}
+
 int tutti_engine_lane(const tutti_engine *e)
 {
     return e->options.lane;

@@ -125,7 +125,8 @@ static tutti_status list_tensors(const tutti_method *m, tutti_mixer_codec *c, tu
                                     .rank = m->rank,
                                     .workers = m->workers,
                                     .seed = m->rng.seed,
-                                    .device = m->device };
+                                    .device = m->device,
+                                    .more = tutti_engine_codecs(m->engine) };
     return TUTTI_OK;
 }
 

@@ -142,7 +142,8 @@ static tutti_status list_tensors(tutti_server_coded *c, tutti_error *err)
                                     .rank = m->rank,
                                     .workers = m->workers,
                                     .seed = m->rng.seed,
-                                    .device = m->device };
+                                    .device = m->device,
+                                    .more = tutti_engine_codecs(m->engine) };
     return TUTTI_OK;
 }
 

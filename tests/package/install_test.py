@@ -156,6 +156,15 @@ class Install(Case):
         self.assertRegex(run(program, LD_LIBRARY_PATH=self.lib), FOUND)
         self.assertIn("libtutti.so", run(program, code=127)) # it is the shared one that was linked
 
+    def test_a_method_a_codec_and_a_transport_build_against_the_installed_headers(self):
+        for name, expected in (("dynamic", r"off the mean by [0-9.e+-]+; worker 0 sent \d+ bytes"),
+                               ("codec", r"off the mean by [0-9.e+-]+; worker 0 sent \d+ bytes"),
+                               ("transport", r"sums of four ranks: 6 \.\.\. 4002")):
+            program = os.path.join(self.folder, name)
+            run(CC, "-std=c11", *STRICT, *self.flags("--cflags"), os.path.join(SOURCE, f"examples/{name}.c"),
+                *self.flags("--libs"), "-lm", "-o", program)
+            self.assertRegex(run(program, LD_LIBRARY_PATH=self.lib), expected)
+
     def test_a_c_program_builds_by_pkg_config_with_the_static_library_alone(self):
         program = os.path.join(self.folder, "regression-static")
         libraries = ["-l:libtutti.a" if flag == "-ltutti" else flag for flag in self.flags("--static", "--libs")]

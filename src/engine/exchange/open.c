@@ -52,7 +52,8 @@ static tutti_status list_tensors(tutti_engine *e, tutti_engine_exchange *x, tutt
                                     .rank = e->m.rank / x->team,
                                     .workers = e->m.workers / x->team,
                                     .seed = e->options.seed,
-                                    .device = e->m.device };
+                                    .device = e->m.device,
+                                    .more = e->options.codecs };
     return TUTTI_OK;
 }
 
