@@ -44,6 +44,7 @@ def train(rank, n, how, folder, late=False):
     elif late:
         model = tutti.torch.DistributedDataParallel(model)
     dist.init_process_group("gloo", init_method=f"file://{folder}/{how}.store", rank=rank, world_size=n)
+    dist.barrier()  # a rank that fails below must not exit while another one still connects to it
     if how == "torch":
         model = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
     elif how == "wrapper":
