@@ -1,7 +1,7 @@
 /* codec.h: encodings that are sent instead of float32. A codec is a table in one of three forms,
    and the form determines which collective an exchange uses:
-   linear: rounds of numbers that may be summed (16-bit casts, random-k, PowerSGD with two
-   rounds). An all-reduce per round.
+     linear:  rounds of numbers that may be summed (16-bit casts, random-k, PowerSGD with two
+              rounds). An all-reduce per round.
      message: bytes that only their decoder understands (top-k, quantisers, signs). An all-gather,
               or from four workers up an all-to-all and an all-gather; point to point.
      wrapper: has inner codecs, which may be wrappers, and only selects which one encodes what
