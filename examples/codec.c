@@ -90,15 +90,15 @@ enum { WORKERS = 4, DIM = 8, STEPS = 200 };
 static const tutti_codec_ops *const mine[] = { &codec_block8, NULL };
 static float point(int worker, int k) { return (float)(worker * worker + 1) / (float)(k + 3); }
 
-typedef struct job { const char *codec; float x[DIM]; uint64_t bytes; } job;
+typedef struct job { const char *codec, *method; float x[DIM]; uint64_t bytes; } job;
 
 static tutti_status worker(tutti_world *world, void *arg, tutti_error *err)
 {
     const tutti_param params[] = { { .name = "x", .dims = 1, .dim = { DIM } } };
-    const tutti_engine_options options = { .method = "ddp", .optimizer = "sgd(lr=0.05)", .batch = 1,
-                                           .codec = ((job *)arg)->codec, .codecs = mine };
     const int rank = tutti_world_rank(world);
     job *j = arg;
+    const tutti_engine_options options = { .method = j->method, .optimizer = "sgd(lr=0.05)", .batch = 1,
+                                           .codec = j->codec, .codecs = mine };
     tutti_engine *e;
     tutti_pass pass;
     tutti_figures figures;
@@ -133,7 +133,7 @@ static tutti_status worker(tutti_world *world, void *arg, tutti_error *err)
 int main(int argc, char **argv)
 {
     tutti_error err;
-    job j = { .codec = argc > 1 ? argv[1] : "ef(block8)" };
+    job j = { .codec = argc > 1 ? argv[1] : "ef(block8)", .method = argc > 2 ? argv[2] : "ddp" };
     float worst = 0;
 
     if (tutti_world_run("shm", WORKERS, worker, &j, &err) != TUTTI_OK)

@@ -573,6 +573,7 @@ struct tutti_method {
     unsigned traits;             /* under the given options */
     void *self;                  /* self_bytes, options filled in; NULL if self_bytes is 0 */
     tutti_world *world; tutti_runtime *rt; tutti_device *device;
+    const struct tutti_codec_ops *const *codecs; /* of engine_options; NULL: none */
     const tutti_layout *layout;
     size_t n;                    /* = layout->n */
     float *x, *g;                /* n each. NULL on a rank that only serves; g also NULL where it is

@@ -355,6 +355,111 @@ class tutti_method_ops(Structure):
     ]
 
 
+class tutti_view(Structure):
+    _fields_ = [
+        ("tensor", c_int),
+        ("first", c_ulong),
+        ("count", c_ulong),
+        ("rows", c_ulong),
+        ("cols", c_ulong),
+        ("stage", c_int),
+        ("step", c_ulong),
+    ]
+
+
+class tutti_codec_space(Structure):
+    _fields_ = [
+        ("n", c_ulong),
+        ("tensor", POINTER(tutti_view)),
+        ("name", POINTER(c_char_p)),
+        ("n_tensors", c_int),
+        ("rank", c_int),
+        ("workers", c_int),
+        ("seed", c_ulong),
+        ("device", c_void_p),
+        ("more", POINTER(c_void_p)),
+    ]
+
+
+class tutti_codec(Structure):
+    _fields_ = [
+        ("ops", c_void_p),
+        ("self", c_void_p),
+        ("spec", c_void_p),
+        ("inner", (c_void_p * 3)),
+        ("space", POINTER(tutti_codec_space)),
+        ("prefix", (c_char * 128)),
+    ]
+
+
+class tutti_codec_moment(Structure):
+    _fields_ = [
+        ("step", c_ulong),
+        ("epoch", c_ulong),
+        ("steps", c_ulong),
+        ("epochs", c_ulong),
+        ("lr", c_double),
+        ("sum", CFUNCTYPE(c_int, c_void_p, c_ulong, POINTER(c_float), POINTER(tutti_error))),
+        ("say", CFUNCTYPE(None, c_void_p, c_char_p, c_char_p)),
+        ("with", c_void_p),
+    ]
+
+
+class tutti_codec_listener(Structure):
+    _fields_ = [
+        ("hear", CFUNCTYPE(None, c_void_p, c_char_p, c_ulong, POINTER(c_double))),
+        ("with", c_void_p),
+    ]
+
+
+class tutti_codec_ops(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("paper", c_char_p),
+        ("help", c_char_p),
+        ("options", POINTER(tutti_option)),
+        ("self_bytes", c_ulong),
+        ("rounds", c_int),
+        ("dtype", c_int),
+        ("number", CFUNCTYPE(c_int, POINTER(tutti_codec), POINTER(tutti_view))),
+        ("traits", CFUNCTYPE(c_uint, POINTER(tutti_codec))),
+        ("check", CFUNCTYPE(c_int, POINTER(tutti_codec), POINTER(tutti_error))),
+        ("declare", CFUNCTYPE(None, POINTER(tutti_codec), c_void_p)),
+        ("open", CFUNCTYPE(None, POINTER(tutti_codec))),
+        ("verify", CFUNCTYPE(c_int, POINTER(tutti_codec), POINTER(tutti_error))),
+        ("begin", CFUNCTYPE(c_ulong, POINTER(tutti_codec), POINTER(tutti_codec_moment), c_int,
+            POINTER(POINTER(c_float)))),
+        ("left_out", CFUNCTYPE(None, POINTER(tutti_codec), c_ulong)),
+        ("scratch", CFUNCTYPE(c_ulong, POINTER(tutti_codec), POINTER(tutti_view))),
+        ("width", CFUNCTYPE(c_ulong, POINTER(tutti_codec), POINTER(tutti_view), c_int)),
+        ("fold", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_view), c_int, POINTER(c_float), c_void_p,
+            POINTER(c_void_p))),
+        ("fold_part", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_view), c_ulong, c_ulong, POINTER(c_float),
+            c_void_p, POINTER(c_void_p))),
+        ("mine", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_float), c_void_p,
+            POINTER(c_void_p), c_float, POINTER(c_float))),
+        ("unfold", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_view), c_void_p, POINTER(c_void_p),
+            POINTER(c_float))),
+        ("bound", CFUNCTYPE(c_ulong, POINTER(tutti_codec), POINTER(tutti_view))),
+        ("encode", CFUNCTYPE(c_ulong, POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_float), c_void_p,
+            POINTER(c_uint8))),
+        ("decode_add", CFUNCTYPE(c_int, POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_uint8), c_ulong, c_float,
+            POINTER(c_float), POINTER(tutti_error))),
+        ("places", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_uint8), c_ulong,
+            POINTER(c_uint8))),
+        ("tell", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_float), POINTER(c_float),
+            POINTER(tutti_codec_listener))),
+        ("choose", CFUNCTYPE(POINTER(tutti_codec), POINTER(tutti_codec), POINTER(tutti_view))),
+        ("watch", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_float))),
+        ("before", CFUNCTYPE(POINTER(c_float), POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_float))),
+        ("by_element", c_bool),
+        ("account", CFUNCTYPE(c_float, POINTER(tutti_codec), POINTER(tutti_view), POINTER(POINTER(c_float)))),
+        ("marks", CFUNCTYPE(POINTER(c_uint8), POINTER(tutti_codec), POINTER(tutti_view))),
+        ("after", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_float))),
+        ("follow", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_codec), c_int)),
+    ]
+
+
 class tutti_tensor(Structure):
     _fields_ = [
         ("name", c_char_p),
@@ -471,6 +576,7 @@ class tutti_method(Structure):
         ("world", c_void_p),
         ("rt", POINTER(tutti_runtime)),
         ("device", c_void_p),
+        ("codecs", POINTER(POINTER(tutti_codec_ops))),
         ("layout", POINTER(tutti_layout)),
         ("n", c_ulong),
         ("x", POINTER(c_float)),
@@ -540,111 +646,6 @@ class tutti_param(Structure):
         ("dtype", c_int),
         ("values", c_void_p),
         ("gradient", c_void_p),
-    ]
-
-
-class tutti_view(Structure):
-    _fields_ = [
-        ("tensor", c_int),
-        ("first", c_ulong),
-        ("count", c_ulong),
-        ("rows", c_ulong),
-        ("cols", c_ulong),
-        ("stage", c_int),
-        ("step", c_ulong),
-    ]
-
-
-class tutti_codec_space(Structure):
-    _fields_ = [
-        ("n", c_ulong),
-        ("tensor", POINTER(tutti_view)),
-        ("name", POINTER(c_char_p)),
-        ("n_tensors", c_int),
-        ("rank", c_int),
-        ("workers", c_int),
-        ("seed", c_ulong),
-        ("device", c_void_p),
-        ("more", POINTER(c_void_p)),
-    ]
-
-
-class tutti_codec(Structure):
-    _fields_ = [
-        ("ops", c_void_p),
-        ("self", c_void_p),
-        ("spec", c_void_p),
-        ("inner", (c_void_p * 3)),
-        ("space", POINTER(tutti_codec_space)),
-        ("prefix", (c_char * 128)),
-    ]
-
-
-class tutti_codec_moment(Structure):
-    _fields_ = [
-        ("step", c_ulong),
-        ("epoch", c_ulong),
-        ("steps", c_ulong),
-        ("epochs", c_ulong),
-        ("lr", c_double),
-        ("sum", CFUNCTYPE(c_int, c_void_p, c_ulong, POINTER(c_float), POINTER(tutti_error))),
-        ("say", CFUNCTYPE(None, c_void_p, c_char_p, c_char_p)),
-        ("with", c_void_p),
-    ]
-
-
-class tutti_codec_listener(Structure):
-    _fields_ = [
-        ("hear", CFUNCTYPE(None, c_void_p, c_char_p, c_ulong, POINTER(c_double))),
-        ("with", c_void_p),
-    ]
-
-
-class tutti_codec_ops(Structure):
-    _fields_ = [
-        ("name", c_char_p),
-        ("paper", c_char_p),
-        ("help", c_char_p),
-        ("options", POINTER(tutti_option)),
-        ("self_bytes", c_ulong),
-        ("rounds", c_int),
-        ("dtype", c_int),
-        ("number", CFUNCTYPE(c_int, POINTER(tutti_codec), POINTER(tutti_view))),
-        ("traits", CFUNCTYPE(c_uint, POINTER(tutti_codec))),
-        ("check", CFUNCTYPE(c_int, POINTER(tutti_codec), POINTER(tutti_error))),
-        ("declare", CFUNCTYPE(None, POINTER(tutti_codec), c_void_p)),
-        ("open", CFUNCTYPE(None, POINTER(tutti_codec))),
-        ("verify", CFUNCTYPE(c_int, POINTER(tutti_codec), POINTER(tutti_error))),
-        ("begin", CFUNCTYPE(c_ulong, POINTER(tutti_codec), POINTER(tutti_codec_moment), c_int,
-            POINTER(POINTER(c_float)))),
-        ("left_out", CFUNCTYPE(None, POINTER(tutti_codec), c_ulong)),
-        ("scratch", CFUNCTYPE(c_ulong, POINTER(tutti_codec), POINTER(tutti_view))),
-        ("width", CFUNCTYPE(c_ulong, POINTER(tutti_codec), POINTER(tutti_view), c_int)),
-        ("fold", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_view), c_int, POINTER(c_float), c_void_p,
-            POINTER(c_void_p))),
-        ("fold_part", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_view), c_ulong, c_ulong, POINTER(c_float),
-            c_void_p, POINTER(c_void_p))),
-        ("mine", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_float), c_void_p,
-            POINTER(c_void_p), c_float, POINTER(c_float))),
-        ("unfold", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_view), c_void_p, POINTER(c_void_p),
-            POINTER(c_float))),
-        ("bound", CFUNCTYPE(c_ulong, POINTER(tutti_codec), POINTER(tutti_view))),
-        ("encode", CFUNCTYPE(c_ulong, POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_float), c_void_p,
-            POINTER(c_uint8))),
-        ("decode_add", CFUNCTYPE(c_int, POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_uint8), c_ulong, c_float,
-            POINTER(c_float), POINTER(tutti_error))),
-        ("places", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_uint8), c_ulong,
-            POINTER(c_uint8))),
-        ("tell", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_float), POINTER(c_float),
-            POINTER(tutti_codec_listener))),
-        ("choose", CFUNCTYPE(POINTER(tutti_codec), POINTER(tutti_codec), POINTER(tutti_view))),
-        ("watch", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_float))),
-        ("before", CFUNCTYPE(POINTER(c_float), POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_float))),
-        ("by_element", c_bool),
-        ("account", CFUNCTYPE(c_float, POINTER(tutti_codec), POINTER(tutti_view), POINTER(POINTER(c_float)))),
-        ("marks", CFUNCTYPE(POINTER(c_uint8), POINTER(tutti_codec), POINTER(tutti_view))),
-        ("after", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_float))),
-        ("follow", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_codec), c_int)),
     ]
 
 

@@ -185,6 +185,7 @@ tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world, cons
     e->m.world = world;
     e->m.rt = e->rt;
     e->m.device = tutti_world_device(world);
+    e->m.codecs = e->options.codecs;
     e->m.all = tutti_group_workers(world, tutti_port_of("engine", 0, 0));
     e->m.everyone = tutti_group_workers(world, tutti_port_of("everyone", 0, 0));
     e->opening = tutti_group_workers(world, tutti_port_of("opening", 0, 0));
@@ -320,11 +321,6 @@ const char *tutti_engine_collective(const tutti_engine *e)
 bool tutti_engine_has_lanes(const tutti_engine *e)
 {
     return e->options.lane >= 0;
-}
-
-const tutti_codec_ops *const *tutti_engine_codecs(const tutti_engine *e)
-{
-    return e->options.codecs;
 }
 
 int tutti_engine_lane(const tutti_engine *e)

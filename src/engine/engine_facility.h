@@ -20,8 +20,6 @@ bool tutti_engine_misses(const tutti_engine *e, int rank);
 /* Number of threads of the lane that the run asks for (--lane); 0: the method decides; -1:
    none. */
 int tutti_engine_lane(const tutti_engine *e);
-/* The client's codecs (engine_options.codecs); NULL: none. */
-const tutti_codec_ops *const *tutti_engine_codecs(const tutti_engine *e);
 /* The lowest remaining worker, as last agreed. */
 int tutti_engine_first(const tutti_engine *e);
 /* The run's algorithm of the workers' sums, for groups of all of them; NULL: chosen for each. */

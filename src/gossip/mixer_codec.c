@@ -126,7 +126,7 @@ static tutti_status list_tensors(const tutti_method *m, tutti_mixer_codec *c, tu
                                     .workers = m->workers,
                                     .seed = m->rng.seed,
                                     .device = m->device,
-                                    .more = tutti_engine_codecs(m->engine) };
+                                    .more = m->codecs };
     return TUTTI_OK;
 }
 

@@ -143,7 +143,7 @@ static tutti_status list_tensors(tutti_server_coded *c, tutti_error *err)
                                     .workers = m->workers,
                                     .seed = m->rng.seed,
                                     .device = m->device,
-                                    .more = tutti_engine_codecs(m->engine) };
+                                    .more = m->codecs };
     return TUTTI_OK;
 }
 

@@ -91,7 +91,7 @@ SHOWN = [
     (r"README\.md|docs/OPTIONS\.md", r"tutti bench (allreduce|step) .*", "tests/cli/bench_test.py",
      r'"bench", "step"|"--with-peers"'),
     (r"docs/RESULTS\.md", r".*", "tests/cli/bench_test.py",
-     r"test_the_page_of_results_is_that_of_the_shelf"),
+     r"test_results_page_matches_the_shelf"),
 ]
 
 # Those that end with another code than 0, as their page says.

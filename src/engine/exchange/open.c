@@ -53,7 +53,7 @@ static tutti_status list_tensors(tutti_engine *e, tutti_engine_exchange *x, tutt
                                     .workers = e->m.workers / x->team,
                                     .seed = e->options.seed,
                                     .device = e->m.device,
-                                    .more = e->options.codecs };
+                                    .more = e->m.codecs };
     return TUTTI_OK;
 }
 
