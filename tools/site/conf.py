@@ -47,16 +47,20 @@ def changed(app, docname, source):
     made targets here, so that links to them are checked. A link to a public header leads to its page."""
     named, root = set(), app.srcdir
 
+    def label(name):
+        """Labels are without case, and of the whole site: TUTTI_SUM is another one than tutti_sum."""
+        return name.lower() + ("-constant" if name.startswith("TUTTI_") else "")
+
     def target(match):
-        """Names are without case here: tutti_codec, the type, stands for TUTTI_CODEC, its kind, too."""
-        new = match[1].lower() not in named
-        named.add(match[1].lower())
-        return f"({match[1].lower()})=\n" if new else ""
+        """A struct and its type may have one name."""
+        new = match[1] not in named
+        named.add(match[1])
+        return f"({label(match[1])})=\n" if new else ""
 
     text = re.sub(r'<a id="([^"]+)"></a>[ \n]', target, source[0])
     text = re.sub(r"\]\(((?:\.\./)*)include/tutti/(?:method/)?(\w+)\.h\)",
                   lambda match: f"]({match[1][3:] if match[1] else 'docs/'}api/{match[2]}.md)", text)
-    text = re.sub(r"(\]\([^)\s]*#)([^)\s]+\))", lambda match: match[1] + match[2].lower(), text)
+    text = re.sub(r"(\]\([^)\s]*#)([^)\s]+)(?=\))", lambda match: match[1] + label(match[2]), text)
     if docname == "README":
         text += listed(root, "Begin", [f"docs/{name}" for name in FIRST])
         text += listed(root, "Use", [f"docs/{name}" for name in USE])
