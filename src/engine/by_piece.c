@@ -46,10 +46,8 @@ static tutti_status refuse_method(const tutti_method *m, tutti_error *err)
                       : m->ops->step != NULL && !m->no_step ? "has a step hook, which comes after all exchanges"
                       : m->whole                            ? "looks at the whole gradient before the first piece is "
                                                               "exchanged"
-                      : e->merge.declared                   ? "makes one update of several steps"
-                      : e->late.steps > 0                   ? "applies gradients some steps late"
                       : e->take.on                          ? "decides how many samples a step has"
-                                                            : NULL;
+                      : tutti_facility_does(m, TUTTI_MERGES_STEPS | TUTTI_LATE_GRADIENTS);
 
     return why == NULL ? TUTTI_OK
                        : tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -106,7 +104,8 @@ tutti_status tutti_engine_check_pieces(tutti_engine *e, tutti_error *err)
                           "codec is '%.80s', which encodes whole tensors, but method '%s' cuts pieces inside of them; "
                           "omit codec, or take a method whose pieces end between tensors (ddp)",
                           tutti_exchange_codec(m), m->ops->name);
-    if (m->order != TUTTI_ORDER_READY && (m->ops->exchange == NULL || e->is_async || e->late.steps > 0 || m->whole))
+    if (m->order != TUTTI_ORDER_READY && (m->ops->exchange == NULL || e->is_async || m->whole ||
+                                          tutti_facility_does(m, TUTTI_LATE_GRADIENTS) != NULL))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' orders the exchanges of a step's pieces, but none of its exchanges begins "
                           "during the computation of the step",

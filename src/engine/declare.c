@@ -161,6 +161,7 @@ static tutti_status declare_gradient(tutti_engine *e, tutti_error *err)
 tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
 {
     tutti_method *m = &e->m;
+    bool late;
 
     m->piece_bytes = (size_t)25 << 20;
     m->first_piece_bytes = (size_t)1 << 20;
@@ -195,16 +196,17 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
     TUTTI_TRY(tutti_exchange_check_report(e, err));
     TUTTI_TRY(tutti_checksum_allowed(e, err));
     TUTTI_TRY(tutti_engine_check_pieces(e, err));
+    late = tutti_facility_does(m, TUTTI_LATE_GRADIENTS) != NULL;
     if (e->options.lane != 0)
         m->lane_width = e->options.lane < 0 ? 0 : e->options.lane;
-    if (m->whole && e->late.steps > 0)
+    if (m->whole && late)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' looks at the whole gradient of a step before it is exchanged (whole), but its "
                           "exchanges are late, when another step's stands in g; it can have one of them (method.h)",
                           m->ops->name);
     if (m->whole)
         m->lane_width = 0;
-    if (m->whole || e->late.steps > 0) /* a smaller first piece would not start earlier: it would only add one */
+    if (m->whole || late) /* a smaller first piece would not start earlier: it would only add one */
         m->first_piece_bytes = m->piece_bytes;
     return TUTTI_OK;
 }

@@ -149,7 +149,7 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
     TUTTI_TRY(open_lane(e, err));
     count_run(e);
     TUTTI_TRY(tutti_engine_exchange_open(e, err));
-    TUTTI_TRY(tutti_engine_late_open(e, err));
+    TUTTI_TRY(tutti_facilities_prepare(e, err));
     TUTTI_TRY(tutti_engine_drive_open(e, err));
     TUTTI_TRY(initial_values(e, err));
     TUTTI_TRY(tutti_engine_services_open(e, err));
@@ -221,7 +221,7 @@ void tutti_engine_close(tutti_engine *e)
     if (e == NULL)
         return;
     tutti_engine_services_end(e);
-    tutti_engine_late_close(e);
+    tutti_facilities_stop(e);
     tutti_lane_close(e->lane);
     tutti_engine_drive_sums_close(e);
     tutti_engine_services_close(e);
@@ -229,7 +229,6 @@ void tutti_engine_close(tutti_engine *e)
     tutti_members_close(e->members);
     tutti_hooks_close(e);
     tutti_engine_exchange_close(e);
-    tutti_engine_given_close(e);
     tutti_engine_drive_close(e);
     tutti_optim_close(e->m.optim);
     tutti_lr_schedule_close(e->schedule);

@@ -16,6 +16,8 @@
 #include "tutti/method/pipeline.h"
 #include "tutti/method/steps.h"
 
+#pragma GCC visibility push(default)     /* the modes stand on it */
+
 enum { TUTTI_METRIC_NAME = 64 };
 
 typedef enum {
@@ -94,55 +96,12 @@ typedef struct tutti_engine_scaler {
     tutti_engine_scale now;      /* declared; scale is 1 if loss scaling is off */
 } tutti_engine_scaler;
 
-/* Several steps with one update (merge.c). */
-typedef struct tutti_engine_merge {
-    bool declared;
-    float *sum;                  /* declared, n: sum of samples x gradient over the deferred steps
-                                    before this one; NULL: the method merges no steps */
-    int64_t mine;                /* this worker's samples in the sum */
-    struct {                     /* of the update being assembled: */
-        uint64_t steps;          /* deferred steps in the sum */
-        uint64_t waited;         /* deferred steps of the run so far, which had no update of their
-                                    own */
-        int64_t all;             /* samples of all workers */
-    } now;
-    bool waits;                  /* this step is deferred */
-} tutti_engine_merge;
-
-/* The exchange that overlaps the next steps (late.c). */
-typedef struct tutti_late_gradient {     /* plain numbers of eight bytes: declared state */
+/* The exchanged gradient of an earlier step. Plain numbers of eight bytes: a mode declares them. */
+typedef struct tutti_applied_gradient {
     uint64_t step;
-    double lr, scale;            /* its step's rate and the loss scale at that time */
+    double lr, scale;            /* its step's rate, and the loss scale at that time */
     int64_t who;                 /* the vote's result once it is exchanged (judge.c); 0: finite */
-} tutti_late_gradient;
-typedef struct tutti_late_slot tutti_late_slot;
-typedef struct tutti_engine_late {
-    int steps;                   /* number of steps by which a gradient is applied late; 0: none
-                                    is late */
-    uint64_t from;
-    bool drains;
-    float *g[TUTTI_LATE_MOST];   /* declared, n each, by step modulo `steps` */
-    struct {                     /* declared */
-        uint64_t first, pending; /* the pending gradients are those of `pending` steps from
-                                    `first` on */
-        uint64_t lag;            /* number of steps by which updates are behind */
-        tutti_late_gradient of[TUTTI_LATE_MOST];
-    } now;
-    tutti_late_slot *slot;       /* `steps` of them */
-    tutti_lane *lane;            /* the exchanges of whole steps, in order */
-    bool applies;                /* within step(): the gradient in g is a late one */
-    bool ends;                   /* the run is ending: pending gradients are drained */
-    tutti_late_gradient in_g;
-    int64_t waited_ns;
-} tutti_engine_late;
-
-/* Samples in transit between workers (given.c). */
-typedef struct tutti_engine_given {
-    int64_t most;                /* the most samples in a pass, and to one worker; 0: the method
-                                    sends none */
-    uint8_t *in, *out;           /* declared: `most` x sample_bytes each */
-    tutti_request *receives, **wanted; /* one per worker */
-} tutti_engine_given;
+} tutti_applied_gradient;
 
 /* Gradients that are held by piece (held.c). */
 typedef struct tutti_engine_held {
@@ -437,10 +396,9 @@ struct tutti_engine {
     double loss_sum;
     bool values_changed;         /* x differs from the client's copies */
     bool reported_unused;
-    tutti_engine_merge merge;
-    tutti_engine_late late;
+    const tutti_applied_gradient *applied; /* within step(): the gradient in g is this earlier
+                                             one; NULL: it is this step's */
     tutti_engine_take take;
-    tutti_engine_given given;
     tutti_engine_client client;
     tutti_engine_shards shards;
     tutti_engine_units units;
@@ -709,6 +667,19 @@ void tutti_facilities_begun(tutti_engine *e);
 tutti_status tutti_facilities_without(const tutti_engine *e, int rank, tutti_error *err);
 /* false: no facility holds values of x in shards. */
 bool tutti_facilities_slices(const tutti_engine *e, int64_t *slices);
+/* Steps: as facility.h describes. */
+tutti_status tutti_facilities_prepare(tutti_engine *e, tutti_error *err);
+void tutti_facilities_stop(tutti_engine *e);
+/* Does one of them exchange this step's gradient after its passes? Then the engine does not. */
+bool tutti_facilities_exchange_later(const tutti_engine *e);
+tutti_status tutti_facilities_exchange(tutti_engine *e, bool *due, tutti_error *err);
+void tutti_facilities_pass(tutti_engine *e, tutti_pass *pass);
+void tutti_facilities_take_in(tutti_engine *e, tutti_piece *p);
+tutti_status tutti_facilities_keep(tutti_engine *e, bool *kept, tutti_error *err);
+void tutti_facilities_updated(tutti_engine *e);
+tutti_status tutti_facilities_drain(tutti_engine *e, bool *due, tutti_error *err);
+void tutti_facilities_settle(const tutti_engine *e, bool measured);
+uint64_t tutti_facilities_behind(const tutti_engine *e);
 bool tutti_facilities_recut(const tutti_engine *e, const tutti_saved_run *run, const void *memory);
 tutti_status tutti_facilities_load(tutti_engine *e, tutti_checkpoint *checkpoint,
                                    const tutti_saved_run *run, tutti_error *err);
@@ -730,7 +701,11 @@ tutti_status tutti_engine_failed(tutti_engine *e, tutti_status status, tutti_err
 uint64_t tutti_engine_updates(tutti_engine *e);
 /* Within step(): the same including this step's update, as rate.t counts. */
 uint64_t tutti_engine_updates_after_step(tutti_engine *e);
-/* The run ends: applies the late gradients now. */
+/* Checks that a gradient is finite that no exchange has checked. */
+tutti_status tutti_engine_check_gradient(tutti_engine *e, int piece, tutti_error *err);
+/* Within step(): the step that the gradient in g is of. */
+uint64_t tutti_engine_gradient_step(const tutti_engine *e);
+/* The run ends: applies the gradients that are still due. */
 tutti_status tutti_engine_drain(tutti_engine *e, tutti_error *err);
 
 /* ---- client.c ---- */
@@ -809,38 +784,6 @@ tutti_status tutti_engine_scaler_skip(tutti_engine *e, double had, int worker, c
 /* A step's gradients were finite. */
 void tutti_engine_scaler_good(tutti_engine *e);
 
-/* ---- merge.c ---- */
-
-/* This step is not deferred: sets m->weight. */
-void tutti_engine_merge_weigh(tutti_engine *e);
-/* Adds the deferred gradients to p->g; does nothing if there are none. */
-void tutti_engine_merge_take(tutti_engine *e, tutti_piece *p);
-/* At the end of a deferred step. */
-void tutti_engine_merge_keep(tutti_engine *e);
-/* An update was made or skipped. */
-void tutti_engine_merge_end(tutti_engine *e);
-
-/* ---- late.c ---- */
-
-tutti_status tutti_engine_late_open(tutti_engine *e, tutti_error *err);
-/* Before lanes are closed. Blocks until what was started has ended. */
-void tutti_engine_late_close(tutti_engine *e);
-/* Is this step's gradient late? */
-bool tutti_engine_late_is(const tutti_engine *e);
-/* The passes of a late step are over: its gradient is sent off, and g receives the one that is
-   due. *due: there is one; exchanged, and equal on all workers. */
-tutti_status tutti_engine_late_turn(tutti_engine *e, bool *due, tutti_error *err);
-/* When the run ends: *due: the next gradient to be applied is in g. Called until none is left. */
-tutti_status tutti_engine_late_drain(tutti_engine *e, bool *due, tutti_error *err);
-/* The gradient was applied or skipped. */
-void tutti_engine_late_end(tutti_engine *e);
-/* Within step(): the late gradient in g; NULL: g is this step's own. */
-const tutti_late_gradient *tutti_engine_late_applied(const tutti_engine *e);
-/* Waits for the exchanges in flight; a failure is reported when its gradient is due. */
-void tutti_engine_late_rest(tutti_engine *e);
-/* The same, only if the codec report measures it. */
-void tutti_engine_late_rest_measured(tutti_engine *e);
-
 /* ---- drive.c: these do nothing under methods that run no pipeline schedule ---- */
 
 /* After declare(). */
@@ -859,10 +802,6 @@ tutti_status tutti_engine_drive_initial(tutti_engine *e, tutti_error *err);
 /* Broadcasts a unit's values, which are in `range`, to all workers; collective. */
 tutti_status tutti_engine_drive_bring(tutti_engine *e, int unit, tutti_range range, float *values,
                                       tutti_group *workers, tutti_error *err);
-
-/* ---- given.c ---- */
-
-void tutti_engine_given_close(tutti_engine *e);
 
 /* ---- names.c ---- */
 
@@ -930,4 +869,5 @@ void tutti_engine_mark(tutti_engine *e, const char *what, int index, int thread,
 /* The same for a step other than this one. */
 void tutti_engine_mark_step(tutti_engine *e, const char *what, int index, int thread, uint64_t step,
                             int64_t begin_ns, int64_t end_ns);
+#pragma GCC visibility pop
 #endif

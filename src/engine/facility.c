@@ -14,6 +14,48 @@ void tutti_facility_add(tutti_method *m, const tutti_facility_ops *ops, void *se
     e->facility[e->n_facilities++] = (tutti_engine_facility){ ops, self };
 }
 
+void *tutti_facility_self(const tutti_method *m, const tutti_facility_ops *ops)
+{
+    const tutti_engine *e = m->engine;
+
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops == ops)
+            return e->facility[i].self;
+    return NULL;
+}
+
+static const char *const what_it_does[TUTTI_FACILITY_BITS] = {
+    "makes one update of several steps",
+    "applies gradients some steps late",
+};
+
+static const char *first_of(unsigned bits)
+{
+    for (int k = 0; k < TUTTI_FACILITY_BITS; k++)
+        if ((bits & 1u << k) != 0)
+            return what_it_does[k];
+    return NULL;
+}
+
+const char *tutti_facility_does(const tutti_method *m, unsigned excluded)
+{
+    const tutti_engine *e = m->engine;
+    unsigned provided = 0;
+
+    for (int i = 0; i < e->n_facilities; i++)
+        provided |= e->facility[i].ops->provides;
+    return first_of(provided & excluded);
+}
+
+tutti_status tutti_facility_check(const tutti_method *m, const tutti_facility_ops *ops, tutti_error *err)
+{
+    const char *other = tutti_facility_does(m, ops->excludes);
+
+    return other == NULL ? TUTTI_OK
+                         : tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' %s, but it also %s; it can do one of them",
+                                      m->ops->name, first_of(ops->provides), other);
+}
+
 /* ---- together with the method's hooks ---- */
 
 tutti_status tutti_hooks_open(tutti_engine *e, tutti_error *err)
@@ -161,4 +203,97 @@ tutti_status tutti_facilities_load(tutti_engine *e, tutti_checkpoint *checkpoint
         if (e->facility[i].ops->load != NULL)
             TUTTI_TRY(e->facility[i].ops->load(e->facility[i].self, checkpoint, run, err));
     return TUTTI_OK;
+}
+
+/* ---- steps ---- */
+
+tutti_status tutti_facilities_prepare(tutti_engine *e, tutti_error *err)
+{
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops->prepare != NULL)
+            TUTTI_TRY(e->facility[i].ops->prepare(e->facility[i].self, err));
+    return TUTTI_OK;
+}
+
+void tutti_facilities_stop(tutti_engine *e)
+{
+    for (int i = e->n_facilities - 1; i >= 0; i--)
+        if (e->facility[i].ops->stop != NULL)
+            e->facility[i].ops->stop(e->facility[i].self);
+}
+
+static const tutti_engine_facility *exchanging(const tutti_engine *e)
+{
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops->exchanges != NULL && e->facility[i].ops->exchanges(e->facility[i].self))
+            return &e->facility[i];
+    return NULL;
+}
+
+bool tutti_facilities_exchange_later(const tutti_engine *e)
+{
+    return exchanging(e) != NULL;
+}
+
+tutti_status tutti_facilities_exchange(tutti_engine *e, bool *due, tutti_error *err)
+{
+    const tutti_engine_facility *f = exchanging(e);
+
+    return f->ops->exchange(f->self, due, err);
+}
+
+void tutti_facilities_pass(tutti_engine *e, tutti_pass *pass)
+{
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops->pass != NULL)
+            e->facility[i].ops->pass(e->facility[i].self, pass);
+}
+
+void tutti_facilities_take_in(tutti_engine *e, tutti_piece *p)
+{
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops->take_in != NULL)
+            e->facility[i].ops->take_in(e->facility[i].self, p);
+}
+
+tutti_status tutti_facilities_keep(tutti_engine *e, bool *kept, tutti_error *err)
+{
+    *kept = false;
+    for (int i = 0; i < e->n_facilities && !*kept; i++)
+        if (e->facility[i].ops->keep != NULL)
+            TUTTI_TRY(e->facility[i].ops->keep(e->facility[i].self, kept, err));
+    return TUTTI_OK;
+}
+
+void tutti_facilities_updated(tutti_engine *e)
+{
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops->updated != NULL)
+            e->facility[i].ops->updated(e->facility[i].self);
+}
+
+tutti_status tutti_facilities_drain(tutti_engine *e, bool *due, tutti_error *err)
+{
+    *due = false;
+    for (int i = 0; i < e->n_facilities && !*due; i++)
+        if (e->facility[i].ops->drain != NULL)
+            TUTTI_TRY(e->facility[i].ops->drain(e->facility[i].self, due, err));
+    return TUTTI_OK;
+}
+
+void tutti_facilities_settle(const tutti_engine *e, bool measured)
+{
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops->settle != NULL)
+            e->facility[i].ops->settle(e->facility[i].self, measured);
+}
+
+uint64_t tutti_facilities_behind(const tutti_engine *e)
+{
+    uint64_t steps = 0;
+
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops->behind != NULL)
+            steps += e->facility[i].ops->behind(e->facility[i].self);
+    return steps;
 }

@@ -5,6 +5,10 @@
 
    Order: facilities in the order in which they were added, and then the method's hook of that
    name, which may use them. Close is the reverse: the method, then facilities in reverse order.
+   A facility may also be a step mode (src/engine/modes), a way of making steps that a method asks
+   for: merged steps, late exchange. Such a one has some of the functions below "steps". The engine
+   knows no mode by name.
+
    All functions may be NULL, and all are called on the client thread, unless noted. A function
    that fails ends the run, with its error. */
 #ifndef TUTTI_FACILITY_H
@@ -17,7 +21,15 @@ typedef struct tutti_saved_run {         /* how the run that saved a checkpoint 
     bool resized;                        /* this run has another number of workers */
     bool changed;                        /* same number, but not the same workers: some were lost */
 } tutti_saved_run;
+/* What a facility does to its method's steps, where others cannot be combined with that. */
+enum {
+    TUTTI_MERGES_STEPS = 1,              /* makes one update of several steps */
+    TUTTI_LATE_GRADIENTS = 2,            /* applies gradients some steps late */
+    TUTTI_FACILITY_BITS = 2              /* how many of the above there are */
+};
 typedef struct tutti_facility_ops {
+    /* Bits of the above, and those that it cannot be combined with (tutti_facility_check). */
+    unsigned provides, excludes;
     /* Called on every rank, when x has been set to rank 0's on all workers. May communicate. */
     tutti_status (*open)(void *self, tutti_error *err);
     /* Services and the lane have ended. Called once for each facility that was added, however far
@@ -61,10 +73,48 @@ typedef struct tutti_facility_ops {
     bool (*recuts)(const void *self, const tutti_saved_run *run, const void *memory);
     tutti_status (*load)(void *self, tutti_checkpoint *checkpoint, const tutti_saved_run *run,
                          tutti_error *err);
+
+    /* ---- steps ---- */
+
+    /* There is memory, and the lane is open; values are not distributed yet. Before open. */
+    tutti_status (*prepare)(void *self, tutti_error *err);
+    /* Services have ended, and the lane is about to: ends threads of its own. Called once, before
+       close. */
+    void (*stop)(void *self);
+    /* Does it exchange the gradient of this step by itself, after the step's passes? */
+    bool (*exchanges)(const void *self);
+    /* The method's hook has set the pass: may change it. */
+    void (*pass)(void *self, tutti_pass *pass);
+    /* p->g becomes this worker's gradient of the update: may change it. On the thread that
+       exchanges the piece. */
+    void (*take_in)(void *self, tutti_piece *p);
+    /* If it exchanges: the passes of this step are over. *due: g is a gradient to be applied, which
+       may be another step's; it is exchanged, and the same on all workers. */
+    tutti_status (*exchange)(void *self, bool *due, tutti_error *err);
+    /* The gradient in g is about to be applied: may keep it instead. *kept: then this step makes no
+       update. */
+    tutti_status (*keep)(void *self, bool *kept, tutti_error *err);
+    /* An update was made or skipped. */
+    void (*updated)(void *self);
+    /* The run ends. As `exchange`; called until nothing is due. */
+    tutti_status (*drain)(void *self, bool *due, tutti_error *err);
+    /* Waits for what it has in flight; a failure is reported when that is due. measured: only for
+       what the codec report measures. */
+    void (*settle)(void *self, bool measured);
+    /* Number of steps so far that made no update. */
+    uint64_t (*behind)(const void *self);
 } tutti_facility_ops;
 /* Called within declare(), by the facility itself, once it has memory that close can free and
    before anything in it can fail. The pointer ops is kept. */
 enum { TUTTI_FACILITIES_MOST = 8 };
 void tutti_facility_add(tutti_method *m, const tutti_facility_ops *ops, void *self);
+/* The `self` of the facility with these functions; NULL: it was not added. */
+void *tutti_facility_self(const tutti_method *m, const tutti_facility_ops *ops);
+/* What those that were added do of `excluded`, as the end of "method 'X' ..."; NULL: nothing. */
+const char *tutti_facility_does(const tutti_method *m, unsigned excluded);
+/* Within declare(), before it adds itself. TUTTI_ERR_USAGE: it cannot be combined with one that was
+   added. */
+tutti_status tutti_facility_check(const tutti_method *m, const tutti_facility_ops *ops,
+                                  tutti_error *err);
 #pragma GCC visibility pop
 #endif

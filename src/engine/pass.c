@@ -68,7 +68,7 @@ static void note(void *with, const char *kind, const char *text)
     tutti_engine_note(with, &(tutti_event_record){ .kind = kind, .text = text, .worker = -1 });
 }
 
-/* Begins the exchange of this step, unless that is late. */
+/* Begins the exchange of this step, unless a facility does that after its passes. */
 static tutti_status begin_exchange(tutti_engine *e, tutti_error *err)
 {
     const tutti_engine_begun begun = { .e = e,
@@ -84,7 +84,7 @@ static tutti_status begin_exchange(tutti_engine *e, tutti_error *err)
     if (e->exchange == NULL)
         return TUTTI_OK;
     TUTTI_TRY(tutti_engine_exchange_weigh(e, err));
-    if (tutti_engine_late_is(e))
+    if (tutti_facilities_exchange_later(e))
         return TUTTI_OK;
     was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
     status = tutti_engine_exchange_begin(&begun, err);
@@ -206,11 +206,8 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
     next.scale = e->scaler.now.scale; /* an update within the hook may have changed it */
     if (next.index == 0 && e->is_async)
         tutti_engine_snapshots_pass(e);
-    e->merge.waits =
-        next.merge && e->merge.sum != NULL && !(e->options.steps > 0 && e->progress.step + 1 == e->options.steps);
-    if (!e->merge.waits)
-        tutti_engine_merge_weigh(e);
-    next.exchange = next.exchange && e->m.ops->exchange != NULL && !e->merge.waits && !tutti_engine_late_is(e);
+    next.exchange = next.exchange && e->m.ops->exchange != NULL && !tutti_facilities_exchange_later(e);
+    tutti_facilities_pass(e, &next);
     e->exchanged = e->exchanged || next.exchange;
     e->values_changed = e->values_changed || !next.same_values;
     if (e->m.beside)

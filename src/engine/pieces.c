@@ -15,13 +15,12 @@ static const size_t lane_bytes = 256 * 1024;
 /* ---- a piece ---- */
 
 /* Makes p->g this worker's gradient of the update: without the loss scale (scaler.c), in
-   proportion to the samples taken (take.c), with the gradients of deferred steps (merge.c). */
+   proportion to the samples taken (take.c), and as facilities change it. */
 static void take_in(tutti_engine *e, tutti_piece *p)
 {
     tutti_engine_unscale(e, p, e->scaler.now.scale);
     tutti_engine_take_scale(e, p);
-    if (!e->merge.waits)
-        tutti_engine_merge_take(e, p);
+    tutti_facilities_take_in(e, p);
 }
 
 void tutti_engine_take_in(tutti_engine *e)

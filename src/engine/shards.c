@@ -186,9 +186,7 @@ static tutti_status refuse_shards(const tutti_method *m, tutti_error *err)
                       : (m->traits & TUTTI_SPARSE_ROWS) != 0                ? "exchanges tables by rows"
                       : m->by_piece                   ? "updates each piece as soon as it is exchanged"
                       : m->order != TUTTI_ORDER_READY ? "has an order of its own for pieces"
-                      : e->merge.declared             ? "makes one update of several steps"
-                      : e->late.steps > 0             ? "applies gradients some steps late"
-                                                      : NULL;
+                      : tutti_facility_does(m, TUTTI_MERGES_STEPS | TUTTI_LATE_GRADIENTS);
 
     return why == NULL ? TUTTI_OK
                        : tutti_fail(err, TUTTI_ERR_USAGE, 0,

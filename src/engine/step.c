@@ -41,14 +41,14 @@ uint64_t tutti_engine_updates(tutti_engine *e)
 
 uint64_t tutti_engine_updates_after_step(tutti_engine *e)
 {
-    return updates_of(e, steps_so_far(e) + 1) - e->merge.now.waited;
+    return updates_of(e, steps_so_far(e) + 1) - tutti_facilities_behind(e);
 }
 
 tutti_rate tutti_rate_now(const tutti_method *m)
 {
     tutti_engine *e = m->engine;
     const uint64_t made = tutti_engine_updates(e),
-                   behind = e->merge.now.waited + e->late.now.lag + e->updates_before_reset;
+                   behind = tutti_facilities_behind(e) + e->updates_before_reset;
 
     return (tutti_rate){ m->lr, 1, (made > behind ? made - behind : 0) + 1 };
 }
@@ -86,8 +86,12 @@ void tutti_base_unscale(tutti_method *m)
     tutti_engine_take_in(m->engine);
 }
 
-/* Checks a gradient that no exchange has checked. */
-static tutti_status check_gradient(tutti_engine *e, int k, tutti_error *err)
+uint64_t tutti_engine_gradient_step(const tutti_engine *e)
+{
+    return e->applied != NULL ? e->applied->step : e->progress.step;
+}
+
+tutti_status tutti_engine_check_gradient(tutti_engine *e, int k, tutti_error *err)
 {
     e->pieces[k].step = e->progress.step;
     return tutti_engine_look(e, &e->pieces[k], &e->piece_state[k].bad, err);
@@ -102,7 +106,7 @@ tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tut
     tutti_engine_take_in(e); /* if the step's last pass did not do it */
     if (!e->exchanged) /* otherwise the pieces' jobs have checked */
         for (int k = 0; k < e->layout.n_pieces; k++)
-            TUTTI_TRY(check_gradient(e, k, err));
+            TUTTI_TRY(tutti_engine_check_gradient(e, k, err));
     TUTTI_TRY(tutti_engine_judge(e, skip, err));
     if (*skip)
         return TUTTI_OK;
@@ -204,16 +208,13 @@ static tutti_status update_model(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
     const int64_t begin = e->options.trace_events > 0 ? tutti_now_ns(e->rt) : 0;
-    tutti_status status;
+    bool kept;
 
-    if (e->merge.waits)
-        tutti_engine_merge_keep(e);
-    else {
-        status = (m->ops->step != NULL ? m->ops->step : tutti_base_step)(m, err);
-        if (status != TUTTI_OK)
-            return status;
-        tutti_engine_merge_end(e);
-        tutti_engine_late_end(e);
+    TUTTI_TRY(tutti_facilities_keep(e, &kept, err));
+    if (!kept) {
+        TUTTI_TRY((m->ops->step != NULL ? m->ops->step : tutti_base_step)(m, err));
+        tutti_facilities_updated(e);
+        e->applied = NULL;
     }
     if (e->options.trace_events > 0)
         tutti_engine_mark(e, "update", 0, 0, begin, tutti_now_ns(e->rt));
@@ -227,7 +228,7 @@ tutti_status tutti_engine_drain(tutti_engine *e, tutti_error *err)
     tutti_status status = TUTTI_OK;
 
     while (due && status == TUTTI_OK) {
-        status = tutti_engine_late_drain(e, &due, err);
+        status = tutti_facilities_drain(e, &due, err);
         if (due && status == TUTTI_OK)
             status = update_model(e, err);
     }
@@ -251,12 +252,10 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
     m->lr = e->lr * e->lr_factor;
     if (e->m.by_piece)
         due = false;
-    else if (status == TUTTI_OK && tutti_engine_late_is(e))
-        status = tutti_engine_late_turn(e, &due, err);
+    else if (status == TUTTI_OK && tutti_facilities_exchange_later(e))
+        status = tutti_facilities_exchange(e, &due, err);
     else if (status == TUTTI_OK)
         tutti_engine_take_in(e);
-    for (int k = 0; k < e->layout.n_pieces && status == TUTTI_OK && !e->exchanged && e->merge.waits; k++)
-        status = check_gradient(e, k, err); /* a non-finite gradient is skipped with the whole update, if allowed */
     if (status == TUTTI_OK && due)
         status = update_model(e, err);
     if (status == TUTTI_OK && e->units.on)

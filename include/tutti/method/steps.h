@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* ---- sample exchange (src/engine/given.c) ---- */
+/* ---- sample exchange (src/engine/modes/given.c) ---- */
 
 /* Within declare(): workers send each other raw samples. A pass has at most `most` samples of
    other workers, and a worker sends any other worker at most `most` of its own in a step.
@@ -159,7 +159,7 @@ tutti_status tutti_take_close(tutti_method *m, int64_t *of, tutti_error *err);
    gradients divided by `samples`, above 0, instead of by m->samples. */
 void tutti_take_divide(tutti_method *m, double samples);
 
-/* ---- one update for several steps (src/engine/merge.c) ---- */
+/* ---- one update for several steps (src/engine/modes/merge.c) ---- */
 
 /* Within declare(), of methods whose replicas are equal: passes may have `merge`. In the last of
    the merged steps pieces are exchanged and step() is called as usual, and g is the mean over the
@@ -329,7 +329,7 @@ tutti_status tutti_offload_declare(tutti_method *m, tutti_plan *plan,
                                    const tutti_offload_options *options, tutti_error *err);
 tutti_status tutti_offload_step(tutti_method *m, tutti_error *err);
 
-/* ---- late exchange: concurrent with the computation of the next steps (src/engine/late.c) ---- */
+/* ---- late exchange, concurrent with the next steps (src/engine/modes/late.c) ---- */
 
 /* Within declare(), of methods with equal replicas that exchange pieces in every step. From step
    `from` on the gradient of step t is exchanged while steps t + 1 ... t + steps compute, and
