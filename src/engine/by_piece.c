@@ -46,8 +46,7 @@ static tutti_status refuse_method(const tutti_method *m, tutti_error *err)
                       : m->ops->step != NULL && !m->no_step ? "has a step hook, which comes after all exchanges"
                       : m->whole                            ? "looks at the whole gradient before the first piece is "
                                                               "exchanged"
-                      : e->take.on                          ? "decides how many samples a step has"
-                      : tutti_facility_does(m, TUTTI_MERGES_STEPS | TUTTI_LATE_GRADIENTS);
+                      : tutti_facility_does(m, TUTTI_MERGES_STEPS | TUTTI_LATE_GRADIENTS | TUTTI_SIZES_STEPS);
 
     return why == NULL ? TUTTI_OK
                        : tutti_fail(err, TUTTI_ERR_USAGE, 0,

@@ -47,7 +47,7 @@ static void count_run(tutti_engine *e)
     e->m.steps = e->options.steps;
     if (e->m.steps == 0)
         return;
-    if (e->take.on) {
+    if (e->sizes != NULL) {
         const uint64_t all = (uint64_t)(e->options.batch * e->options.accumulate * e->m.workers);
         e->m.epochs = (e->m.steps * all + e->share.samples - 1) / e->share.samples;
         return;
@@ -141,15 +141,13 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
         e->share.batch_of = e->batch_of;
         e->options.batch_of = NULL; /* it was the caller's */
     }
-    if (e->passes_of != NULL)
-        tutti_engine_deal(e);
     if (e->m.ops->exchange == NULL || e->m.rank >= e->m.workers ||
         (e->m.workers == 1 && !tutti_engine_offload_writes(e))) /* one worker has no other to exchange with */
         e->m.lane_width = 0;
     TUTTI_TRY(open_lane(e, err));
+    TUTTI_TRY(tutti_facilities_prepare(e, err));
     count_run(e);
     TUTTI_TRY(tutti_engine_exchange_open(e, err));
-    TUTTI_TRY(tutti_facilities_prepare(e, err));
     TUTTI_TRY(tutti_engine_drive_open(e, err));
     TUTTI_TRY(initial_values(e, err));
     TUTTI_TRY(tutti_engine_services_open(e, err));

@@ -11,7 +11,6 @@
 #include "pace.h"
 #include "rows.h"
 #include "service/service.h"
-#include "take.h"
 #include "tier/tier.h"
 #include "tutti/method/pipeline.h"
 #include "tutti/method/steps.h"
@@ -302,6 +301,8 @@ struct tutti_engine {
     tutti_lane *lane;
     tutti_engine_facility facility[TUTTI_FACILITIES_MOST];
     int n_facilities;
+    const tutti_step_sizes *sizes; /* of the facility that decides how many samples a step has; */
+    void *sizer;                 /* its self. NULL: none does */
     tutti_engine_options options; /* their strings are owned by text[] */
     char *text[8];               /* method, optimizer, lr_schedule, collective, fingerprint, codec,
                                     loss_scale, codec_hierarchy */
@@ -310,8 +311,6 @@ struct tutti_engine {
     tutti_share share;
     int64_t *batch_of;           /* workers; declared if the shares are uneven; share.batch_of
                                     points to it */
-    int64_t *passes_of;          /* workers; declared if the method assigns the passes (allot.c);
-                                    share.passes_of points to it */
     tutti_parts own_part;        /* if asynchronous, share knows one worker; this is that worker's
                                     part: mine */
     int member;                  /* index in share: mine, or 0 of 1 if asynchronous */
@@ -398,7 +397,6 @@ struct tutti_engine {
     bool reported_unused;
     const tutti_applied_gradient *applied; /* within step(): the gradient in g is this earlier
                                              one; NULL: it is this step's */
-    tutti_engine_take take;
     tutti_engine_client client;
     tutti_engine_shards shards;
     tutti_engine_units units;
@@ -667,6 +665,7 @@ void tutti_facilities_begun(tutti_engine *e);
 tutti_status tutti_facilities_without(const tutti_engine *e, int rank, tutti_error *err);
 /* false: no facility holds values of x in shards. */
 bool tutti_facilities_slices(const tutti_engine *e, int64_t *slices);
+tutti_status tutti_facilities_loaded(const tutti_engine *e, tutti_error *err);
 /* Steps: as facility.h describes. */
 tutti_status tutti_facilities_prepare(tutti_engine *e, tutti_error *err);
 void tutti_facilities_stop(tutti_engine *e);
@@ -810,13 +809,6 @@ tutti_status tutti_engine_names_check(const tutti_engine *e, const tutti_pass *p
                                       tutti_error *err);
 /* After a pass: has the client reported all losses? */
 tutti_status tutti_engine_losses_check(const tutti_engine *e, double loss_sum, tutti_error *err);
-
-/* ---- allot.c ---- */
-
-/* Assigns the passes evenly, once there is memory for the table. */
-void tutti_engine_deal(tutti_engine *e);
-tutti_status tutti_engine_check_deal(const tutti_engine *e, const int64_t *passes_of,
-                                     tutti_error *err);
 
 /* ---- members.c ---- */
 

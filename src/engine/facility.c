@@ -12,6 +12,10 @@ void tutti_facility_add(tutti_method *m, const tutti_facility_ops *ops, void *se
 
     assert(e->n_facilities < TUTTI_FACILITIES_MOST);
     e->facility[e->n_facilities++] = (tutti_engine_facility){ ops, self };
+    if (ops->sizes != NULL) {
+        e->sizes = ops->sizes;
+        e->sizer = self;
+    }
 }
 
 void *tutti_facility_self(const tutti_method *m, const tutti_facility_ops *ops)
@@ -27,6 +31,7 @@ void *tutti_facility_self(const tutti_method *m, const tutti_facility_ops *ops)
 static const char *const what_it_does[TUTTI_FACILITY_BITS] = {
     "makes one update of several steps",
     "applies gradients some steps late",
+    "decides how many samples a step has",
 };
 
 static const char *first_of(unsigned bits)
@@ -202,6 +207,14 @@ tutti_status tutti_facilities_load(tutti_engine *e, tutti_checkpoint *checkpoint
     for (int i = 0; i < e->n_facilities; i++)
         if (e->facility[i].ops->load != NULL)
             TUTTI_TRY(e->facility[i].ops->load(e->facility[i].self, checkpoint, run, err));
+    return TUTTI_OK;
+}
+
+tutti_status tutti_facilities_loaded(const tutti_engine *e, tutti_error *err)
+{
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops->loaded != NULL)
+            TUTTI_TRY(e->facility[i].ops->loaded(e->facility[i].self, err));
     return TUTTI_OK;
 }
 

@@ -25,11 +25,32 @@ typedef struct tutti_saved_run {         /* how the run that saved a checkpoint 
 enum {
     TUTTI_MERGES_STEPS = 1,              /* makes one update of several steps */
     TUTTI_LATE_GRADIENTS = 2,            /* applies gradients some steps late */
-    TUTTI_FACILITY_BITS = 2              /* how many of the above there are */
+    TUTTI_SIZES_STEPS = 4,               /* decides how many samples a step has */
+    TUTTI_FACILITY_BITS = 3              /* how many of the above there are */
 };
+/* How many samples a step has, where a facility decides that; else it is the run's share. At most
+   one facility of a method does. */
+typedef struct tutti_step_sizes {
+    /* A step begins: sets m->samples, weight and epoch, as far as they are known. */
+    void (*begin)(void *self);
+    /* The next pass, before the method's hook changes it: sets its samples, where they are,
+       divisor, more and exchange. */
+    void (*pass)(const void *self, tutti_pass *pass);
+    /* The method's hook has set the pass: takes its samples. TUTTI_ERR_STATE: not allowed. */
+    tutti_status (*check)(void *self, const tutti_pass *pass, tutti_error *err);
+    /* May the method's hook end the passes of this step (TUTTI_CLOSED)? */
+    bool (*closed)(const void *self);
+    /* The step is over: counts its samples (progress.samples). */
+    tutti_status (*end)(void *self, tutti_error *err);
+    /* Is there another step before the run has `samples` samples? */
+    bool (*more)(void *self, uint64_t samples);
+    /* Steps so far as the schedule of the learning rate counts them. */
+    uint64_t (*nominal)(const void *self);
+} tutti_step_sizes;
 typedef struct tutti_facility_ops {
     /* Bits of the above, and those that it cannot be combined with (tutti_facility_check). */
     unsigned provides, excludes;
+    const tutti_step_sizes *sizes;       /* NULL: it does not decide */
     /* Called on every rank, when x has been set to rank 0's on all workers. May communicate. */
     tutti_status (*open)(void *self, tutti_error *err);
     /* Services and the lane have ended. Called once for each facility that was added, however far
@@ -73,6 +94,9 @@ typedef struct tutti_facility_ops {
     bool (*recuts)(const void *self, const tutti_saved_run *run, const void *memory);
     tutti_status (*load)(void *self, tutti_checkpoint *checkpoint, const tutti_saved_run *run,
                          tutti_error *err);
+
+    /* Declared state was replaced by that of a checkpoint, or written by the client. Checks it. */
+    tutti_status (*loaded)(const void *self, tutti_error *err);
 
     /* ---- steps ---- */
 

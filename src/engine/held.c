@@ -24,9 +24,8 @@ static tutti_status refuse_held(const tutti_engine *e, tutti_error *err)
     const char *why = !e->shards.on                     ? "has no place for what its exchange leaves"
                       : m->whole                        ? "looks at the whole gradient before it is exchanged"
                       : (m->traits & TUTTI_RECOMPUTES) != 0  ? "may look at a step's samples again"
-                      : e->take.on                      ? "decides how many samples a step has"
                       : tutti_exchange_codec(m) != NULL ? "sends gradients through a codec"
-                                                        : NULL;
+                                                        : tutti_facility_does(m, TUTTI_SIZES_STEPS);
 
     return why == NULL ? TUTTI_OK
                        : tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' would hold gradients by piece, but it %s",

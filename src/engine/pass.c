@@ -20,8 +20,8 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
     TUTTI_TRY(tutti_engine_pace_begin(e, &step, err));
     m->step = e->progress.step;
     m->rng.step = step;
-    if (e->take.on)
-        tutti_engine_take_begin(e);
+    if (e->sizes != NULL)
+        e->sizes->begin(e->sizer);
     else {
         all = tutti_share_step(&e->share, step, -1);
         m->samples = tutti_share_step(&e->share, step, e->member);
@@ -33,8 +33,8 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
     }
     m->loss = 0;
     e->lr_factor = tutti_lr_schedule_factor(e->schedule,
-                                            e->take.on ? tutti_engine_take_turn(e)
-                                                       : tutti_engine_updates(e) + e->sat_out);
+                                            e->sizes != NULL ? e->sizes->nominal(e->sizer)
+                                                             : tutti_engine_updates(e) + e->sat_out);
     m->lr = e->lr * e->lr_factor;
     e->loss_sum = 0;
     e->passes = passes_over(e, m->samples, e->member);
@@ -99,8 +99,8 @@ static tutti_pass default_pass(const tutti_engine *e)
 
     next.keep = next.index > 0 && e->m.held == TUTTI_HELD_WHOLE;
     next.same_values = next.index > 0;
-    if (e->take.on) {
-        tutti_engine_take_pass(e, &next);
+    if (e->sizes != NULL) {
+        e->sizes->pass(e->sizer, &next);
         return next;
     }
     if (next.index < e->passes) {
@@ -121,7 +121,7 @@ static tutti_pass default_pass(const tutti_engine *e)
 /* The hook has ended the step's passes; if this would be the first, the step has none. */
 static tutti_status close_step(tutti_engine *e, bool exchange, tutti_error *err)
 {
-    if (!e->take.closed)
+    if (e->sizes == NULL || !e->sizes->closed(e->sizer))
         return tutti_engine_failed(e,
                       tutti_fail(err, TUTTI_ERR_STATE, 0,
                                  "method '%s': pass gave TUTTI_CLOSED, which is for steps that tutti_take_close has "
@@ -196,8 +196,8 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
         if (status != TUTTI_OK)
             return tutti_engine_failed(e, status, err);
     }
-    if (e->take.on)
-        TUTTI_TRY(tutti_engine_failed(e, tutti_engine_take_check(e, &next, err), err));
+    if (e->sizes != NULL)
+        TUTTI_TRY(tutti_engine_failed(e, e->sizes->check(e->sizer, &next, err), err));
     if (next.ids != NULL || next.losses != NULL) {
         const tutti_status status = tutti_engine_names_check(e, &next, err);
         if (status != TUTTI_OK)
@@ -288,11 +288,11 @@ tutti_status tutti_engine_unit_release(tutti_engine *e, int unit, bool backward,
     if (e->m.ops->unit_release == NULL || e->abandoned)
         return e->abandoned ? TUTTI_CLOSED : TUTTI_OK;
     status = e->m.ops->unit_release(&e->m, unit, backward, err);
-    if (status == TUTTI_CLOSED && (e->m.ops->exchange != NULL || e->take.on))
+    if (status == TUTTI_CLOSED && (e->m.ops->exchange != NULL || e->sizes != NULL))
         return tutti_engine_failed(e,
                       tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s': done gave TUTTI_CLOSED, but %s (method.h)",
                                  e->m.ops->name,
-                                 e->take.on ? "the samples of this step may have been counted by all"
+                                 e->sizes != NULL ? "the samples of this step may have been counted by all"
                                             : "pieces of this step may have been exchanged"),
                       err);
     e->abandoned = status == TUTTI_CLOSED;

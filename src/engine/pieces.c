@@ -14,12 +14,11 @@ static const size_t lane_bytes = 256 * 1024;
 
 /* ---- a piece ---- */
 
-/* Makes p->g this worker's gradient of the update: without the loss scale (scaler.c), in
-   proportion to the samples taken (take.c), and as facilities change it. */
+/* Makes p->g this worker's gradient of the update: without the loss scale (scaler.c), and as
+   facilities change it. */
 static void take_in(tutti_engine *e, tutti_piece *p)
 {
     tutti_engine_unscale(e, p, e->scaler.now.scale);
-    tutti_engine_take_scale(e, p);
     tutti_facilities_take_in(e, p);
 }
 

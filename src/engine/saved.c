@@ -551,10 +551,7 @@ tutti_status tutti_engine_state_written(tutti_engine *e, tutti_error *err)
 {
     if (e->stage != STAGE_READY || e->clock.started_ns != 0)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "state is written before the first pass only (tutti.h)");
-    if (e->passes_of != NULL)
-        TUTTI_TRY(tutti_fail_within(err, tutti_engine_check_deal(e, e->passes_of, err),
-                                    "the state that was written has another cut of a step"));
-    TUTTI_TRY(tutti_engine_take_loaded(e, err));
+    TUTTI_TRY(tutti_facilities_loaded(e, err));
     return taken_over(e, e->m.workers, err);
 }
 
@@ -580,10 +577,7 @@ static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const sa
     if (by->run.resized)
         TUTTI_TRY(change_workers(e, checkpoint, by, true, err));
     TUTTI_TRY(tutti_facilities_load(e, checkpoint, &by->run, err));
-    if (e->passes_of != NULL)
-        TUTTI_TRY(tutti_fail_within(err, tutti_engine_check_deal(e, e->passes_of, err),
-                                    "the checkpoint was saved with another cut of a step"));
-    TUTTI_TRY(tutti_engine_take_loaded(e, err));
+    TUTTI_TRY(tutti_facilities_loaded(e, err));
     return by->run.changed && e->m.ops->resized != NULL ? e->m.ops->resized(&e->m, by->began, by->left, err) : TUTTI_OK;
 }
 

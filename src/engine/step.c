@@ -262,8 +262,8 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
         status = tutti_engine_units_updated(e, err);
     if (status != TUTTI_OK)
         return tutti_engine_failed(e, status, err);
-    if (e->take.on)
-        TUTTI_TRY(tutti_engine_failed(e, tutti_engine_take_end(e, err), err));
+    if (e->sizes != NULL)
+        TUTTI_TRY(tutti_engine_failed(e, e->sizes->end(e->sizer, err), err));
     tutti_engine_pace_end(e);
     if (m->beside && !e->options.needs) /* the client may read values as soon as the step is over */
         TUTTI_TRY(tutti_engine_failed(e, tutti_engine_by_piece_rest(e, err), err));

@@ -69,7 +69,7 @@ tutti_status tutti_allot(tutti_method *m, const int64_t *passes_of, tutti_error 
    their sum is the mean, whatever the assignment. */
 tutti_status tutti_allot_pass(tutti_method *m, tutti_pass *p, tutti_error *err);
 
-/* ---- variable batch (src/engine/take.c) ---- */
+/* ---- variable batch (src/engine/modes/take.c) ---- */
 
 /* Variable batch: a worker takes as many samples in a step as its method decides, possibly none,
    and all workers learn all counts: m->samples and m->weight follow from them. Every sample of an
