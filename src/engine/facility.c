@@ -32,6 +32,8 @@ static const char *const what_it_does[TUTTI_FACILITY_BITS] = {
     "makes one update of several steps",
     "applies gradients some steps late",
     "decides how many samples a step has",
+    "updates a shard of each piece on each worker",
+    "runs the passes of a step itself",
 };
 
 static const char *first_of(unsigned bits)
@@ -309,4 +311,167 @@ uint64_t tutti_facilities_behind(const tutti_engine *e)
         if (e->facility[i].ops->behind != NULL)
             steps += e->facility[i].ops->behind(e->facility[i].self);
     return steps;
+}
+
+/* ---- declared, pieces and units ---- */
+
+/* Each facility that has the function, in order; those that add themselves meanwhile, too. */
+#define EACH(e, f, function) \
+    for (const tutti_engine_facility *f = (e)->facility; f < (e)->facility + (e)->n_facilities; f++) \
+        if (f->ops->function != NULL)
+
+tutti_status tutti_facilities_declared(tutti_engine *e, tutti_error *err)
+{
+    EACH (e, f, declared)
+        TUTTI_TRY(f->ops->declared(f->self, err));
+    return TUTTI_OK;
+}
+
+tutti_status tutti_facilities_cut(tutti_engine *e, tutti_error *err)
+{
+    EACH (e, f, cut)
+        TUTTI_TRY(f->ops->cut(f->self, err));
+    return TUTTI_OK;
+}
+
+bool tutti_facilities_exchange_alone(const tutti_engine *e)
+{
+    EACH (e, f, exchanges_alone)
+        if (f->ops->exchanges_alone(f->self))
+            return true;
+    return false;
+}
+
+tutti_status tutti_facilities_initial(tutti_engine *e, tutti_group *workers, bool *done, tutti_error *err)
+{
+    *done = false;
+    EACH (e, f, initial)
+        if (!*done)
+            TUTTI_TRY(f->ops->initial(f->self, workers, done, err));
+    return TUTTI_OK;
+}
+
+size_t tutti_facilities_memory(const tutti_engine *e, tutti_memory_record records[TUTTI_FACILITIES_MOST])
+{
+    size_t n = 0;
+
+    EACH (e, f, memory)
+        n += f->ops->memory(f->self, records + n);
+    return n;
+}
+
+tutti_range tutti_facilities_saved_part(const tutti_engine *e, size_t count)
+{
+    EACH (e, f, saved_part)
+        return f->ops->saved_part(f->self, count);
+    return (tutti_range){ 0, count };
+}
+
+tutti_status tutti_facilities_begin_pass(tutti_engine *e, const tutti_pass *pass, tutti_error *err)
+{
+    EACH (e, f, begin_pass)
+        TUTTI_TRY(f->ops->begin_pass(f->self, pass, err));
+    return TUTTI_OK;
+}
+
+tutti_status tutti_facilities_acquire(tutti_engine *e, int unit, tutti_error *err)
+{
+    EACH (e, f, acquire)
+        TUTTI_TRY(f->ops->acquire(f->self, unit, err));
+    return TUTTI_OK;
+}
+
+tutti_status tutti_facilities_release(tutti_engine *e, int unit, bool backward, tutti_error *err)
+{
+    EACH (e, f, release)
+        TUTTI_TRY(f->ops->release(f->self, unit, backward, err));
+    return TUTTI_OK;
+}
+
+tutti_status tutti_facilities_acquire_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
+                                           tutti_error *err)
+{
+    EACH (e, f, acquire_rows)
+        TUTTI_TRY(f->ops->acquire_rows(f->self, tensor, ids, n, err));
+    return TUTTI_OK;
+}
+
+bool tutti_facilities_values(const tutti_engine *e, int tensor, float **values)
+{
+    EACH (e, f, values) {
+        *values = f->ops->values(f->self, tensor);
+        return true;
+    }
+    return false;
+}
+
+tutti_status tutti_facilities_announce(tutti_engine *e, int tensor, tutti_error *err)
+{
+    EACH (e, f, announce)
+        TUTTI_TRY(f->ops->announce(f->self, tensor, err));
+    return TUTTI_OK;
+}
+
+tutti_status tutti_facilities_fill_piece(tutti_engine *e, tutti_piece *p, tutti_error *err)
+{
+    EACH (e, f, fill_piece)
+        TUTTI_TRY(f->ops->fill_piece(f->self, p, err));
+    return TUTTI_OK;
+}
+
+void tutti_facilities_start_piece(tutti_engine *e, tutti_piece *p)
+{
+    EACH (e, f, start_piece)
+        f->ops->start_piece(f->self, p);
+}
+
+tutti_status tutti_facilities_begin_piece(tutti_engine *e, tutti_piece *p, tutti_error *err)
+{
+    EACH (e, f, begin_piece)
+        TUTTI_TRY(f->ops->begin_piece(f->self, p, err));
+    return TUTTI_OK;
+}
+
+void tutti_facilities_end_piece(tutti_engine *e, tutti_piece *p, tutti_status status)
+{
+    EACH (e, f, end_piece)
+        f->ops->end_piece(f->self, p, status);
+}
+
+tutti_status tutti_facilities_end_pass(tutti_engine *e, tutti_error *err)
+{
+    EACH (e, f, end_pass)
+        TUTTI_TRY(f->ops->end_pass(f->self, err));
+    return TUTTI_OK;
+}
+
+tutti_status tutti_facilities_go_on(tutti_engine *e, tutti_error *err)
+{
+    EACH (e, f, go_on)
+        TUTTI_TRY(f->ops->go_on(f->self, err));
+    return TUTTI_OK;
+}
+
+tutti_status tutti_facilities_norm2(tutti_engine *e, double *norm2, bool *done, tutti_error *err)
+{
+    *done = false;
+    EACH (e, f, norm2) {
+        *done = true;
+        TUTTI_TRY(f->ops->norm2(f->self, norm2, err));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_facilities_values_replaced(tutti_engine *e, tutti_error *err)
+{
+    EACH (e, f, values_replaced)
+        TUTTI_TRY(f->ops->values_replaced(f->self, err));
+    return TUTTI_OK;
+}
+
+tutti_status tutti_facilities_end_step(tutti_engine *e, tutti_error *err)
+{
+    EACH (e, f, end_step)
+        TUTTI_TRY(f->ops->end_step(f->self, err));
+    return TUTTI_OK;
 }

@@ -26,7 +26,9 @@ enum {
     TUTTI_MERGES_STEPS = 1,              /* makes one update of several steps */
     TUTTI_LATE_GRADIENTS = 2,            /* applies gradients some steps late */
     TUTTI_SIZES_STEPS = 4,               /* decides how many samples a step has */
-    TUTTI_FACILITY_BITS = 3              /* how many of the above there are */
+    TUTTI_SHARDS_UPDATES = 8,            /* updates a shard of each piece on each worker */
+    TUTTI_DRIVES = 16,                   /* runs the passes of a step itself */
+    TUTTI_FACILITY_BITS = 5              /* how many of the above there are */
 };
 /* How many samples a step has, where a facility decides that; else it is the run's share. At most
    one facility of a method does. */
@@ -97,6 +99,55 @@ typedef struct tutti_facility_ops {
 
     /* Declared state was replaced by that of a checkpoint, or written by the client. Checks it. */
     tutti_status (*loaded)(const void *self, tutti_error *err);
+
+    /* ---- from declare() to the first step ---- */
+
+    /* The method has declared: declares what depends on the rest, and refuses what it cannot be
+       combined with. */
+    tutti_status (*declared)(void *self, tutti_error *err);
+    /* There is memory, and pieces are cut. */
+    tutti_status (*cut)(void *self, tutti_error *err);
+    /* Has the exchange of a single worker something to do? */
+    bool (*exchanges_alone)(const void *self);
+    /* Distributes rank 0's initial values in place of the engine. *done: it has. */
+    tutti_status (*initial)(void *self, tutti_group *workers, bool *done, tutti_error *err);
+    /* Memory that it takes when it is needed: fills at most one record, and returns how many. */
+    size_t (*memory)(const void *self, tutti_memory_record *records);
+    /* The range that this worker saves of a state of `count` elements which several workers have
+       alike. */
+    tutti_range (*saved_part)(const void *self, size_t count);
+
+    /* ---- pieces and units ---- */
+
+    /* A pass begins. */
+    tutti_status (*begin_pass)(void *self, const tutti_pass *pass, tutti_error *err);
+    /* The client is about to read a unit's values, or has read them. In passes and evaluations. */
+    tutti_status (*acquire)(void *self, int unit, tutti_error *err);
+    tutti_status (*release)(void *self, int unit, bool backward, tutti_error *err);
+    /* The client is about to read rows of a table. */
+    tutti_status (*acquire_rows)(void *self, int tensor, const uint32_t *ids, size_t n,
+                                 tutti_error *err);
+    /* The values of a tensor, if x does not have them; else NULL, as if there is no function. */
+    float *(*values)(const void *self, int tensor);
+    /* A gradient is about to be announced. */
+    tutti_status (*announce)(void *self, int tensor, tutti_error *err);
+    /* A part of a gradient is about to be written to p->g: gives it memory. */
+    tutti_status (*fill_piece)(void *self, tutti_piece *p, tutti_error *err);
+    /* A piece starts; its group may be replaced. */
+    void (*start_piece)(void *self, tutti_piece *p);
+    /* On the thread that exchanges it: its exchange is about to begin; is over. */
+    tutti_status (*begin_piece)(void *self, tutti_piece *p, tutti_error *err);
+    void (*end_piece)(void *self, tutti_piece *p, tutti_status status);
+    /* A pass has ended. */
+    tutti_status (*end_pass)(void *self, tutti_error *err);
+    /* With m->by_piece: the step's pieces continue during the next step. */
+    tutti_status (*go_on)(void *self, tutti_error *err);
+    /* The squared norm of the exchanged mean gradient, for clip-norm. Collective. */
+    tutti_status (*norm2)(void *self, double *norm2, tutti_error *err);
+    /* Values were replaced, by an update or a checkpoint. */
+    tutti_status (*values_replaced)(void *self, tutti_error *err);
+    /* A step has ended. */
+    tutti_status (*end_step)(void *self, tutti_error *err);
 
     /* ---- steps ---- */
 

@@ -270,7 +270,7 @@ tutti_status tutti_recut(tutti_method *m, size_t piece_bytes, size_t first_piece
                           "method '%s' cuts pieces of %zu bytes, the first of %zu; they may have %zu and more, and the "
                           "first no more than the others",
                           m->ops->name, piece_bytes, first_piece_bytes, m->piece_bytes_least);
-    TUTTI_TRY(tutti_engine_by_piece_rest(e, err));
+    tutti_facilities_settle(e, false);
     m->piece_bytes = piece_bytes;
     m->first_piece_bytes = first_piece_bytes;
     cut_pieces(e);

@@ -156,7 +156,7 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
                           "rank %d only serves and has no steps; its client calls tutti_engine_more and what is "
                           "collective (tutti.h)",
                           e->m.rank);
-    if (e->drive.on)
+    if (tutti_facility_does(&e->m, TUTTI_DRIVES) != NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "method '%s' drives: its client calls tutti_engine_drive in place of pass ... step "
                           "(tutti.h)",
@@ -210,14 +210,11 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
     tutti_facilities_pass(e, &next);
     e->exchanged = e->exchanged || next.exchange;
     e->values_changed = e->values_changed || !next.same_values;
-    if (e->m.beside)
-        TUTTI_TRY(tutti_engine_failed(e, tutti_engine_by_piece_pass(e, &next, err), err));
-    else
+    TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_begin_pass(e, &next, err), err));
+    if (!e->m.beside)
         tutti_engine_hand_out(e);
     if (!next.keep)
         tutti_engine_rows_clear(e);
-    if (e->units.on)
-        tutti_engine_units_pass(e);
     e->pass = *pass = next;
     e->stage = STAGE_PASS;
     e->next_piece = 0;
@@ -255,12 +252,9 @@ tutti_status tutti_engine_unit_acquire(tutti_engine *e, int unit, bool backward,
     tutti_status status = TUTTI_OK;
 
     TUTTI_TRY(check_unit(e, "unit_acquire", unit, err));
+    TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_acquire(e, unit, err), err));
     if (e->stage != STAGE_PASS)
-        return e->units.on ? tutti_engine_failed(e, tutti_engine_units_need(e, unit, err), err) : TUTTI_OK;
-    if (e->m.beside)
-        TUTTI_TRY(tutti_engine_failed(e, tutti_engine_by_piece_need(e, unit, err), err));
-    if (e->units.on)
-        TUTTI_TRY(tutti_engine_failed(e, tutti_engine_units_need(e, unit, err), err));
+        return TUTTI_OK;
     if (e->m.ops->unit_acquire != NULL) {
         const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
         status = tutti_engine_failed(e, e->m.ops->unit_acquire(&e->m, unit, backward, err), err);
@@ -276,15 +270,12 @@ tutti_status tutti_engine_unit_release(tutti_engine *e, int unit, bool backward,
     tutti_status status;
 
     TUTTI_TRY(check_unit(e, "unit_release", unit, err));
-    if (e->units.on)
-        TUTTI_TRY(tutti_engine_failed(e, tutti_engine_units_done(e, unit, err), err));
+    TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_release(e, unit, backward, err), err));
     if (e->stage != STAGE_PASS)
         return TUTTI_OK;
     if (e->options.trace_events > 0)
         tutti_engine_mark(e, backward ? "backward" : "forward", unit, 0, *began(e, unit, backward),
                           tutti_now_ns(e->rt));
-    if (backward && e->m.beside)
-        tutti_engine_by_piece_done(e, unit);
     if (e->m.ops->unit_release == NULL || e->abandoned)
         return e->abandoned ? TUTTI_CLOSED : TUTTI_OK;
     status = e->m.ops->unit_release(&e->m, unit, backward, err);
@@ -303,20 +294,20 @@ tutti_status tutti_engine_rows_acquire(tutti_engine *e, int tensor, const uint32
 {
     const tutti_tensor *t;
     tutti_status status = TUTTI_OK;
+    const bool drives = tutti_facility_does(&e->m, TUTTI_DRIVES) != NULL;
 
-    if (e->stage != STAGE_PASS && !(e->drive.on && e->stage == STAGE_BETWEEN))
+    if (e->stage != STAGE_PASS && !(drives && e->stage == STAGE_BETWEEN))
         return tutti_engine_wrong(err, "rows_acquire", "outside a pass");
     if (tensor < 0 || tensor >= e->layout.n_tensors || !e->params[tensor].asks_rows)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "rows_acquire was called for tensor %d%s%s; it is for tables that were given with asks_rows",
                           tensor, tensor >= 0 && tensor < e->layout.n_tensors ? ", " : "",
                           tensor >= 0 && tensor < e->layout.n_tensors ? e->tensors[tensor].name : "");
-    if (e->drive.on)
-        return tutti_engine_drive_need_rows(e, tensor, ids, n, err);
+    if (drives)
+        return tutti_facilities_acquire_rows(e, tensor, ids, n, err);
     t = &e->tensors[tensor];
     TUTTI_TRY(tutti_engine_rows_need(e, tensor, &ids, &n, err));
-    if (e->m.beside)
-        TUTTI_TRY(tutti_engine_failed(e, tutti_engine_by_piece_need_table(e, tensor, err), err));
+    TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_acquire_rows(e, tensor, ids, n, err), err));
     if (!t->asked || n == 0)
         return TUTTI_OK;
     status = tutti_engine_failed(e, e->m.ops->rows_acquire(&e->m, tensor, ids, n, err), err);
@@ -335,10 +326,7 @@ tutti_status tutti_engine_pass_end(tutti_engine *e, double loss_sum, tutti_error
     }
     TUTTI_TRY(tutti_engine_losses_check(e, loss_sum, err));
     TUTTI_TRY(tutti_engine_unused(e, err));
-    if (e->m.beside)
-        tutti_engine_by_piece_passed(e);
-    if (e->units.on)
-        TUTTI_TRY(tutti_engine_failed(e, tutti_engine_units_passed(e, err), err));
+    TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_end_pass(e, err), err));
     if (e->pass.more && e->pass.exchange) /* the next pass has the same pieces */
         TUTTI_TRY(tutti_engine_failed(e, tutti_engine_settle_pieces(e, err), err));
     if (e->own_state != NULL && e->pass.samples > 0)

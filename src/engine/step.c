@@ -111,9 +111,11 @@ tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tut
     if (*skip)
         return TUTTI_OK;
     if (e->options.clip_norm > 0) { /* torch.nn.utils.clip_grad_norm_: coefficient max/(norm + 1e-6), at most 1 */
-        double norm2 = e->shards.on ? 0 : tutti_engine_norm2(e), coefficient;
-        if (e->shards.on)
-            TUTTI_TRY(tutti_engine_shards_norm2(e, &norm2, err));
+        double norm2 = 0, coefficient;
+        bool done;
+        TUTTI_TRY(tutti_facilities_norm2(e, &norm2, &done, err));
+        if (!done)
+            norm2 = tutti_engine_norm2(e);
         coefficient = e->options.clip_norm / (sqrt(norm2) + 1e-6);
         if (coefficient < 1)
             rate->scale = coefficient;
@@ -232,8 +234,6 @@ tutti_status tutti_engine_drain(tutti_engine *e, tutti_error *err)
         if (due && status == TUTTI_OK)
             status = update_model(e, err);
     }
-    if (status == TUTTI_OK)
-        status = tutti_engine_offload_drain(e, err);
     return tutti_engine_failed(e, status, err);
 }
 
@@ -258,15 +258,14 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
         tutti_engine_take_in(e);
     if (status == TUTTI_OK && due)
         status = update_model(e, err);
-    if (status == TUTTI_OK && e->units.on)
-        status = tutti_engine_units_updated(e, err);
+    if (status == TUTTI_OK)
+        status = tutti_facilities_values_replaced(e, err);
     if (status != TUTTI_OK)
         return tutti_engine_failed(e, status, err);
     if (e->sizes != NULL)
         TUTTI_TRY(tutti_engine_failed(e, e->sizes->end(e->sizer, err), err));
     tutti_engine_pace_end(e);
-    if (m->beside && !e->options.needs) /* the client may read values as soon as the step is over */
-        TUTTI_TRY(tutti_engine_failed(e, tutti_engine_by_piece_rest(e, err), err));
+    TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_end_step(e, err), err));
     tutti_engine_watch(e);
     e->stage = STAGE_READY;
     return TUTTI_OK;
