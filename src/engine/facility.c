@@ -63,13 +63,17 @@ tutti_status tutti_facility_check(const tutti_method *m, const tutti_facility_op
                                       m->ops->name, first_of(ops->provides), other);
 }
 
+/* Each facility that has the function, in order; those that add themselves meanwhile, too. */
+#define EACH(e, f, function) \
+    for (const tutti_engine_facility *f = (e)->facility; f < (e)->facility + (e)->n_facilities; f++) \
+        if (f->ops->function != NULL)
+
 /* ---- together with the method's hooks ---- */
 
 tutti_status tutti_hooks_open(tutti_engine *e, tutti_error *err)
 {
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->open != NULL)
-            TUTTI_TRY(e->facility[i].ops->open(e->facility[i].self, err));
+    EACH (e, f, open)
+        TUTTI_TRY(f->ops->open(f->self, err));
     return e->m.ops->open != NULL ? e->m.ops->open(&e->m, err) : TUTTI_OK;
 }
 
@@ -86,17 +90,15 @@ void tutti_hooks_close(tutti_engine *e)
 
 tutti_status tutti_hooks_quiesce(tutti_engine *e, tutti_error *err)
 {
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->quiesce != NULL)
-            TUTTI_TRY(e->facility[i].ops->quiesce(e->facility[i].self, err));
+    EACH (e, f, quiesce)
+        TUTTI_TRY(f->ops->quiesce(f->self, err));
     return e->m.ops->quiesce != NULL ? e->m.ops->quiesce(&e->m, err) : TUTTI_OK;
 }
 
 tutti_status tutti_hooks_resume(tutti_engine *e, tutti_error *err)
 {
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->resume != NULL)
-            TUTTI_TRY(e->facility[i].ops->resume(e->facility[i].self, err));
+    EACH (e, f, resume)
+        TUTTI_TRY(f->ops->resume(f->self, err));
     return e->m.ops->resume != NULL ? e->m.ops->resume(&e->m, err) : TUTTI_OK;
 }
 
@@ -113,25 +115,22 @@ bool tutti_hooks_rest(const tutti_engine *e)
 
 tutti_status tutti_facilities_begin(tutti_engine *e, tutti_error *err)
 {
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->begin != NULL)
-            TUTTI_TRY(e->facility[i].ops->begin(e->facility[i].self, err));
+    EACH (e, f, begin)
+        TUTTI_TRY(f->ops->begin(f->self, err));
     return TUTTI_OK;
 }
 
 tutti_status tutti_facilities_arrive(tutti_engine *e, tutti_error *err)
 {
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->arrive != NULL)
-            TUTTI_TRY(e->facility[i].ops->arrive(e->facility[i].self, err));
+    EACH (e, f, arrive)
+        TUTTI_TRY(f->ops->arrive(f->self, err));
     return TUTTI_OK;
 }
 
 void tutti_facilities_snapshot_due(tutti_engine *e, int points)
 {
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->snapshot_due != NULL)
-            e->facility[i].ops->snapshot_due(e->facility[i].self, points);
+    EACH (e, f, snapshot_due)
+        f->ops->snapshot_due(f->self, points);
 }
 
 bool tutti_facilities_snapshot_values(tutti_engine *e, float *to)
@@ -149,36 +148,32 @@ bool tutti_facilities_snapshot_values(tutti_engine *e, float *to)
 tutti_status tutti_facilities_snapshot_final_model(tutti_engine *e, int k, bool *there, tutti_error *err)
 {
     *there = false;
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->snapshot_final_model != NULL) {
-            *there = true;
-            TUTTI_TRY(e->facility[i].ops->snapshot_final_model(e->facility[i].self, k, err));
-        }
+    EACH (e, f, snapshot_final_model) {
+        *there = true;
+        TUTTI_TRY(f->ops->snapshot_final_model(f->self, k, err));
+    }
     return TUTTI_OK;
 }
 
 void tutti_facilities_snapshot_drop(tutti_engine *e)
 {
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->snapshot_drop != NULL)
-            e->facility[i].ops->snapshot_drop(e->facility[i].self);
+    EACH (e, f, snapshot_drop)
+        f->ops->snapshot_drop(f->self);
 }
 
 void tutti_facilities_begun(tutti_engine *e)
 {
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->begun != NULL)
-            e->facility[i].ops->begun(e->facility[i].self);
+    EACH (e, f, begun)
+        f->ops->begun(f->self);
 }
 
 tutti_status tutti_facilities_without(const tutti_engine *e, int rank, tutti_error *err)
 {
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->without != NULL) {
-            char why[300] = "";
-            tutti_world_lost(e->world, rank, why, sizeof why);
-            TUTTI_TRY(e->facility[i].ops->without(e->facility[i].self, rank, why, err));
-        }
+    EACH (e, f, without) {
+        char why[300] = "";
+        tutti_world_lost(e->world, rank, why, sizeof why);
+        TUTTI_TRY(f->ops->without(f->self, rank, why, err));
+    }
     return TUTTI_OK;
 }
 
@@ -187,11 +182,10 @@ bool tutti_facilities_slices(const tutti_engine *e, int64_t *slices)
     bool any = false;
 
     *slices = 0;
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->slices != NULL) {
-            any = true;
-            *slices += e->facility[i].ops->slices(e->facility[i].self);
-        }
+    EACH (e, f, slices) {
+        any = true;
+        *slices += f->ops->slices(f->self);
+    }
     return any;
 }
 
@@ -206,17 +200,15 @@ bool tutti_facilities_recut(const tutti_engine *e, const tutti_saved_run *run, c
 tutti_status tutti_facilities_load(tutti_engine *e, tutti_checkpoint *checkpoint, const tutti_saved_run *run,
                                    tutti_error *err)
 {
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->load != NULL)
-            TUTTI_TRY(e->facility[i].ops->load(e->facility[i].self, checkpoint, run, err));
+    EACH (e, f, load)
+        TUTTI_TRY(f->ops->load(f->self, checkpoint, run, err));
     return TUTTI_OK;
 }
 
 tutti_status tutti_facilities_loaded(const tutti_engine *e, tutti_error *err)
 {
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->loaded != NULL)
-            TUTTI_TRY(e->facility[i].ops->loaded(e->facility[i].self, err));
+    EACH (e, f, loaded)
+        TUTTI_TRY(f->ops->loaded(f->self, err));
     return TUTTI_OK;
 }
 
@@ -224,9 +216,8 @@ tutti_status tutti_facilities_loaded(const tutti_engine *e, tutti_error *err)
 
 tutti_status tutti_facilities_prepare(tutti_engine *e, tutti_error *err)
 {
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->prepare != NULL)
-            TUTTI_TRY(e->facility[i].ops->prepare(e->facility[i].self, err));
+    EACH (e, f, prepare)
+        TUTTI_TRY(f->ops->prepare(f->self, err));
     return TUTTI_OK;
 }
 
@@ -259,16 +250,14 @@ tutti_status tutti_facilities_exchange(tutti_engine *e, bool *due, tutti_error *
 
 void tutti_facilities_pass(tutti_engine *e, tutti_pass *pass)
 {
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->pass != NULL)
-            e->facility[i].ops->pass(e->facility[i].self, pass);
+    EACH (e, f, pass)
+        f->ops->pass(f->self, pass);
 }
 
 void tutti_facilities_take_in(tutti_engine *e, tutti_piece *p)
 {
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->take_in != NULL)
-            e->facility[i].ops->take_in(e->facility[i].self, p);
+    EACH (e, f, take_in)
+        f->ops->take_in(f->self, p);
 }
 
 tutti_status tutti_facilities_keep(tutti_engine *e, bool *kept, tutti_error *err)
@@ -282,9 +271,8 @@ tutti_status tutti_facilities_keep(tutti_engine *e, bool *kept, tutti_error *err
 
 void tutti_facilities_updated(tutti_engine *e)
 {
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->updated != NULL)
-            e->facility[i].ops->updated(e->facility[i].self);
+    EACH (e, f, updated)
+        f->ops->updated(f->self);
 }
 
 tutti_status tutti_facilities_drain(tutti_engine *e, bool *due, tutti_error *err)
@@ -298,27 +286,20 @@ tutti_status tutti_facilities_drain(tutti_engine *e, bool *due, tutti_error *err
 
 void tutti_facilities_settle(const tutti_engine *e, bool measured)
 {
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->settle != NULL)
-            e->facility[i].ops->settle(e->facility[i].self, measured);
+    EACH (e, f, settle)
+        f->ops->settle(f->self, measured);
 }
 
 uint64_t tutti_facilities_behind(const tutti_engine *e)
 {
     uint64_t steps = 0;
 
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->behind != NULL)
-            steps += e->facility[i].ops->behind(e->facility[i].self);
+    EACH (e, f, behind)
+        steps += f->ops->behind(f->self);
     return steps;
 }
 
 /* ---- declared, pieces and units ---- */
-
-/* Each facility that has the function, in order; those that add themselves meanwhile, too. */
-#define EACH(e, f, function) \
-    for (const tutti_engine_facility *f = (e)->facility; f < (e)->facility + (e)->n_facilities; f++) \
-        if (f->ops->function != NULL)
 
 tutti_status tutti_facilities_declared(tutti_engine *e, tutti_error *err)
 {

@@ -365,7 +365,7 @@ bool tutti_late_overlaps(const tutti_method *m);
 /* Time that this worker has waited for such exchanges in this process, in ns. Client thread. */
 int64_t tutti_late_waited_ns(const tutti_method *m);
 
-/* ---- a run that tunes itself (src/engine/tune.c) ---- */
+/* ---- a run that tunes itself (src/engine/modes/tune.c) ---- */
 
 /* Within declare(): while the run trains, points of a box of knobs are tried, each for a window
    of steps, and the fastest is kept (search.h has the rules). The default is the first point, and
