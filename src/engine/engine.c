@@ -266,33 +266,9 @@ const tutti_method *tutti_engine_method(const tutti_engine *e)
     return &e->m;
 }
 
-static float *of_tensor(const tutti_engine *e, float *flat, int tensor)
-{
-    return flat != NULL && tensor >= 0 && tensor < e->layout.n_tensors ? flat + e->tensors[tensor].first : NULL;
-}
-
-float *tutti_engine_values(tutti_engine *e, int tensor)
-{
-    float *values;
-
-    return tensor >= 0 && tensor < e->layout.n_tensors && tutti_facilities_values(e, tensor, &values)
-               ? values
-               : of_tensor(e, e->m.x, tensor);
-}
-
-float *tutti_engine_gradient(tutti_engine *e, int tensor)
-{
-    return of_tensor(e, e->m.g, tensor);
-}
-
 float *tutti_engine_client_state(tutti_engine *e)
 {
     return e->own_state;
-}
-
-tutti_status tutti_engine_out_of_order(tutti_error *err, const char *call)
-{
-    return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s is legal between steps only (tutti.h)", call);
 }
 
 /* ---- for facilities ---- */

@@ -276,3 +276,22 @@ tutti_status tutti_recut(tutti_method *m, size_t piece_bytes, size_t first_piece
     cut_pieces(e);
     return TUTTI_OK;
 }
+
+static float *of_tensor(const tutti_engine *e, float *flat, int tensor)
+{
+    return flat != NULL && tensor >= 0 && tensor < e->layout.n_tensors ? flat + e->tensors[tensor].first : NULL;
+}
+
+float *tutti_engine_values(tutti_engine *e, int tensor)
+{
+    float *values;
+
+    return tensor >= 0 && tensor < e->layout.n_tensors && tutti_facilities_values(e, tensor, &values)
+               ? values
+               : of_tensor(e, e->m.x, tensor);
+}
+
+float *tutti_engine_gradient(tutti_engine *e, int tensor)
+{
+    return of_tensor(e, e->m.g, tensor);
+}

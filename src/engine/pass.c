@@ -227,11 +227,6 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
     return TUTTI_OK;
 }
 
-bool tutti_engine_passes_left(const tutti_engine *e)
-{
-    return e->pass.index < 0 || e->pass.more;
-}
-
 static int64_t *began(tutti_engine *e, int unit, bool backward)
 {
     return &e->unit_began_ns[2 * unit + backward];
