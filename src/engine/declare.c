@@ -205,6 +205,9 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
     TUTTI_TRY(tutti_team_parse(m, "codec-hierarchy", e->options.codec_hierarchy, &e->codec_team, err));
     if (m->ops->declare != NULL)
         TUTTI_TRY(m->ops->declare(m, e->plan, err));
+    if (m->by_piece && !m->beside)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' sets by_piece; call tutti_by_piece_declare (steps.h)",
+                          m->ops->name);
     if (m->ops->drive != NULL && tutti_facility_does(m, TUTTI_DRIVES) == NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' drives training but has not declared what it drives "
                                                    "(tutti_drive_declare)",

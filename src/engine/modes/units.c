@@ -268,9 +268,10 @@ tutti_status tutti_units_declare(tutti_engine *e, size_t keep, tutti_error *err)
    in memory is refused while opening: memory for the largest unit is reserved from there on. */
 tutti_status tutti_units_declare_looks(tutti_engine *e, tutti_error *err)
 {
-    tutti_units *units = tutti_units_of(e);
+    tutti_units *units;
 
     TUTTI_TRY(list_units(e, err));
+    units = tutti_units_of(e);
     units->more_name = "shown";
     units->drives = true;
     for (int i = 0; i < e->layout.n_units; i++) {
