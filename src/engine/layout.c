@@ -295,3 +295,12 @@ float *tutti_engine_gradient(tutti_engine *e, int tensor)
 {
     return of_tensor(e, e->m.g, tensor);
 }
+
+void tutti_engine_piece_rests(tutti_engine *e, int k)
+{
+    tutti_engine_piece *s = &e->piece_state[k];
+
+    s->pending = s->gathers = false;
+    s->held = e->pieces[k].tensors;
+    s->exchanged = false;
+}

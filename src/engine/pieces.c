@@ -65,11 +65,6 @@ static bool may_be_waited_for(tutti_engine *e, const tutti_engine_piece *s)
     return s->job.turn < atomic_load(&e->turns_at_failure) + (uint64_t)e->m.lane_width;
 }
 
-int tutti_engine_failed_by(const tutti_engine *e, tutti_status status, const tutti_error *err)
-{
-    return status == TUTTI_ERR_PEER && err != NULL && err->rank >= 0 ? err->rank : e->m.rank;
-}
-
 /* This worker does not join the piece, and notifies the others at once, not only when it leaves
    the run. Otherwise another might wait for it in this piece, while it waits for that one in a
    piece in which that one has failed. A failure of its own is kept in e->own_failure: of two
@@ -92,15 +87,6 @@ void tutti_engine_give_up_piece(tutti_engine *e, tutti_engine_piece *s, tutti_pi
         tutti_group_give_up(&s->between, rank);
 }
 
-tutti_status tutti_engine_pieces_own_failure(const tutti_engine *e, tutti_error *err)
-{
-    if (!e->own_failure.reported)
-        return TUTTI_OK;
-    if (err != NULL)
-        *err = e->own_failure.error;
-    return e->own_failure.status;
-}
-
 static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_error *err)
 {
     tutti_status status = tutti_facilities_begin_piece(e, p, err);
@@ -117,14 +103,6 @@ static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti
     if (p->rows != NULL && !e->rows[p->first_tensor].summed)
         tutti_engine_rows_all(e, p->first_tensor);
     return status == TUTTI_OK ? tutti_engine_look_decoded(e, p, &s->bad, err) : status;
-}
-
-void tutti_engine_breaks(tutti_engine *e, tutti_status status, const tutti_error *err)
-{
-    if (status != TUTTI_OK && status != TUTTI_CLOSED)
-        e->broken_by = (uint32_t)tutti_engine_failed_by(e, status, err);
-    if (status != TUTTI_OK)
-        e->broken = true;
 }
 
 void tutti_engine_piece_ended(tutti_engine *e, tutti_engine_piece *s, tutti_status status, const tutti_error *err)
@@ -232,15 +210,6 @@ static tutti_status look_at_all(tutti_engine *e, tutti_error *err)
             status = tutti_engine_look(e, &e->pieces[k], &e->piece_state[k].bad, err);
         }
     return status;
-}
-
-void tutti_engine_piece_rests(tutti_engine *e, int k)
-{
-    tutti_engine_piece *s = &e->piece_state[k];
-
-    s->pending = s->gathers = false;
-    s->held = e->pieces[k].tensors;
-    s->exchanged = false;
 }
 
 void tutti_engine_piece_over(tutti_engine *e, int k, tutti_status status)

@@ -32,11 +32,6 @@ void tutti_base_unscale(tutti_method *m)
     tutti_engine_take_in(m->engine);
 }
 
-uint64_t tutti_engine_gradient_step(const tutti_engine *e)
-{
-    return e->applied != NULL ? e->applied->step : e->progress.step;
-}
-
 tutti_status tutti_engine_check_gradient(tutti_engine *e, int k, tutti_error *err)
 {
     e->pieces[k].step = e->progress.step;

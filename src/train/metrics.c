@@ -1,4 +1,4 @@
-/* metrics.c: the file metrics.jsonl, which index 0 writes line by line. */
+/* metrics.c: files that index 0 writes: metrics.jsonl line by line, and others whole. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,4 +81,15 @@ tutti_status tutti_train_metrics_begin(tutti_run *run, tutti_error *err)
     else
         TUTTI_TRY(tutti_file_remove(run->rt, path, err));
     return tutti_train_open_metrics(run, err);
+}
+
+tutti_status tutti_train_write_file(tutti_runtime *rt, const char *directory, const char *name, const char *text,
+                                    size_t bytes, tutti_error *err)
+{
+    char path[4096];
+    tutti_file *file;
+
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    TUTTI_TRY(tutti_file_begin(&file, rt, path, true, err));
+    return tutti_file_end(file, tutti_file_write(file, text, bytes, err), err);
 }
