@@ -615,7 +615,8 @@ struct tutti_method {
        close_bytes: with cut_bytes: a piece ends also with the tensor with which it reaches that
        many bytes. 0: only where it is full.
        piece_bytes_least: smallest piece_bytes that tutti_recut may set. 0: pieces never change.
-       by_piece: each is updated as soon as it is exchanged; step() waits for none.
+       by_piece: each is updated as soon as it is exchanged; step() waits for none. Set by
+       tutti_by_piece_declare.
        no_step: with by_piece: the method has a step hook for other options, which is not called.
        order: see tutti_order.
        forward_first: of the complete pieces the one that overlaps the lowest unit goes first, on

@@ -17,7 +17,9 @@ typedef struct tutti_command {
     bool computes;                     /* in this process, with several threads */
 } tutti_command;
 /* {0}-ended. help NULL: nothing for people */
-extern const tutti_command tutti_commands[], tutti_cli_benchmarks[], tutti_cli_plans[];
+extern const tutti_command tutti_cli_benchmarks[], tutti_cli_plans[];
+/* All commands: main() sets it before it calls one. */
+extern const tutti_command *tutti_commands;
 extern const tutti_option tutti_cli_run_options[], tutti_cli_compare_options[],
     tutti_cli_report_options[], tutti_cli_plan_options[], tutti_cli_eval_options[],
     tutti_cli_predict_options[], tutti_cli_generate_options[];

@@ -5,6 +5,8 @@
 
 #include "cli_internal.h"
 
+const tutti_command *tutti_commands;
+
 int tutti_cli_code(tutti_status status)
 {
     return status == TUTTI_OK          ? EXIT_DONE

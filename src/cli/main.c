@@ -7,7 +7,7 @@
 #include "cli_internal.h"
 #include "tutti/launch.h"
 
-const tutti_command tutti_commands[] = {
+static const tutti_command commands[] = {
     { "train", "[FILE] [--OPTION VALUE ...]", "train a network with several workers", tutti_cli_train,
       { tutti_train_options } },
     { "eval", "RUN [--data DATA]", "loss, accuracy, perplexity of a run's model on a data set", tutti_cli_eval,
@@ -59,7 +59,7 @@ static void print_commands(FILE *out)
              "possible waiting for them.", tutti_version());
     tutti_cli_wrap(out, "", 0, text);
     putc('\n', out);
-    for (const tutti_command *c = tutti_commands; c->name != NULL; c++) {
+    for (const tutti_command *c = commands; c->name != NULL; c++) {
         if (c->help == NULL)
             continue;
         snprintf(text, sizeof text, "  tutti %s %s", c->name, c->arguments);
@@ -98,7 +98,7 @@ static int no_such_command(const char *name)
     size_t n = 0;
     char near[128];
 
-    for (const tutti_command *c = tutti_commands; c->name != NULL && n < TUTTI_LENGTH(names); c++)
+    for (const tutti_command *c = commands; c->name != NULL && n < TUTTI_LENGTH(names); c++)
         if (c->help != NULL)
             names[n++] = c->name;
     tutti_suggest(name, names, n, near, sizeof near);
@@ -110,7 +110,7 @@ static int no_such_command(const char *name)
    may be `all`, which stands behind. */
 static int help(int argc, char **argv)
 {
-    const tutti_command *c = tutti_commands;
+    const tutti_command *c = commands;
     const bool more = argc > 1, all = more && strcmp(argv[1], "all") == 0;
     char flag[] = "--help";
     char *words[] = { argv[0], more && !all ? argv[1] : flag, all ? argv[1] : more ? flag : NULL, NULL };
@@ -138,6 +138,7 @@ static int run_command(const tutti_command *c, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    tutti_commands = commands;
     open_closed_streams();
     if (argc > 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0))
         return help(argc - 2, argv + 2);
@@ -147,7 +148,7 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--version") == 0)
         return tutti_cli_version(argc - 1, argv + 1);
-    for (const tutti_command *c = tutti_commands; c->name != NULL; c++)
+    for (const tutti_command *c = commands; c->name != NULL; c++)
         if (strcmp(argv[1], c->name) == 0)
             return run_command(c, argc, argv);
     return no_such_command(argv[1]);

@@ -302,10 +302,7 @@ tutti_status tutti_engine_check_exchange_only(tutti_engine *e, tutti_error *err)
 {
     const char *what = e->m.ops->exchange == NULL                  ? "exchanges no gradients"
                        : (e->m.traits & TUTTI_REPLICAS_EQUAL) == 0 ? "keeps a model of its own on each worker"
-                       : e->merge.declared                         ? "makes one update of several steps"
-                       : e->late.steps > 0 ? "has the gradient of a step only some steps later, and of some steps none"
-                       : e->take.on                                ? "decides how many samples a step has"
-                                                                   : NULL;
+                       : tutti_facility_does(&e->m, TUTTI_MERGES_STEPS | TUTTI_LATE_GRADIENTS | TUTTI_SIZES_STEPS);
 
     if (!e->client.updates || e->options.update != NULL)
         return TUTTI_OK;

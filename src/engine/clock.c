@@ -53,12 +53,8 @@ tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what)
 
     if (!c->running || what == was)
         return was;
-    if (is_excluded(what) && !is_excluded(was)) { /* their bytes are the method's */
-        tutti_engine_late_rest(e);
-        if (e->by_piece.left > 0)
-            tutti_engine_by_piece_rest(e, NULL); /* a failure is reported by the next call */
-        tutti_engine_units_rest(e, NULL);
-    }
+    if (is_excluded(what) && !is_excluded(was))
+        tutti_facilities_settle(e, false); /* the bytes are the method's */
     now = tutti_now_ns(e->rt);
     c->spent_ns[was] += now - c->since_ns;
     c->since_ns = now;

@@ -155,12 +155,37 @@ static tutti_status declare_gradient(tutti_engine *e, tutti_error *err)
 
     if (m->held == TUTTI_HELD_WHOLE && m->ops->drive == NULL)
         tutti_declare(e->plan, &g, &e->m.g);
-    return tutti_engine_held_check(e, err);
+    return m->held == TUTTI_HELD_WHOLE || tutti_facility_does(m, TUTTI_SHARDS_UPDATES) != NULL
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "method '%s' would hold gradients by piece, but it has no place for what its exchange "
+                            "leaves",
+                            m->ops->name);
+}
+
+/* Refuses what is incompatible with m->cut_bytes and order. */
+static tutti_status check_pieces(const tutti_engine *e, tutti_error *err)
+{
+    const tutti_method *m = &e->m;
+
+    if (m->cut_bytes && e->exchange != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "codec is '%.80s', which encodes whole tensors, but method '%s' cuts pieces inside of them; "
+                          "omit codec, or take a method whose pieces end between tensors (ddp)",
+                          tutti_exchange_codec(m), m->ops->name);
+    if (m->order != TUTTI_ORDER_READY && (m->ops->exchange == NULL || e->is_async || m->whole ||
+                                          tutti_facility_does(m, TUTTI_LATE_GRADIENTS) != NULL))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' orders the exchanges of a step's pieces, but none of its exchanges begins "
+                          "during the computation of the step",
+                          m->ops->name);
+    return TUTTI_OK;
 }
 
 tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
 {
     tutti_method *m = &e->m;
+    bool late;
 
     m->piece_bytes = (size_t)25 << 20;
     m->first_piece_bytes = (size_t)1 << 20;
@@ -180,8 +205,15 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
     TUTTI_TRY(tutti_team_parse(m, "codec-hierarchy", e->options.codec_hierarchy, &e->codec_team, err));
     if (m->ops->declare != NULL)
         TUTTI_TRY(m->ops->declare(m, e->plan, err));
-    TUTTI_TRY(tutti_engine_check_drive(e, err));
-    if ((m->traits & TUTTI_SHARDED_OPTIMIZER) != 0 && (m->traits & TUTTI_REPLICAS_EQUAL) != 0 && !e->shards.on)
+    if (m->by_piece && !m->beside)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' sets by_piece; call tutti_by_piece_declare (steps.h)",
+                          m->ops->name);
+    if (m->ops->drive != NULL && tutti_facility_does(m, TUTTI_DRIVES) == NULL)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' drives training but has not declared what it drives "
+                                                   "(tutti_drive_declare)",
+                          m->ops->name);
+    if ((m->traits & TUTTI_SHARDED_OPTIMIZER) != 0 && (m->traits & TUTTI_REPLICAS_EQUAL) != 0 &&
+        tutti_facility_does(m, TUTTI_SHARDS_UPDATES) == NULL)
         TUTTI_TRY(check_slices(e, err));
     TUTTI_TRY(declare_gradient(e, err));
     if (e->is_async)
@@ -194,17 +226,19 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
     TUTTI_TRY(tutti_exchange_check_cost(e, err));
     TUTTI_TRY(tutti_exchange_check_report(e, err));
     TUTTI_TRY(tutti_checksum_allowed(e, err));
-    TUTTI_TRY(tutti_engine_check_pieces(e, err));
+    TUTTI_TRY(check_pieces(e, err));
+    TUTTI_TRY(tutti_facilities_declared(e, err));
+    late = tutti_facility_does(m, TUTTI_LATE_GRADIENTS) != NULL;
     if (e->options.lane != 0)
         m->lane_width = e->options.lane < 0 ? 0 : e->options.lane;
-    if (m->whole && e->late.steps > 0)
+    if (m->whole && late)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' looks at the whole gradient of a step before it is exchanged (whole), but its "
                           "exchanges are late, when another step's stands in g; it can have one of them (method.h)",
                           m->ops->name);
     if (m->whole)
         m->lane_width = 0;
-    if (m->whole || e->late.steps > 0) /* a smaller first piece would not start earlier: it would only add one */
+    if (m->whole || late) /* a smaller first piece would not start earlier: it would only add one */
         m->first_piece_bytes = m->piece_bytes;
     return TUTTI_OK;
 }

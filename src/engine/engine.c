@@ -19,15 +19,15 @@ static tutti_status initial_values(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
     tutti_group apart = m->all, *workers = m->servers > 0 ? &apart : &e->opening;
+    bool done;
 
     if (m->rank >= m->workers)
         return TUTTI_OK;
-    if (e->drive.on)
-        return tutti_engine_drive_initial(e, err);
     apart.context = tutti_port_of("initial values", 0, 0);
     e->values_changed = true;
-    if (e->units.on)
-        return tutti_engine_units_initial(e, workers, err);
+    TUTTI_TRY(tutti_facilities_initial(e, workers, &done, err));
+    if (done)
+        return TUTTI_OK;
     if (m->rank == 0)
         for (int i = 0; i < e->layout.n_tensors; i++) {
             const tutti_tensor *t = &e->tensors[i];
@@ -47,7 +47,7 @@ static void count_run(tutti_engine *e)
     e->m.steps = e->options.steps;
     if (e->m.steps == 0)
         return;
-    if (e->take.on) {
+    if (e->sizes != NULL) {
         const uint64_t all = (uint64_t)(e->options.batch * e->options.accumulate * e->m.workers);
         e->m.epochs = (e->m.steps * all + e->share.samples - 1) / e->share.samples;
         return;
@@ -131,8 +131,7 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
     if (e->m.rank >= e->m.workers) /* it has no x and g */
         e->m.x = e->m.g = NULL;
     TUTTI_TRY(tutti_engine_cut(e, err));
-    tutti_engine_held_open(e);
-    TUTTI_TRY(tutti_engine_units_open(e, err));
+    TUTTI_TRY(tutti_facilities_cut(e, err));
     tell_device_bytes(e);
     if (e->client.kept == NULL) /* x is never saved for two reasons at a time */
         e->client.kept = e->kept;
@@ -141,16 +140,13 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
         e->share.batch_of = e->batch_of;
         e->options.batch_of = NULL; /* it was the caller's */
     }
-    if (e->passes_of != NULL)
-        tutti_engine_deal(e);
     if (e->m.ops->exchange == NULL || e->m.rank >= e->m.workers ||
-        (e->m.workers == 1 && !tutti_engine_offload_writes(e))) /* one worker has no other to exchange with */
+        (e->m.workers == 1 && !tutti_facilities_exchange_alone(e))) /* one worker has no other to exchange with */
         e->m.lane_width = 0;
     TUTTI_TRY(open_lane(e, err));
+    TUTTI_TRY(tutti_facilities_prepare(e, err));
     count_run(e);
     TUTTI_TRY(tutti_engine_exchange_open(e, err));
-    TUTTI_TRY(tutti_engine_late_open(e, err));
-    TUTTI_TRY(tutti_engine_drive_open(e, err));
     TUTTI_TRY(initial_values(e, err));
     TUTTI_TRY(tutti_engine_services_open(e, err));
     TUTTI_TRY(tutti_engine_members_open(e, err));
@@ -221,20 +217,16 @@ void tutti_engine_close(tutti_engine *e)
     if (e == NULL)
         return;
     tutti_engine_services_end(e);
-    tutti_engine_late_close(e);
+    tutti_facilities_stop(e);
     tutti_lane_close(e->lane);
-    tutti_engine_drive_sums_close(e);
     tutti_engine_services_close(e);
     tutti_engine_left_close(e);
     tutti_members_close(e->members);
     tutti_hooks_close(e);
     tutti_engine_exchange_close(e);
-    tutti_engine_given_close(e);
-    tutti_engine_drive_close(e);
     tutti_optim_close(e->m.optim);
     tutti_lr_schedule_close(e->schedule);
     tutti_plan_close(e->plan);
-    tutti_engine_held_close(e);
     if (e->client_bytes > 0)
         tutti_engine_use_device(e, 0, NULL);
     tutti_arena_close(e->device);
@@ -259,7 +251,6 @@ void tutti_engine_close(tutti_engine *e)
     tutti_free(e->pieces);
     tutti_free(e->piece_state);
     tutti_free(e->pieces_of);
-    tutti_engine_by_piece_close(e);
     tutti_free(e->announced);
     tutti_engine_rows_close(e);
     tutti_free(e->tensors);
@@ -275,30 +266,9 @@ const tutti_method *tutti_engine_method(const tutti_engine *e)
     return &e->m;
 }
 
-static float *of_tensor(const tutti_engine *e, float *flat, int tensor)
-{
-    return flat != NULL && tensor >= 0 && tensor < e->layout.n_tensors ? flat + e->tensors[tensor].first : NULL;
-}
-
-float *tutti_engine_values(tutti_engine *e, int tensor)
-{
-    return e->units.on && tensor >= 0 && tensor < e->layout.n_tensors ? tutti_engine_units_values(e, tensor)
-                                                                      : of_tensor(e, e->m.x, tensor);
-}
-
-float *tutti_engine_gradient(tutti_engine *e, int tensor)
-{
-    return of_tensor(e, e->m.g, tensor);
-}
-
 float *tutti_engine_client_state(tutti_engine *e)
 {
     return e->own_state;
-}
-
-tutti_status tutti_engine_out_of_order(tutti_error *err, const char *call)
-{
-    return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s is legal between steps only (tutti.h)", call);
 }
 
 /* ---- for facilities ---- */

@@ -11,10 +11,11 @@
 #include "pace.h"
 #include "rows.h"
 #include "service/service.h"
-#include "take.h"
 #include "tier/tier.h"
 #include "tutti/method/pipeline.h"
 #include "tutti/method/steps.h"
+
+#pragma GCC visibility push(default)     /* the modes stand on it */
 
 enum { TUTTI_METRIC_NAME = 64 };
 
@@ -56,21 +57,6 @@ typedef struct tutti_engine_piece {
 /* The pieces that a tensor overlaps. */
 typedef struct tutti_engine_span { int first, end; } tutti_engine_span;
 
-/* Pieces still in flight when the next step begins (by_piece.c); client thread. */
-typedef struct tutti_engine_by_piece {
-    tutti_monitor *lock;         /* mutex of the state that decides which thread updates a
-                                    piece */
-    tutti_rate rate;             /* this step's rate; with m->by_piece */
-    int left;                    /* pieces of the step before that were not yet waited for */
-    bool *through;               /* n_tensors: the backward pass of its unit is over, in this
-                                    step */
-    bool *stale;                 /* n_tensors: the client's copy is older than what x is about to
-                                    be */
-    bool hands_out;              /* at least one is stale */
-    tutti_status status;         /* of an exchange that has failed, with its error */
-    tutti_error error;
-} tutti_engine_by_piece;
-
 typedef struct tutti_engine_clock {
     bool running;
     tutti_doing doing;
@@ -94,201 +80,12 @@ typedef struct tutti_engine_scaler {
     tutti_engine_scale now;      /* declared; scale is 1 if loss scaling is off */
 } tutti_engine_scaler;
 
-/* Several steps with one update (merge.c). */
-typedef struct tutti_engine_merge {
-    bool declared;
-    float *sum;                  /* declared, n: sum of samples x gradient over the deferred steps
-                                    before this one; NULL: the method merges no steps */
-    int64_t mine;                /* this worker's samples in the sum */
-    struct {                     /* of the update being assembled: */
-        uint64_t steps;          /* deferred steps in the sum */
-        uint64_t waited;         /* deferred steps of the run so far, which had no update of their
-                                    own */
-        int64_t all;             /* samples of all workers */
-    } now;
-    bool waits;                  /* this step is deferred */
-} tutti_engine_merge;
-
-/* The exchange that overlaps the next steps (late.c). */
-typedef struct tutti_late_gradient {     /* plain numbers of eight bytes: declared state */
+/* The exchanged gradient of an earlier step. Plain numbers of eight bytes: a mode declares them. */
+typedef struct tutti_applied_gradient {
     uint64_t step;
-    double lr, scale;            /* its step's rate and the loss scale at that time */
+    double lr, scale;            /* its step's rate, and the loss scale at that time */
     int64_t who;                 /* the vote's result once it is exchanged (judge.c); 0: finite */
-} tutti_late_gradient;
-typedef struct tutti_late_slot tutti_late_slot;
-typedef struct tutti_engine_late {
-    int steps;                   /* number of steps by which a gradient is applied late; 0: none
-                                    is late */
-    uint64_t from;
-    bool drains;
-    float *g[TUTTI_LATE_MOST];   /* declared, n each, by step modulo `steps` */
-    struct {                     /* declared */
-        uint64_t first, pending; /* the pending gradients are those of `pending` steps from
-                                    `first` on */
-        uint64_t lag;            /* number of steps by which updates are behind */
-        tutti_late_gradient of[TUTTI_LATE_MOST];
-    } now;
-    tutti_late_slot *slot;       /* `steps` of them */
-    tutti_lane *lane;            /* the exchanges of whole steps, in order */
-    bool applies;                /* within step(): the gradient in g is a late one */
-    bool ends;                   /* the run is ending: pending gradients are drained */
-    tutti_late_gradient in_g;
-    int64_t waited_ns;
-} tutti_engine_late;
-
-/* Samples in transit between workers (given.c). */
-typedef struct tutti_engine_given {
-    int64_t most;                /* the most samples in a pass, and to one worker; 0: the method
-                                    sends none */
-    uint8_t *in, *out;           /* declared: `most` x sample_bytes each */
-    tutti_request *receives, **wanted; /* one per worker */
-} tutti_engine_given;
-
-/* Gradients that are held by piece (held.c). */
-typedef struct tutti_engine_held {
-    float *memory;               /* declared */
-    size_t room;                 /* elements of a buffer: those of the largest piece */
-    int buffers;                 /* number of buffers in all */
-    float **more;                /* n_more: additional buffers; n_pieces are enough */
-    int n_more;
-    tutti_monitor *lock;         /* mutex of the fields below */
-    float **free;                /* n_free */
-    int n_free;
-    int under_way;               /* pieces to be exchanged that will then return their buffers */
-} tutti_engine_held;
-
-/* Each worker's shard of every piece (shards.c). */
-typedef struct tutti_engine_shards {
-    bool on;
-    int team;                    /* number of workers over which a piece is split; 0, before
-                                    declare: all */
-    int place;                   /* my index among them */
-    int *ranks;                  /* ranks of the two groups below; NULL: there is one node
-                                    group */
-    tutti_group inside, between; /* my node group; the workers with my index in all node groups */
-    tutti_range *mine;           /* n_pieces: in the flat space */
-    size_t *counts;              /* n_pieces x team: elements of each worker's shard */
-    float *g;                    /* declared if gradients are held by piece: my shards,
-                                    concatenated; else they are in m->g */
-    size_t *at;                  /* n_pieces: the offset of each shard in g */
-    /* of the norm, with clip-norm: */
-    size_t blocks;
-    int *adder;                  /* blocks: which worker of the group adds each up */
-    size_t *blocks_of;           /* team: number of blocks that each worker adds up */
-    size_t *moved;               /* 2 x team: elements sent to each worker, then received from
-                                    each */
-    size_t n_out, n_in;          /* their totals */
-    size_t *cursor;              /* team: scratch */
-    float *out, *in;
-    double *sums, *all_sums;     /* sums of my blocks; of all blocks, worker by worker */
-} tutti_engine_shards;
-
-/* Values that are held by unit (units.c); client thread, except what a job touches. */
-typedef struct tutti_engine_unit {
-    size_t first, count;         /* in the flat space */
-    tutti_engine_span pieces;
-    bool keeps;                  /* its gathered values are kept until the next update */
-    float *home;                 /* if it keeps: where they are kept */
-    float *values;               /* its complete values, present or being gathered; NULL: they are
-                                    not here */
-    int buffer;                  /* index of the buffer that it is in */
-    bool apart;                  /* it is in no buffer: its memory was taken from the arena */
-    int needs;                   /* acquires that were not released yet */
-    bool filled;                 /* the next update will leave my shards there */
-    bool posted;                 /* my shards are being read, and the gather has not begun */
-    bool pending;                /* being gathered */
-    bool counts;                 /* the time of the gather counts as the method's */
-    tutti_engine *engine;
-    tutti_job job;               /* the gather, with its group and sequence numbers */
-    tutti_group group;
-    uint32_t turn, order_seq;
-} tutti_engine_unit;
-typedef struct tutti_engine_units {
-    bool on;
-    float *x, *kept, *memory;    /* declared: my shards, concatenated, at the offsets shards.at;
-                                    the units that keep their values; the buffers */
-    tutti_place place;           /* declared in place of x: my shards in a tier; x is their
-                                    address if they are in memory */
-    tutti_io *io;                /* n_pieces: reads of my shards; NULL: the shards have an
-                                    address */
-    size_t room;                 /* elements of a buffer */
-    int buffers;
-    struct { int units; size_t taken; } buffer[1 + TUTTI_AHEAD_MOST]; /* units, elements in use */
-    tutti_engine_unit *unit;     /* n_units */
-    int ahead;                   /* number of buffers that may be read into, or gathered in, while
-                                    the client computes with others */
-    bool beside;                 /* gathers overlap computation: the lane has a thread */
-    bool fills;                  /* the update itself fills the units that are prefetched */
-    tutti_lane *lane;            /* of gathers only */
-    int *seen;                   /* n_seen: units in the order in which a step acquires them */
-    int n_seen, room_seen, at;   /* at: the next expected unit */
-    bool records;                /* the order of the rest of this pass is not known */
-    bool says;                   /* workers send each other what they are about to do */
-    uint32_t order_seq;
-    int64_t *words;              /* 2 x workers: received order messages, of gathers and of
-                                    pieces */
-    bool counts;                 /* the first step has begun; see before */
-    tutti_tier_sum before;       /* bytes that the tier had moved when the first step began */
-    int resident, resident_peak, resident_reported; /* units present; the maximum; the maximum last
-                                                       reported */
-    size_t live_values, live_values_most, more, more_most; /* values of the units present; of
-                                                              those outside the buffers */
-    size_t reserve;              /* device bytes reserved for units outside the buffers */
-    bool charged;                /* the reserve is charged, while no unit is outside the
-                                    buffers */
-} tutti_engine_units;
-
-/* An update outside the device (offload.c). */
-typedef struct tutti_engine_offload {
-    bool on;
-    tutti_offload_options options;
-    tutti_place masters, g;      /* declared: of my shards, concatenated; g: likewise, and twice
-                                    that if updates are delayed */
-    /* values held by unit, in a tier without addresses: */
-    float *room;                 /* staging buffers, each for the largest shard, for gradients on
-                                    their route to the tier; the first also holds the shard that is
-                                    being examined. NULL: g has an address */
-    size_t room_bytes;           /* bytes of one buffer */
-    int rooms;
-    tutti_io io[8];              /* the transfer of each buffer */
-    int next;                    /* the buffer that is taken next; on the lane's thread */
-    int brought;                 /* the piece whose shard is in the first buffer; -1: none */
-    bool filled;                 /* the master values are those of this run */
-    tutti_placed *placed;
-    tutti_update_part *part;     /* n_pieces, from the last to the first; of the running update */
-    /* delayed: */
-    struct { uint64_t ahead; } now; /* declared; 1: the masters have had an update that x has
-                                       not */
-    bool half;                   /* the second half of g is this step's */
-    tutti_lane *lane;
-    tutti_job job;               /* the running update */
-    tutti_rate rate;             /* the rate of that update */
-} tutti_engine_offload;
-
-/* A method that runs a pipeline schedule (drive.c). */
-typedef struct tutti_engine_driven {
-    bool on;
-    tutti_drive_options o;       /* its arrays are those below */
-    int first[TUTTI_DRIVE_STAGES_MOST + 1]; /* units at which the stages of my pipeline begin */
-    int saved[TUTTI_DRIVE_STAGES_MOST + 1]; /* likewise of the first pipeline, which saves and
-                                               evaluates the model */
-    int width[TUTTI_DRIVE_STAGES_MOST];
-    int *worker;                 /* workers, pipeline by pipeline, stage by stage */
-    int place;                   /* this worker's index in `worker` */
-    int *peers;                  /* pipelines: the worker of each, mine included, that has my
-                                    stage and my index among its replicas */
-    tutti_group replicas;        /* the replicas of my stage in my pipeline */
-    int64_t waits_since_ns;
-    tutti_lane *lane;            /* of sums over the pipelines (drive_sum.c); NULL: there is one
-                                    pipeline */
-    tutti_group group;
-    uint32_t sums;               /* sums started so far */
-    struct tutti_drive_sum {
-        tutti_job job;
-        tutti_group group;
-        float weight, *gradient;
-    } sum[TUTTI_DRIVE_SUMS_MOST];
-} tutti_engine_driven;
+} tutti_applied_gradient;
 
 /* The client's optimiser (client.c). */
 typedef struct tutti_engine_client {
@@ -343,6 +140,8 @@ struct tutti_engine {
     tutti_lane *lane;
     tutti_engine_facility facility[TUTTI_FACILITIES_MOST];
     int n_facilities;
+    const tutti_step_sizes *sizes; /* of the facility that decides how many samples a step has; */
+    void *sizer;                 /* its self. NULL: none does */
     tutti_engine_options options; /* their strings are owned by text[] */
     char *text[8];               /* method, optimizer, lr_schedule, collective, fingerprint, codec,
                                     loss_scale, codec_hierarchy */
@@ -351,8 +150,6 @@ struct tutti_engine {
     tutti_share share;
     int64_t *batch_of;           /* workers; declared if the shares are uneven; share.batch_of
                                     points to it */
-    int64_t *passes_of;          /* workers; declared if the method assigns the passes (allot.c);
-                                    share.passes_of points to it */
     tutti_parts own_part;        /* if asynchronous, share knows one worker; this is that worker's
                                     part: mine */
     int member;                  /* index in share: mine, or 0 of 1 if asynchronous */
@@ -420,7 +217,6 @@ struct tutti_engine {
     tutti_engine_piece *piece_state; /* n_pieces, with capacity for those that tutti_recut may
                                         create */
     tutti_group lead;            /* group of a leader-ordered lane */
-    tutti_engine_by_piece by_piece;
     tutti_flag broken;           /* an exchange has failed here: no later one begins, since the
                                     others are still in the failed one and would not join it */
     tutti_word broken_by;        /* the rank that caused it; of pieces, set before broken */
@@ -437,16 +233,9 @@ struct tutti_engine {
     double loss_sum;
     bool values_changed;         /* x differs from the client's copies */
     bool reported_unused;
-    tutti_engine_merge merge;
-    tutti_engine_late late;
-    tutti_engine_take take;
-    tutti_engine_given given;
+    const tutti_applied_gradient *applied; /* within step(): the gradient in g is this earlier
+                                             one; NULL: it is this step's */
     tutti_engine_client client;
-    tutti_engine_shards shards;
-    tutti_engine_units units;
-    tutti_engine_offload offload;
-    tutti_engine_held held;
-    tutti_engine_driven drive;
     double lr, lr_factor;        /* base rate; the schedule's, of this step */
     bool at_servers;             /* servers update shards by the run's optimiser */
     tutti_engine_scaler scaler;
@@ -538,8 +327,15 @@ void tutti_engine_start_ready(tutti_engine *e);
 /* Within step(): exchanges the pieces that the lane was not given, and waits for those that it
    was, unless updates are by piece. */
 tutti_status tutti_engine_settle_pieces(tutti_engine *e, tutti_error *err);
-/* Within step(): starts the all-gather of piece k's values, which overlaps the next step. */
-void tutti_engine_start_gather(tutti_engine *e, int k);
+/* Is what this pass exchanges added to what the step's earlier passes left? */
+bool tutti_engine_adds_up(const tutti_engine *e);
+/* For jobs of pieces (shards.c): gives the job to the lane; this worker does not join the piece,
+   for that reason; the job has ended. */
+void tutti_engine_give_to_lane(tutti_engine *e, tutti_engine_piece *s);
+void tutti_engine_give_up_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p,
+                                tutti_status status, const tutti_error *err);
+void tutti_engine_piece_ended(tutti_engine *e, tutti_engine_piece *s, tutti_status status,
+                              const tutti_error *err);
 /* The piece's job was waited for and ended with `status`. */
 void tutti_engine_piece_over(tutti_engine *e, int k, tutti_status status);
 /* Resets the piece to its state before it was started. */
@@ -551,121 +347,6 @@ void tutti_engine_breaks(tutti_engine *e, tutti_status status, const tutti_error
 tutti_status tutti_engine_pieces_own_failure(const tutti_engine *e, tutti_error *err);
 /* The rank of the worker that made a piece fail. */
 int tutti_engine_failed_by(const tutti_engine *e, tutti_status status, const tutti_error *err);
-
-/* ---- by_piece.c: these do nothing unless pieces overlap the next step, or as noted ---- */
-
-/* After declare(), for all methods: refuses what is incompatible with m->by_piece, cut_bytes and
-   order. */
-tutti_status tutti_engine_check_pieces(tutti_engine *e, tutti_error *err);
-void tutti_engine_by_piece_close(tutti_engine *e);
-/* The piece is exchanged; called on the thread that exchanged it. */
-void tutti_engine_by_piece_exchanged(tutti_engine *e, int k);
-/* The calls below are on the client thread. A pass begins. */
-tutti_status tutti_engine_by_piece_pass(tutti_engine *e, const tutti_pass *next, tutti_error *err);
-/* The backward pass of a unit is over. */
-void tutti_engine_by_piece_done(tutti_engine *e, int unit);
-/* The pass is over. */
-void tutti_engine_by_piece_passed(tutti_engine *e);
-/* The step is over: what it started continues during the next step. */
-tutti_status tutti_engine_by_piece_go_on(tutti_engine *e, tutti_error *err);
-/* Waits for what the previous step left in flight of a unit, and hands the values out. */
-tutti_status tutti_engine_by_piece_need(tutti_engine *e, int unit, tutti_error *err);
-/* The same for a table. */
-tutti_status tutti_engine_by_piece_need_table(tutti_engine *e, int tensor, tutti_error *err);
-/* The same for a tensor, but hands nothing out. */
-tutti_status tutti_engine_by_piece_tensor(tutti_engine *e, int tensor, tutti_error *err);
-/* Waits for all pieces in flight; for any method. Every call reports a failure. */
-tutti_status tutti_engine_by_piece_rest(tutti_engine *e, tutti_error *err);
-
-/* ---- held.c: these do nothing where gradients are held whole ---- */
-
-/* After declare(). */
-tutti_status tutti_engine_held_check(tutti_engine *e, tutti_error *err);
-/* After memory was allocated. */
-void tutti_engine_held_open(tutti_engine *e);
-void tutti_engine_held_close(tutti_engine *e);
-/* Gives a piece memory before a gradient is written to it. May wait, or allocate a further
-   buffer. */
-tutti_status tutti_engine_hold(tutti_engine *e, int k, tutti_error *err);
-/* A piece is about to go to the lane. */
-void tutti_engine_held_starts(tutti_engine *e);
-/* The exchange of piece k is over; called on the thread that did it. */
-void tutti_engine_let_go(tutti_engine *e, int k);
-/* Is what this pass exchanges added to what the step's earlier passes left? */
-bool tutti_engine_adds_up(const tutti_engine *e);
-
-/* ---- shards.c ---- */
-
-/* The squared norm of the exchanged mean gradient; collective; only with clip-norm. */
-tutti_status tutti_engine_shards_norm2(tutti_engine *e, double *norm2, tutti_error *err);
-/* p->x := all workers' shards of it. On the job's thread. */
-tutti_status tutti_engine_shards_gather(tutti_engine *e, tutti_piece *p, tutti_error *err);
-/* Sets up the groups of a piece that is about to start. */
-void tutti_engine_shards_start(tutti_engine *e, tutti_piece *p);
-/* The range that this worker saves of a state of `count` elements, which is equal on the workers
-   with my index in all node groups. */
-tutti_range tutti_engine_shards_saved(const tutti_engine *e, size_t count);
-
-/* Where the mean of my shard of a piece is, from its exchange on. */
-float *tutti_engine_shard_gradient(const tutti_engine *e, int piece);
-
-/* ---- units.c: values that are held by unit ---- */
-
-/* Within tutti_shards_declare. keep: units of at most that many values keep their gathered
-   values. */
-tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_error *err);
-/* Within tutti_drive_declare: units are gathered only to be evaluated or saved; no values are
-   held. */
-tutti_status tutti_engine_units_declare_looks(tutti_engine *e, tutti_error *err);
-/* After memory was allocated. */
-tutti_status tutti_engine_units_open(tutti_engine *e, tutti_error *err);
-/* Distributes rank 0's initial values: each worker gets its shards of them. */
-tutti_status tutti_engine_units_initial(tutti_engine *e, tutti_group *workers, tutti_error *err);
-/* A pass begins. */
-void tutti_engine_units_pass(tutti_engine *e);
-/* A pass ends. */
-tutti_status tutti_engine_units_passed(tutti_engine *e, tutti_error *err);
-/* Before the update: of units that are read from a tier, gives those that are needed first a
-   buffer. */
-tutti_status tutti_engine_units_fill(tutti_engine *e, tutti_error *err);
-/* Where the update is to leave my shard of a piece; NULL: in the tier alone. */
-float *tutti_engine_units_filled(const tutti_engine *e, int piece);
-/* The shards have been updated. */
-tutti_status tutti_engine_units_updated(tutti_engine *e, tutti_error *err);
-tutti_status tutti_engine_units_need(tutti_engine *e, int unit, tutti_error *err);
-tutti_status tutti_engine_units_done(tutti_engine *e, int unit, tutti_error *err);
-/* Waits for the gathers in flight; for any method. */
-tutti_status tutti_engine_units_rest(tutti_engine *e, tutti_error *err);
-/* The values of a tensor between acquire and release of its unit; else NULL. */
-float *tutti_engine_units_values(const tutti_engine *e, int tensor);
-/* A piece starts: the sequence number of its order message. */
-uint32_t tutti_engine_units_turn(tutti_engine *e);
-/* Checks that all workers are about to exchange this piece. */
-tutti_status tutti_engine_units_say(tutti_engine *e, int piece, uint32_t turn, tutti_error *err);
-
-/* ---- offload.c ---- */
-
-/* The run ends: completes the delayed updates. Once all workers are quiescent, x has every
-   update. */
-tutti_status tutti_engine_offload_drain(tutti_engine *e, tutti_error *err);
-
-/* Bytes of the tiles that an update streams through and of gradients in transit; 0: none. From
-   declare() on. */
-size_t tutti_engine_offload_tiles(const tutti_engine *e);
-
-/* These handle gradients in a tier without addresses; otherwise they do nothing. *to: where the
-   mean of a shard is to be written (adds: it will be added to what the passes before have left
-   there). */
-tutti_status tutti_engine_offload_takes(tutti_engine *e, int piece, bool adds, float **to,
-                                        tutti_error *err);
-/* The mean has arrived at `from` and goes to the tier; called on the thread of the exchange. */
-tutti_status tutti_engine_offload_keeps(tutti_engine *e, int piece, float *from, tutti_error *err);
-/* Brings a piece's shard to where tutti_engine_offload_looks points; client thread, once all
-   pieces are exchanged. */
-tutti_status tutti_engine_offload_bring(tutti_engine *e, int piece, tutti_error *err);
-float *tutti_engine_offload_looks(const tutti_engine *e, int piece); /* NULL: g has an address */
-bool tutti_engine_offload_writes(const tutti_engine *e); /* are there such gradients? Once all is
-                                                            declared */
 
 /* ---- snapshots.c: these do nothing where no snapshots are taken ---- */
 
@@ -709,6 +390,47 @@ void tutti_facilities_begun(tutti_engine *e);
 tutti_status tutti_facilities_without(const tutti_engine *e, int rank, tutti_error *err);
 /* false: no facility holds values of x in shards. */
 bool tutti_facilities_slices(const tutti_engine *e, int64_t *slices);
+tutti_status tutti_facilities_loaded(const tutti_engine *e, tutti_error *err);
+/* As facility.h describes. */
+tutti_status tutti_facilities_declared(tutti_engine *e, tutti_error *err);
+tutti_status tutti_facilities_cut(tutti_engine *e, tutti_error *err);
+bool tutti_facilities_exchange_alone(const tutti_engine *e);
+tutti_status tutti_facilities_initial(tutti_engine *e, tutti_group *workers, bool *done,
+                                      tutti_error *err);
+size_t tutti_facilities_memory(const tutti_engine *e,
+                               tutti_memory_record records[TUTTI_FACILITIES_MOST]);
+tutti_range tutti_facilities_saved_part(const tutti_engine *e, size_t count);
+tutti_status tutti_facilities_begin_pass(tutti_engine *e, const tutti_pass *pass,
+                                         tutti_error *err);
+tutti_status tutti_facilities_acquire(tutti_engine *e, int unit, tutti_error *err);
+tutti_status tutti_facilities_release(tutti_engine *e, int unit, bool backward, tutti_error *err);
+tutti_status tutti_facilities_acquire_rows(tutti_engine *e, int tensor, const uint32_t *ids,
+                                           size_t n, tutti_error *err);
+/* false: none of them has the values, x has. */
+bool tutti_facilities_values(const tutti_engine *e, int tensor, float **values);
+tutti_status tutti_facilities_announce(tutti_engine *e, int tensor, tutti_error *err);
+tutti_status tutti_facilities_fill_piece(tutti_engine *e, tutti_piece *p, tutti_error *err);
+void tutti_facilities_start_piece(tutti_engine *e, tutti_piece *p);
+tutti_status tutti_facilities_begin_piece(tutti_engine *e, tutti_piece *p, tutti_error *err);
+void tutti_facilities_end_piece(tutti_engine *e, tutti_piece *p, tutti_status status);
+tutti_status tutti_facilities_end_pass(tutti_engine *e, tutti_error *err);
+tutti_status tutti_facilities_go_on(tutti_engine *e, tutti_error *err);
+tutti_status tutti_facilities_norm2(tutti_engine *e, double *norm2, bool *done, tutti_error *err);
+tutti_status tutti_facilities_values_replaced(tutti_engine *e, tutti_error *err);
+tutti_status tutti_facilities_end_step(tutti_engine *e, tutti_error *err);
+/* Steps: as facility.h describes. */
+tutti_status tutti_facilities_prepare(tutti_engine *e, tutti_error *err);
+void tutti_facilities_stop(tutti_engine *e);
+/* Does one of them exchange this step's gradient after its passes? Then the engine does not. */
+bool tutti_facilities_exchange_later(const tutti_engine *e);
+tutti_status tutti_facilities_exchange(tutti_engine *e, bool *due, tutti_error *err);
+void tutti_facilities_pass(tutti_engine *e, tutti_pass *pass);
+void tutti_facilities_take_in(tutti_engine *e, tutti_piece *p);
+tutti_status tutti_facilities_keep(tutti_engine *e, bool *kept, tutti_error *err);
+void tutti_facilities_updated(tutti_engine *e);
+tutti_status tutti_facilities_drain(tutti_engine *e, bool *due, tutti_error *err);
+void tutti_facilities_settle(const tutti_engine *e, bool measured);
+uint64_t tutti_facilities_behind(const tutti_engine *e);
 bool tutti_facilities_recut(const tutti_engine *e, const tutti_saved_run *run, const void *memory);
 tutti_status tutti_facilities_load(tutti_engine *e, tutti_checkpoint *checkpoint,
                                    const tutti_saved_run *run, tutti_error *err);
@@ -730,7 +452,11 @@ tutti_status tutti_engine_failed(tutti_engine *e, tutti_status status, tutti_err
 uint64_t tutti_engine_updates(tutti_engine *e);
 /* Within step(): the same including this step's update, as rate.t counts. */
 uint64_t tutti_engine_updates_after_step(tutti_engine *e);
-/* The run ends: applies the late gradients now. */
+/* Checks that a gradient is finite that no exchange has checked. */
+tutti_status tutti_engine_check_gradient(tutti_engine *e, int piece, tutti_error *err);
+/* Within step(): the step that the gradient in g is of. */
+uint64_t tutti_engine_gradient_step(const tutti_engine *e);
+/* The run ends: applies the gradients that are still due. */
 tutti_status tutti_engine_drain(tutti_engine *e, tutti_error *err);
 
 /* ---- client.c ---- */
@@ -809,61 +535,6 @@ tutti_status tutti_engine_scaler_skip(tutti_engine *e, double had, int worker, c
 /* A step's gradients were finite. */
 void tutti_engine_scaler_good(tutti_engine *e);
 
-/* ---- merge.c ---- */
-
-/* This step is not deferred: sets m->weight. */
-void tutti_engine_merge_weigh(tutti_engine *e);
-/* Adds the deferred gradients to p->g; does nothing if there are none. */
-void tutti_engine_merge_take(tutti_engine *e, tutti_piece *p);
-/* At the end of a deferred step. */
-void tutti_engine_merge_keep(tutti_engine *e);
-/* An update was made or skipped. */
-void tutti_engine_merge_end(tutti_engine *e);
-
-/* ---- late.c ---- */
-
-tutti_status tutti_engine_late_open(tutti_engine *e, tutti_error *err);
-/* Before lanes are closed. Blocks until what was started has ended. */
-void tutti_engine_late_close(tutti_engine *e);
-/* Is this step's gradient late? */
-bool tutti_engine_late_is(const tutti_engine *e);
-/* The passes of a late step are over: its gradient is sent off, and g receives the one that is
-   due. *due: there is one; exchanged, and equal on all workers. */
-tutti_status tutti_engine_late_turn(tutti_engine *e, bool *due, tutti_error *err);
-/* When the run ends: *due: the next gradient to be applied is in g. Called until none is left. */
-tutti_status tutti_engine_late_drain(tutti_engine *e, bool *due, tutti_error *err);
-/* The gradient was applied or skipped. */
-void tutti_engine_late_end(tutti_engine *e);
-/* Within step(): the late gradient in g; NULL: g is this step's own. */
-const tutti_late_gradient *tutti_engine_late_applied(const tutti_engine *e);
-/* Waits for the exchanges in flight; a failure is reported when its gradient is due. */
-void tutti_engine_late_rest(tutti_engine *e);
-/* The same, only if the codec report measures it. */
-void tutti_engine_late_rest_measured(tutti_engine *e);
-
-/* ---- drive.c: these do nothing under methods that run no pipeline schedule ---- */
-
-/* After declare(). */
-tutti_status tutti_engine_check_drive(const tutti_engine *e, tutti_error *err);
-/* drive_sum.c. Close is called before the services are closed, as for every lane. */
-tutti_status tutti_engine_drive_sums_open(tutti_engine *e, tutti_error *err);
-void tutti_engine_drive_sums_close(tutti_engine *e);
-/* After memory was allocated: opens the client's stage. */
-tutti_status tutti_engine_drive_open(tutti_engine *e, tutti_error *err);
-/* Within drive(). */
-tutti_status tutti_engine_drive_need_rows(tutti_engine *e, int tensor, const uint32_t *ids,
-                                          size_t n, tutti_error *err);
-void tutti_engine_drive_close(tutti_engine *e);
-/* Distributes rank 0's initial values. */
-tutti_status tutti_engine_drive_initial(tutti_engine *e, tutti_error *err);
-/* Broadcasts a unit's values, which are in `range`, to all workers; collective. */
-tutti_status tutti_engine_drive_bring(tutti_engine *e, int unit, tutti_range range, float *values,
-                                      tutti_group *workers, tutti_error *err);
-
-/* ---- given.c ---- */
-
-void tutti_engine_given_close(tutti_engine *e);
-
 /* ---- names.c ---- */
 
 /* Before a pass: checks its names and its buffer for losses. Marks the losses as not reported. */
@@ -871,13 +542,6 @@ tutti_status tutti_engine_names_check(const tutti_engine *e, const tutti_pass *p
                                       tutti_error *err);
 /* After a pass: has the client reported all losses? */
 tutti_status tutti_engine_losses_check(const tutti_engine *e, double loss_sum, tutti_error *err);
-
-/* ---- allot.c ---- */
-
-/* Assigns the passes evenly, once there is memory for the table. */
-void tutti_engine_deal(tutti_engine *e);
-tutti_status tutti_engine_check_deal(const tutti_engine *e, const int64_t *passes_of,
-                                     tutti_error *err);
 
 /* ---- members.c ---- */
 
@@ -930,4 +594,5 @@ void tutti_engine_mark(tutti_engine *e, const char *what, int index, int thread,
 /* The same for a step other than this one. */
 void tutti_engine_mark_step(tutti_engine *e, const char *what, int index, int thread, uint64_t step,
                             int64_t begin_ns, int64_t end_ns);
+#pragma GCC visibility pop
 #endif

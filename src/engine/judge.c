@@ -117,8 +117,8 @@ static tutti_status leave_out(tutti_engine *e, const verdict *v, uint64_t step, 
 
 tutti_status tutti_engine_judge(tutti_engine *e, bool *skip, tutti_error *err)
 {
-    const tutti_late_gradient *late = tutti_engine_late_applied(e);
-    const uint64_t step = late != NULL ? late->step : e->progress.step;
+    const tutti_applied_gradient *late = e->applied;
+    const uint64_t step = tutti_engine_gradient_step(e);
     verdict v;
     int64_t who;
 

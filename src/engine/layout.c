@@ -253,7 +253,8 @@ tutti_status tutti_recut(tutti_method *m, size_t piece_bytes, size_t first_piece
     tutti_engine *e = m->engine;
     const char *keeps = m->piece_bytes_least == 0 ? "its declare() has not set how small they may become"
                         : e->exchange != NULL     ? "a codec's memory is for those that there were when the run began"
-                        : e->late.steps > 0       ? "exchanges that are late are under way with those that there were"
+                        : tutti_facility_does(m, TUTTI_LATE_GRADIENTS) != NULL
+                            ? "exchanges that are late are under way with those that there were"
                         : e->pieces_stay          ? "its servers go by those that there were when the run began"
                                                   : NULL;
 
@@ -269,9 +270,37 @@ tutti_status tutti_recut(tutti_method *m, size_t piece_bytes, size_t first_piece
                           "method '%s' cuts pieces of %zu bytes, the first of %zu; they may have %zu and more, and the "
                           "first no more than the others",
                           m->ops->name, piece_bytes, first_piece_bytes, m->piece_bytes_least);
-    TUTTI_TRY(tutti_engine_by_piece_rest(e, err));
+    tutti_facilities_settle(e, false);
     m->piece_bytes = piece_bytes;
     m->first_piece_bytes = first_piece_bytes;
     cut_pieces(e);
     return TUTTI_OK;
+}
+
+static float *of_tensor(const tutti_engine *e, float *flat, int tensor)
+{
+    return flat != NULL && tensor >= 0 && tensor < e->layout.n_tensors ? flat + e->tensors[tensor].first : NULL;
+}
+
+float *tutti_engine_values(tutti_engine *e, int tensor)
+{
+    float *values;
+
+    return tensor >= 0 && tensor < e->layout.n_tensors && tutti_facilities_values(e, tensor, &values)
+               ? values
+               : of_tensor(e, e->m.x, tensor);
+}
+
+float *tutti_engine_gradient(tutti_engine *e, int tensor)
+{
+    return of_tensor(e, e->m.g, tensor);
+}
+
+void tutti_engine_piece_rests(tutti_engine *e, int k)
+{
+    tutti_engine_piece *s = &e->piece_state[k];
+
+    s->pending = s->gathers = false;
+    s->held = e->pieces[k].tensors;
+    s->exchanged = false;
 }

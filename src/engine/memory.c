@@ -50,16 +50,11 @@ static uint64_t bytes_of_rows(const tutti_engine *e)
 
 size_t tutti_engine_memory(const tutti_engine *e, tutti_memory_record *records, size_t room)
 {
-    const uint64_t most = e->units.more_most * sizeof(float), more = most > e->units.reserve ? most : e->units.reserve;
-    const tutti_memory_record taken[] = {
+    tutti_memory_record taken[2 + TUTTI_FACILITIES_MOST] = {
         { "codec.rooms", TUTTI_MEMORY_BUFFERS, tutti_exchange_bytes(e) },
         { "rows.rooms", TUTTI_MEMORY_BUFFERS, bytes_of_rows(e) },
-        { "x.more", TUTTI_MEMORY_VALUES, e->drive.on ? 0 : more },
-        { "shown", TUTTI_MEMORY_BUFFERS, e->drive.on ? more : 0 },
-        { "g.more", TUTTI_MEMORY_GRADIENTS, (uint64_t)e->held.n_more * e->held.room * sizeof(float) },
-        { "tiles", TUTTI_MEMORY_BUFFERS, tutti_engine_offload_tiles(e) },
     };
-    const size_t declared = tutti_plan_count(e->plan);
+    const size_t n_taken = 2 + tutti_facilities_memory(e, taken + 2), declared = tutti_plan_count(e->plan);
     size_t n = 0;
 
     for (size_t i = 0; i < declared; i++) {
@@ -70,7 +65,7 @@ size_t tutti_engine_memory(const tutti_engine *e, tutti_memory_record *records, 
             records[n] = (tutti_memory_record){ s->name, kind_of(s), s->count * tutti_dtype_bytes(s->dtype) };
         n++;
     }
-    for (size_t i = 0; i < TUTTI_LENGTH(taken); i++) {
+    for (size_t i = 0; i < n_taken; i++) {
         if (taken[i].bytes == 0)
             continue;
         if (n < room)

@@ -319,7 +319,7 @@ static tutti_status more_taken(tutti_engine *e, const char *what, uint64_t whole
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "that many %s are more than 2^63 samples; ask for fewer", what);
     if (e->stage != STAGE_READY)
         return tutti_engine_out_of_order(err, "more");
-    *more = tutti_engine_take_more(e, until);
+    *more = e->sizes->more(e->sizer, until);
     return TUTTI_OK;
 }
 
@@ -330,7 +330,7 @@ tutti_status tutti_engine_more_epochs(tutti_engine *e, uint64_t epochs, bool *mo
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%llu epochs of a training set whose size is not given; give "
                           "data_samples when opening the engine, or ask for samples (tutti_engine_more_samples)",
                           (unsigned long long)epochs);
-    if (e->take.on)
+    if (e->sizes != NULL)
         return more_taken(e, "epochs", epochs, e->share.samples, more, err);
     return more_steps(e, "epochs", epochs, tutti_share_steps(&e->share), 0, more, err);
 }
@@ -339,7 +339,7 @@ tutti_status tutti_engine_more_samples(tutti_engine *e, uint64_t samples, bool *
 {
     const uint64_t set = e->share.samples, step = (uint64_t)tutti_share_step(&e->share, 0, -1), rest = samples % set;
 
-    if (e->take.on)
+    if (e->sizes != NULL)
         return more_taken(e, "samples", samples, 1, more, err);
     return more_steps(e, "samples", samples / set, tutti_share_steps(&e->share), rest / step + (rest % step != 0), more,
                       err);
@@ -456,7 +456,7 @@ void tutti_engine_pace_end(tutti_engine *e)
     e->steps_here++;
     /* with variable batches a step that exchanges counts for all workers, even for those that
        took no samples */
-    e->own.steps += e->m.samples > 0 || (!e->is_async && (!e->take.on || e->exchanged));
+    e->own.steps += e->m.samples > 0 || (!e->is_async && (e->sizes == NULL || e->exchanged));
     if (e->is_async) {
         e->own.samples += (uint64_t)e->m.samples;
         e->pace.unsent_samples = (double)e->m.samples;
@@ -464,7 +464,7 @@ void tutti_engine_pace_end(tutti_engine *e)
         e->pace.drawn = false;
     } else {
         e->snapshots.samples += (uint64_t)e->m.samples;
-        if (!e->take.on)
+        if (e->sizes == NULL)
             e->progress.samples += (uint64_t)tutti_engine_samples(e, e->progress.step);
         e->progress.step++;
     }

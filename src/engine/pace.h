@@ -2,6 +2,7 @@
 #ifndef TUTTI_ENGINE_PACE_H
 #define TUTTI_ENGINE_PACE_H
 #include "engine_facility.h"
+#pragma GCC visibility push(default)
 
 /* Worker 0's record of a worker. */
 typedef struct tutti_engine_customer {
@@ -57,4 +58,5 @@ tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_erro
 /* The samples of this step, under ASYNC: this worker's, and all of its node group's. */
 void tutti_engine_pace_samples(const tutti_engine *e, int64_t *mine, int64_t *all);
 void tutti_engine_pace_end(tutti_engine *e);
+#pragma GCC visibility pop
 #endif

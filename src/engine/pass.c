@@ -20,8 +20,8 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
     TUTTI_TRY(tutti_engine_pace_begin(e, &step, err));
     m->step = e->progress.step;
     m->rng.step = step;
-    if (e->take.on)
-        tutti_engine_take_begin(e);
+    if (e->sizes != NULL)
+        e->sizes->begin(e->sizer);
     else {
         all = tutti_share_step(&e->share, step, -1);
         m->samples = tutti_share_step(&e->share, step, e->member);
@@ -33,8 +33,8 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
     }
     m->loss = 0;
     e->lr_factor = tutti_lr_schedule_factor(e->schedule,
-                                            e->take.on ? tutti_engine_take_turn(e)
-                                                       : tutti_engine_updates(e) + e->sat_out);
+                                            e->sizes != NULL ? e->sizes->nominal(e->sizer)
+                                                             : tutti_engine_updates(e) + e->sat_out);
     m->lr = e->lr * e->lr_factor;
     e->loss_sum = 0;
     e->passes = passes_over(e, m->samples, e->member);
@@ -68,7 +68,7 @@ static void note(void *with, const char *kind, const char *text)
     tutti_engine_note(with, &(tutti_event_record){ .kind = kind, .text = text, .worker = -1 });
 }
 
-/* Begins the exchange of this step, unless that is late. */
+/* Begins the exchange of this step, unless a facility does that after its passes. */
 static tutti_status begin_exchange(tutti_engine *e, tutti_error *err)
 {
     const tutti_engine_begun begun = { .e = e,
@@ -84,7 +84,7 @@ static tutti_status begin_exchange(tutti_engine *e, tutti_error *err)
     if (e->exchange == NULL)
         return TUTTI_OK;
     TUTTI_TRY(tutti_engine_exchange_weigh(e, err));
-    if (tutti_engine_late_is(e))
+    if (tutti_facilities_exchange_later(e))
         return TUTTI_OK;
     was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
     status = tutti_engine_exchange_begin(&begun, err);
@@ -99,8 +99,8 @@ static tutti_pass default_pass(const tutti_engine *e)
 
     next.keep = next.index > 0 && e->m.held == TUTTI_HELD_WHOLE;
     next.same_values = next.index > 0;
-    if (e->take.on) {
-        tutti_engine_take_pass(e, &next);
+    if (e->sizes != NULL) {
+        e->sizes->pass(e->sizer, &next);
         return next;
     }
     if (next.index < e->passes) {
@@ -121,7 +121,7 @@ static tutti_pass default_pass(const tutti_engine *e)
 /* The hook has ended the step's passes; if this would be the first, the step has none. */
 static tutti_status close_step(tutti_engine *e, bool exchange, tutti_error *err)
 {
-    if (!e->take.closed)
+    if (e->sizes == NULL || !e->sizes->closed(e->sizer))
         return tutti_engine_failed(e,
                       tutti_fail(err, TUTTI_ERR_STATE, 0,
                                  "method '%s': pass gave TUTTI_CLOSED, which is for steps that tutti_take_close has "
@@ -156,7 +156,7 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
                           "rank %d only serves and has no steps; its client calls tutti_engine_more and what is "
                           "collective (tutti.h)",
                           e->m.rank);
-    if (e->drive.on)
+    if (tutti_facility_does(&e->m, TUTTI_DRIVES) != NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "method '%s' drives: its client calls tutti_engine_drive in place of pass ... step "
                           "(tutti.h)",
@@ -196,8 +196,8 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
         if (status != TUTTI_OK)
             return tutti_engine_failed(e, status, err);
     }
-    if (e->take.on)
-        TUTTI_TRY(tutti_engine_failed(e, tutti_engine_take_check(e, &next, err), err));
+    if (e->sizes != NULL)
+        TUTTI_TRY(tutti_engine_failed(e, e->sizes->check(e->sizer, &next, err), err));
     if (next.ids != NULL || next.losses != NULL) {
         const tutti_status status = tutti_engine_names_check(e, &next, err);
         if (status != TUTTI_OK)
@@ -206,21 +206,15 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
     next.scale = e->scaler.now.scale; /* an update within the hook may have changed it */
     if (next.index == 0 && e->is_async)
         tutti_engine_snapshots_pass(e);
-    e->merge.waits =
-        next.merge && e->merge.sum != NULL && !(e->options.steps > 0 && e->progress.step + 1 == e->options.steps);
-    if (!e->merge.waits)
-        tutti_engine_merge_weigh(e);
-    next.exchange = next.exchange && e->m.ops->exchange != NULL && !e->merge.waits && !tutti_engine_late_is(e);
+    next.exchange = next.exchange && e->m.ops->exchange != NULL && !tutti_facilities_exchange_later(e);
+    tutti_facilities_pass(e, &next);
     e->exchanged = e->exchanged || next.exchange;
     e->values_changed = e->values_changed || !next.same_values;
-    if (e->m.beside)
-        TUTTI_TRY(tutti_engine_failed(e, tutti_engine_by_piece_pass(e, &next, err), err));
-    else
+    TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_begin_pass(e, &next, err), err));
+    if (!e->m.beside)
         tutti_engine_hand_out(e);
     if (!next.keep)
         tutti_engine_rows_clear(e);
-    if (e->units.on)
-        tutti_engine_units_pass(e);
     e->pass = *pass = next;
     e->stage = STAGE_PASS;
     e->next_piece = 0;
@@ -231,11 +225,6 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
         e->piece_state[k].missing = e->pieces[k].tensors;
     tutti_engine_doing(e, TUTTI_DOING_COMPUTE);
     return TUTTI_OK;
-}
-
-bool tutti_engine_passes_left(const tutti_engine *e)
-{
-    return e->pass.index < 0 || e->pass.more;
 }
 
 static int64_t *began(tutti_engine *e, int unit, bool backward)
@@ -258,12 +247,9 @@ tutti_status tutti_engine_unit_acquire(tutti_engine *e, int unit, bool backward,
     tutti_status status = TUTTI_OK;
 
     TUTTI_TRY(check_unit(e, "unit_acquire", unit, err));
+    TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_acquire(e, unit, err), err));
     if (e->stage != STAGE_PASS)
-        return e->units.on ? tutti_engine_failed(e, tutti_engine_units_need(e, unit, err), err) : TUTTI_OK;
-    if (e->m.beside)
-        TUTTI_TRY(tutti_engine_failed(e, tutti_engine_by_piece_need(e, unit, err), err));
-    if (e->units.on)
-        TUTTI_TRY(tutti_engine_failed(e, tutti_engine_units_need(e, unit, err), err));
+        return TUTTI_OK;
     if (e->m.ops->unit_acquire != NULL) {
         const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
         status = tutti_engine_failed(e, e->m.ops->unit_acquire(&e->m, unit, backward, err), err);
@@ -279,23 +265,20 @@ tutti_status tutti_engine_unit_release(tutti_engine *e, int unit, bool backward,
     tutti_status status;
 
     TUTTI_TRY(check_unit(e, "unit_release", unit, err));
-    if (e->units.on)
-        TUTTI_TRY(tutti_engine_failed(e, tutti_engine_units_done(e, unit, err), err));
+    TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_release(e, unit, backward, err), err));
     if (e->stage != STAGE_PASS)
         return TUTTI_OK;
     if (e->options.trace_events > 0)
         tutti_engine_mark(e, backward ? "backward" : "forward", unit, 0, *began(e, unit, backward),
                           tutti_now_ns(e->rt));
-    if (backward && e->m.beside)
-        tutti_engine_by_piece_done(e, unit);
     if (e->m.ops->unit_release == NULL || e->abandoned)
         return e->abandoned ? TUTTI_CLOSED : TUTTI_OK;
     status = e->m.ops->unit_release(&e->m, unit, backward, err);
-    if (status == TUTTI_CLOSED && (e->m.ops->exchange != NULL || e->take.on))
+    if (status == TUTTI_CLOSED && (e->m.ops->exchange != NULL || e->sizes != NULL))
         return tutti_engine_failed(e,
                       tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s': done gave TUTTI_CLOSED, but %s (method.h)",
                                  e->m.ops->name,
-                                 e->take.on ? "the samples of this step may have been counted by all"
+                                 e->sizes != NULL ? "the samples of this step may have been counted by all"
                                             : "pieces of this step may have been exchanged"),
                       err);
     e->abandoned = status == TUTTI_CLOSED;
@@ -306,20 +289,20 @@ tutti_status tutti_engine_rows_acquire(tutti_engine *e, int tensor, const uint32
 {
     const tutti_tensor *t;
     tutti_status status = TUTTI_OK;
+    const bool drives = tutti_facility_does(&e->m, TUTTI_DRIVES) != NULL;
 
-    if (e->stage != STAGE_PASS && !(e->drive.on && e->stage == STAGE_BETWEEN))
+    if (e->stage != STAGE_PASS && !(drives && e->stage == STAGE_BETWEEN))
         return tutti_engine_wrong(err, "rows_acquire", "outside a pass");
     if (tensor < 0 || tensor >= e->layout.n_tensors || !e->params[tensor].asks_rows)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "rows_acquire was called for tensor %d%s%s; it is for tables that were given with asks_rows",
                           tensor, tensor >= 0 && tensor < e->layout.n_tensors ? ", " : "",
                           tensor >= 0 && tensor < e->layout.n_tensors ? e->tensors[tensor].name : "");
-    if (e->drive.on)
-        return tutti_engine_drive_need_rows(e, tensor, ids, n, err);
+    if (drives)
+        return tutti_facilities_acquire_rows(e, tensor, ids, n, err);
     t = &e->tensors[tensor];
     TUTTI_TRY(tutti_engine_rows_need(e, tensor, &ids, &n, err));
-    if (e->m.beside)
-        TUTTI_TRY(tutti_engine_failed(e, tutti_engine_by_piece_need_table(e, tensor, err), err));
+    TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_acquire_rows(e, tensor, ids, n, err), err));
     if (!t->asked || n == 0)
         return TUTTI_OK;
     status = tutti_engine_failed(e, e->m.ops->rows_acquire(&e->m, tensor, ids, n, err), err);
@@ -338,10 +321,7 @@ tutti_status tutti_engine_pass_end(tutti_engine *e, double loss_sum, tutti_error
     }
     TUTTI_TRY(tutti_engine_losses_check(e, loss_sum, err));
     TUTTI_TRY(tutti_engine_unused(e, err));
-    if (e->m.beside)
-        tutti_engine_by_piece_passed(e);
-    if (e->units.on)
-        TUTTI_TRY(tutti_engine_failed(e, tutti_engine_units_passed(e, err), err));
+    TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_end_pass(e, err), err));
     if (e->pass.more && e->pass.exchange) /* the next pass has the same pieces */
         TUTTI_TRY(tutti_engine_failed(e, tutti_engine_settle_pieces(e, err), err));
     if (e->own_state != NULL && e->pass.samples > 0)

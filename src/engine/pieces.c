@@ -14,14 +14,12 @@ static const size_t lane_bytes = 256 * 1024;
 
 /* ---- a piece ---- */
 
-/* Makes p->g this worker's gradient of the update: without the loss scale (scaler.c), in
-   proportion to the samples taken (take.c), with the gradients of deferred steps (merge.c). */
+/* Makes p->g this worker's gradient of the update: without the loss scale (scaler.c), and as
+   facilities change it. */
 static void take_in(tutti_engine *e, tutti_piece *p)
 {
     tutti_engine_unscale(e, p, e->scaler.now.scale);
-    tutti_engine_take_scale(e, p);
-    if (!e->merge.waits)
-        tutti_engine_merge_take(e, p);
+    tutti_facilities_take_in(e, p);
 }
 
 void tutti_engine_take_in(tutti_engine *e)
@@ -29,6 +27,11 @@ void tutti_engine_take_in(tutti_engine *e)
     for (int k = 0; k < e->layout.n_pieces && !e->taken_in && !e->exchanged; k++)
         take_in(e, &e->pieces[k]);
     e->taken_in = true;
+}
+
+bool tutti_engine_adds_up(const tutti_engine *e)
+{
+    return e->m.held != TUTTI_HELD_WHOLE && e->pass.index > 0;
 }
 
 /* Before the exchange: takes the gradient in, and checks that it is finite. TUTTI_CLOSED: some
@@ -62,17 +65,12 @@ static bool may_be_waited_for(tutti_engine *e, const tutti_engine_piece *s)
     return s->job.turn < atomic_load(&e->turns_at_failure) + (uint64_t)e->m.lane_width;
 }
 
-int tutti_engine_failed_by(const tutti_engine *e, tutti_status status, const tutti_error *err)
-{
-    return status == TUTTI_ERR_PEER && err != NULL && err->rank >= 0 ? err->rank : e->m.rank;
-}
-
 /* This worker does not join the piece, and notifies the others at once, not only when it leaves
    the run. Otherwise another might wait for it in this piece, while it waits for that one in a
    piece in which that one has failed. A failure of its own is kept in e->own_failure: of two
    workers that have each failed, and hear of each other's failure, each reports its own. */
-static void give_up(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_status status,
-                    const tutti_error *err)
+void tutti_engine_give_up_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_status status,
+                                const tutti_error *err)
 {
     const int rank = status == TUTTI_CLOSED ? (int)e->broken_by : tutti_engine_failed_by(e, status, err);
 
@@ -89,23 +87,14 @@ static void give_up(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutt
         tutti_group_give_up(&s->between, rank);
 }
 
-tutti_status tutti_engine_pieces_own_failure(const tutti_engine *e, tutti_error *err)
-{
-    if (!e->own_failure.reported)
-        return TUTTI_OK;
-    if (err != NULL)
-        *err = e->own_failure.error;
-    return e->own_failure.status;
-}
-
 static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_error *err)
 {
-    tutti_status status = tutti_engine_units_say(e, p->index, s->order_seq, err);
+    tutti_status status = tutti_facilities_begin_piece(e, p, err);
 
     if (status == TUTTI_OK)
         status = check_piece(e, s, p, err);
     if (status != TUTTI_OK)
-        give_up(e, s, p, status, err);
+        tutti_engine_give_up_piece(e, s, p, status, err);
     TUTTI_TRY(status);
     if (p->rows != NULL)
         e->rows[p->first_tensor].summed = false;
@@ -116,15 +105,7 @@ static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti
     return status == TUTTI_OK ? tutti_engine_look_decoded(e, p, &s->bad, err) : status;
 }
 
-void tutti_engine_breaks(tutti_engine *e, tutti_status status, const tutti_error *err)
-{
-    if (status != TUTTI_OK && status != TUTTI_CLOSED)
-        e->broken_by = (uint32_t)tutti_engine_failed_by(e, status, err);
-    if (status != TUTTI_OK)
-        e->broken = true;
-}
-
-static void ended(tutti_engine *e, tutti_engine_piece *s, tutti_status status, const tutti_error *err)
+void tutti_engine_piece_ended(tutti_engine *e, tutti_engine_piece *s, tutti_status status, const tutti_error *err)
 {
     tutti_engine_breaks(e, status, err);
     s->exchanged_ns = tutti_now_ns(e->rt);
@@ -138,24 +119,8 @@ static tutti_status exchange(tutti_job *job, tutti_error *err)
     tutti_engine *e = s->engine;
     const tutti_status status = exchange_piece(e, s, &e->pieces[job->index], err);
 
-    ended(e, s, status, err);
-    tutti_engine_let_go(e, job->index);
-    if (status == TUTTI_OK && e->m.by_piece)
-        tutti_engine_by_piece_exchanged(e, job->index);
-    return status;
-}
-
-/* The job that gathers the updated values of a piece; otherwise as `exchange`. */
-static tutti_status gather_piece(tutti_job *job, tutti_error *err)
-{
-    tutti_engine_piece *s = job->owner;
-    tutti_engine *e = s->engine;
-    tutti_piece *p = &e->pieces[job->index];
-    const tutti_status status = e->broken ? TUTTI_CLOSED : tutti_engine_shards_gather(e, p, err);
-
-    if (status == TUTTI_CLOSED)
-        give_up(e, s, p, status, err);
-    ended(e, s, status, err);
+    tutti_engine_piece_ended(e, s, status, err);
+    tutti_facilities_end_piece(e, &e->pieces[job->index], status);
     return status;
 }
 
@@ -175,7 +140,7 @@ static bool goes_to_lane(const tutti_engine *e, const tutti_piece *p)
 }
 
 /* Without threads the job is over on return, and its time counts as exposed. */
-static void give_to_lane(tutti_engine *e, tutti_engine_piece *s)
+void tutti_engine_give_to_lane(tutti_engine *e, tutti_engine_piece *s)
 {
     const tutti_doing was = tutti_engine_doing(e, e->m.lane_width == 0 ? TUTTI_DOING_EXPOSED : e->clock.doing);
 
@@ -188,11 +153,7 @@ static void start_piece(tutti_engine *e, int k)
     tutti_engine_piece *s = &e->piece_state[k];
     tutti_piece *p = &e->pieces[k];
 
-    if (e->shards.on)
-        tutti_engine_shards_start(e, p);
-    else
-        p->group = tutti_group_keyed(tutti_engine_together(e), (uint64_t)k + 1, (uint32_t)e->steps_here);
-    p->group.algorithm = e->collective;
+    p->group = tutti_group_keyed(tutti_engine_together(e), (uint64_t)k + 1, (uint32_t)e->steps_here);
     p->step = e->progress.step;
     p->weight = e->m.weight;
     s->job.run = exchange;
@@ -201,24 +162,11 @@ static void start_piece(tutti_engine *e, int k)
     s->job.bytes = p->count * sizeof(float);
     s->job.priority = e->m.forward_first ? (uint64_t)s->unit << 32 | (uint32_t)k : 0; /* 0: in order of starting */
     s->pending = true;
-    s->rate = e->by_piece.rate;
     s->on_lane = goes_to_lane(e, p);
-    s->order_seq = tutti_engine_units_turn(e);
-    if (s->on_lane) {
-        tutti_engine_held_starts(e);
-        give_to_lane(e, s);
-    }
-}
-
-/* Reuses the group and the job of the piece's exchange, which is over. */
-void tutti_engine_start_gather(tutti_engine *e, int k)
-{
-    tutti_engine_piece *s = &e->piece_state[k];
-
-    s->job.run = gather_piece;
-    s->pending = s->on_lane = s->gathers = true;
-    e->by_piece.left++;
-    give_to_lane(e, s);
+    tutti_facilities_start_piece(e, p);
+    p->group.algorithm = e->collective;
+    if (s->on_lane)
+        tutti_engine_give_to_lane(e, s);
 }
 
 void tutti_engine_start_ready(tutti_engine *e)
@@ -262,15 +210,6 @@ static tutti_status look_at_all(tutti_engine *e, tutti_error *err)
             status = tutti_engine_look(e, &e->pieces[k], &e->piece_state[k].bad, err);
         }
     return status;
-}
-
-void tutti_engine_piece_rests(tutti_engine *e, int k)
-{
-    tutti_engine_piece *s = &e->piece_state[k];
-
-    s->pending = s->gathers = false;
-    s->held = e->pieces[k].tensors;
-    s->exchanged = false;
 }
 
 void tutti_engine_piece_over(tutti_engine *e, int k, tutti_status status)
@@ -334,7 +273,7 @@ tutti_status tutti_engine_settle_pieces(tutti_engine *e, tutti_error *err)
     if (!e->m.by_piece)
         status = wait_for_lane(e, status, err);
     else if (status == TUTTI_OK)
-        status = tutti_engine_by_piece_go_on(e, err);
+        status = tutti_facilities_go_on(e, err);
     tutti_engine_doing(e, was);
     return tutti_engine_with_team(e, status, err);
 }

@@ -16,7 +16,7 @@ static tutti_status check_ready(tutti_engine *e, int tensor, tutti_error *err)
             "the gradient of %s was announced twice in one pass; a weight used twice is announced once, when "
             "its gradient is complete",
             e->tensors[tensor].name);
-    return e->m.beside ? tutti_engine_failed(e, tutti_engine_by_piece_tensor(e, tensor, err), err) : TUTTI_OK;
+    return tutti_engine_failed(e, tutti_facilities_announce(e, tensor, err), err);
 }
 
 /* If gradients are held by piece the client has no access to the engine's memory of them. */
@@ -35,7 +35,7 @@ static tutti_status check_handed(const tutti_engine *e, const char *call, int te
 static tutti_status copy_to_pieces(tutti_engine *e, int tensor, const tutti_engine_source *s, tutti_error *err)
 {
     for (int k = e->pieces_of[tensor].first; k < e->pieces_of[tensor].end; k++) {
-        TUTTI_TRY(tutti_engine_failed(e, tutti_engine_hold(e, k, err), err));
+        TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_fill_piece(e, &e->pieces[k], err), err));
         tutti_engine_take_gradient(e, tensor, k, s);
         tutti_engine_piece_gets(e, k);
     }
@@ -155,8 +155,7 @@ tutti_status tutti_engine_unused(tutti_engine *e, tutti_error *err)
                             "%s had no gradient in step %llu; it counts as zero (reported once)",
                             e->tensors[i].name, (unsigned long long)e->progress.step);
             e->reported_unused = true;
-            if (e->m.beside)
-                TUTTI_TRY(tutti_engine_failed(e, tutti_engine_by_piece_tensor(e, i, err), err));
+            TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_announce(e, i, err), err));
             s = (tutti_engine_source){ 0 };
             if (e->m.held == TUTTI_HELD_WHOLE && e->tensors[i].row_sparse) /* g is 0 there already */
                 s = in_place(e, i);

@@ -2,6 +2,7 @@
 #ifndef TUTTI_ENGINE_ROWS_H
 #define TUTTI_ENGINE_ROWS_H
 #include "engine_facility.h"
+#pragma GCC visibility push(default)
 
 /* A table. Written by the client's thread, and by the lane while it exchanges the table's
    piece. */
@@ -50,4 +51,5 @@ void tutti_engine_update_piece(tutti_engine *e, const tutti_piece *p, const tutt
 const tutti_rows *tutti_engine_rows_to_update(const tutti_engine *e, int tensor);
 /* tutti_exchange without a codec. */
 tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tutti_error *err);
+#pragma GCC visibility pop
 #endif

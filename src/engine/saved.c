@@ -92,7 +92,7 @@ static tutti_status add_range(const tutti_engine *e, items *list, const tutti_st
 static tutti_status add_ranges(const tutti_engine *e, items *list, const tutti_state *s, tutti_place at, bool reading,
                                tutti_error *err)
 {
-    const tutti_range part = reading ? (tutti_range){ 0, s->count } : tutti_engine_shards_saved(e, s->count);
+    const tutti_range part = reading ? (tutti_range){ 0, s->count } : tutti_facilities_saved_part(e, s->count);
     size_t before = 0;
 
     for (size_t k = 0; k < s->n_ranges; before += s->ranges[k++].count) {
@@ -535,8 +535,7 @@ tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, siz
 /* Declared state was replaced by that of another run, which began with `workers` workers. */
 static tutti_status taken_over(tutti_engine *e, int workers, tutti_error *err)
 {
-    if (e->units.on) /* gathered values that were kept from an earlier evaluation are stale */
-        TUTTI_TRY(tutti_engine_units_updated(e, err));
+    TUTTI_TRY(tutti_facilities_values_replaced(e, err));
     if (e->is_async)
         tutti_engine_pace_loaded(e, workers);
     tutti_engine_scaler_loaded(e);
@@ -551,10 +550,7 @@ tutti_status tutti_engine_state_written(tutti_engine *e, tutti_error *err)
 {
     if (e->stage != STAGE_READY || e->clock.started_ns != 0)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "state is written before the first pass only (tutti.h)");
-    if (e->passes_of != NULL)
-        TUTTI_TRY(tutti_fail_within(err, tutti_engine_check_deal(e, e->passes_of, err),
-                                    "the state that was written has another cut of a step"));
-    TUTTI_TRY(tutti_engine_take_loaded(e, err));
+    TUTTI_TRY(tutti_facilities_loaded(e, err));
     return taken_over(e, e->m.workers, err);
 }
 
@@ -580,10 +576,7 @@ static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const sa
     if (by->run.resized)
         TUTTI_TRY(change_workers(e, checkpoint, by, true, err));
     TUTTI_TRY(tutti_facilities_load(e, checkpoint, &by->run, err));
-    if (e->passes_of != NULL)
-        TUTTI_TRY(tutti_fail_within(err, tutti_engine_check_deal(e, e->passes_of, err),
-                                    "the checkpoint was saved with another cut of a step"));
-    TUTTI_TRY(tutti_engine_take_loaded(e, err));
+    TUTTI_TRY(tutti_facilities_loaded(e, err));
     return by->run.changed && e->m.ops->resized != NULL ? e->m.ops->resized(&e->m, by->began, by->left, err) : TUTTI_OK;
 }
 

@@ -161,15 +161,15 @@ tutti_status tutti_engine_scaler_skip(tutti_engine *e, double had, int worker, c
                                    "its least, %g, so scaling is not the cause; lower the "
                                    "learning rate, clip the gradient (clip-norm), take precision bf16, or continue to "
                                    "skip steps (loss-scale dynamic(on_min=continue))",
-                                   worker, tensor, (unsigned long long)tutti_late_step(&e->m), was);
+                                   worker, tensor, (unsigned long long)tutti_engine_gradient_step(e), was);
     } else if (s->dynamic)
         s->now.scale = fmax(s->min, was * s->backoff);
     if (reported(skipped))
         tutti_event_of(&e->m, worker, "overflow",
                        "worker %d: the gradient of %s overflowed in step %llu at the loss scale %g; the step was "
                        "skipped, %llu in all, and the scale is %g",
-                       worker, tensor, (unsigned long long)tutti_late_step(&e->m), had, (unsigned long long)skipped,
-                       s->now.scale);
+                       worker, tensor, (unsigned long long)tutti_engine_gradient_step(e), had,
+                       (unsigned long long)skipped, s->now.scale);
     return TUTTI_OK;
 }
 

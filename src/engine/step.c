@@ -5,60 +5,6 @@
 #include "engine_internal.h"
 #include "optim/schedule.h"
 
-tutti_status tutti_engine_wrong(tutti_error *err, const char *call, const char *when)
-{
-    return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                      "%s was called %s; the order is pass_begin, grad_ready for each tensor, pass_end, step "
-                      "(tutti.h)",
-                      call, when);
-}
-
-tutti_status tutti_engine_failed(tutti_engine *e, tutti_status status, tutti_error *err)
-{
-    if (status == TUTTI_OK || status == TUTTI_CLOSED)
-        return status;
-    e->stage = STAGE_FAILED;
-    return tutti_engine_cause(e, status, err);
-}
-
-/* Steps so far that moved the model, as bias corrections count them; schedules also count the
-   steps that a worker sat out. A step that was skipped counts for neither. */
-static uint64_t updates_of(tutti_engine *e, uint64_t steps)
-{
-    const uint64_t without = *tutti_engine_skipped(e) + e->sat_out;
-    return steps > without ? steps - without : 0;
-}
-
-static uint64_t steps_so_far(const tutti_engine *e)
-{
-    return (e->m.traits & TUTTI_REPLICAS_EQUAL) != 0 || e->is_async ? e->m.step : e->own.steps;
-}
-
-uint64_t tutti_engine_updates(tutti_engine *e)
-{
-    return updates_of(e, steps_so_far(e));
-}
-
-uint64_t tutti_engine_updates_after_step(tutti_engine *e)
-{
-    return updates_of(e, steps_so_far(e) + 1) - e->merge.now.waited;
-}
-
-tutti_rate tutti_rate_now(const tutti_method *m)
-{
-    tutti_engine *e = m->engine;
-    const uint64_t made = tutti_engine_updates(e),
-                   behind = e->merge.now.waited + e->late.now.lag + e->updates_before_reset;
-
-    return (tutti_rate){ m->lr, 1, (made > behind ? made - behind : 0) + 1 };
-}
-
-tutti_rate tutti_rate_at(const tutti_method *m, uint64_t after)
-{
-    const tutti_engine *e = m->engine;
-    return (tutti_rate){ e->lr * tutti_lr_schedule_factor(e->schedule, after), 1, after + 1 };
-}
-
 tutti_status tutti_engine_lr(tutti_engine *e, double lr, tutti_error *err)
 {
     if (e->stage == STAGE_PASS || e->stage == STAGE_FAILED)
@@ -86,8 +32,7 @@ void tutti_base_unscale(tutti_method *m)
     tutti_engine_take_in(m->engine);
 }
 
-/* Checks a gradient that no exchange has checked. */
-static tutti_status check_gradient(tutti_engine *e, int k, tutti_error *err)
+tutti_status tutti_engine_check_gradient(tutti_engine *e, int k, tutti_error *err)
 {
     e->pieces[k].step = e->progress.step;
     return tutti_engine_look(e, &e->pieces[k], &e->piece_state[k].bad, err);
@@ -102,14 +47,16 @@ tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tut
     tutti_engine_take_in(e); /* if the step's last pass did not do it */
     if (!e->exchanged) /* otherwise the pieces' jobs have checked */
         for (int k = 0; k < e->layout.n_pieces; k++)
-            TUTTI_TRY(check_gradient(e, k, err));
+            TUTTI_TRY(tutti_engine_check_gradient(e, k, err));
     TUTTI_TRY(tutti_engine_judge(e, skip, err));
     if (*skip)
         return TUTTI_OK;
     if (e->options.clip_norm > 0) { /* torch.nn.utils.clip_grad_norm_: coefficient max/(norm + 1e-6), at most 1 */
-        double norm2 = e->shards.on ? 0 : tutti_engine_norm2(e), coefficient;
-        if (e->shards.on)
-            TUTTI_TRY(tutti_engine_shards_norm2(e, &norm2, err));
+        double norm2 = 0, coefficient;
+        bool done;
+        TUTTI_TRY(tutti_facilities_norm2(e, &norm2, &done, err));
+        if (!done)
+            norm2 = tutti_engine_norm2(e);
         coefficient = e->options.clip_norm / (sqrt(norm2) + 1e-6);
         if (coefficient < 1)
             rate->scale = coefficient;
@@ -204,16 +151,13 @@ static tutti_status update_model(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
     const int64_t begin = e->options.trace_events > 0 ? tutti_now_ns(e->rt) : 0;
-    tutti_status status;
+    bool kept;
 
-    if (e->merge.waits)
-        tutti_engine_merge_keep(e);
-    else {
-        status = (m->ops->step != NULL ? m->ops->step : tutti_base_step)(m, err);
-        if (status != TUTTI_OK)
-            return status;
-        tutti_engine_merge_end(e);
-        tutti_engine_late_end(e);
+    TUTTI_TRY(tutti_facilities_keep(e, &kept, err));
+    if (!kept) {
+        TUTTI_TRY((m->ops->step != NULL ? m->ops->step : tutti_base_step)(m, err));
+        tutti_facilities_updated(e);
+        e->applied = NULL;
     }
     if (e->options.trace_events > 0)
         tutti_engine_mark(e, "update", 0, 0, begin, tutti_now_ns(e->rt));
@@ -227,12 +171,10 @@ tutti_status tutti_engine_drain(tutti_engine *e, tutti_error *err)
     tutti_status status = TUTTI_OK;
 
     while (due && status == TUTTI_OK) {
-        status = tutti_engine_late_drain(e, &due, err);
+        status = tutti_facilities_drain(e, &due, err);
         if (due && status == TUTTI_OK)
             status = update_model(e, err);
     }
-    if (status == TUTTI_OK)
-        status = tutti_engine_offload_drain(e, err);
     return tutti_engine_failed(e, status, err);
 }
 
@@ -251,23 +193,20 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
     m->lr = e->lr * e->lr_factor;
     if (e->m.by_piece)
         due = false;
-    else if (status == TUTTI_OK && tutti_engine_late_is(e))
-        status = tutti_engine_late_turn(e, &due, err);
+    else if (status == TUTTI_OK && tutti_facilities_exchange_later(e))
+        status = tutti_facilities_exchange(e, &due, err);
     else if (status == TUTTI_OK)
         tutti_engine_take_in(e);
-    for (int k = 0; k < e->layout.n_pieces && status == TUTTI_OK && !e->exchanged && e->merge.waits; k++)
-        status = check_gradient(e, k, err); /* a non-finite gradient is skipped with the whole update, if allowed */
     if (status == TUTTI_OK && due)
         status = update_model(e, err);
-    if (status == TUTTI_OK && e->units.on)
-        status = tutti_engine_units_updated(e, err);
+    if (status == TUTTI_OK)
+        status = tutti_facilities_values_replaced(e, err);
     if (status != TUTTI_OK)
         return tutti_engine_failed(e, status, err);
-    if (e->take.on)
-        TUTTI_TRY(tutti_engine_failed(e, tutti_engine_take_end(e, err), err));
+    if (e->sizes != NULL)
+        TUTTI_TRY(tutti_engine_failed(e, e->sizes->end(e->sizer, err), err));
     tutti_engine_pace_end(e);
-    if (m->beside && !e->options.needs) /* the client may read values as soon as the step is over */
-        TUTTI_TRY(tutti_engine_failed(e, tutti_engine_by_piece_rest(e, err), err));
+    TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_end_step(e, err), err));
     tutti_engine_watch(e);
     e->stage = STAGE_READY;
     return TUTTI_OK;

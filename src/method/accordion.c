@@ -23,11 +23,12 @@
      n <- norm of the mean gradients, each times the steps it is of, added up, divided by these
      steps; batch_high unless critical; between two falls of the learning rate the batch only
      grows
-   Steps are merged (src/engine/merge.c), so positions of samples, epochs, schedules, reports and
-   checkpoints are those of steps of batch_low samples. An update may begin in one epoch and end
-   in the next. One of j steps has j times the rate; j is batch_high / batch_low but at the run's
-   end. Under mode=codec every worker's own gradient is added up (norm_source). Here it is the
-   mean, which is lossless and the same on all workers: there is no message for decisions.
+   Steps are merged (src/engine/modes/merge.c), so positions of samples, epochs, schedules,
+   reports and checkpoints are those of steps of batch_low samples. An update may begin in one
+   epoch and end in the next. One of j steps has j times the rate; j is batch_high / batch_low but
+   at the run's end. Under mode=codec every worker's own gradient is added up (norm_source). Here
+   it is the mean, which is lossless and the same on all workers: there is no message for
+   decisions.
    Chosen here:
    1. Decisions apply from the update that begins next, and its gradient for the window in which
       it ends; a window in which none ends is no check.

@@ -176,8 +176,8 @@ static tutti_status set_chunks(tutti_method *m, const byteps *s, tutti_error *er
         m->order = TUTTI_ORDER_LED;
         m->forward_first = true;
     }
-    m->by_piece = m->no_step = s->cross_barrier;
-    return s->cross_barrier ? tutti_by_piece_check(m, err) : TUTTI_OK;
+    m->no_step = s->cross_barrier;
+    return s->cross_barrier ? tutti_by_piece_declare(m, err) : TUTTI_OK;
 }
 
 /* Twice the chunks that are sent at a time: a server with r times the least part gets r chunks at

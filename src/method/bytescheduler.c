@@ -206,10 +206,9 @@ static tutti_status declare_tuner(tutti_method *m, tutti_plan *plan, tutti_error
    (tutti_by_piece_check); s->barrier then has the reason. */
 static tutti_status choose_barrier(tutti_method *m, bytescheduler *s, tutti_error *err)
 {
-    m->by_piece = s->cross_barrier != OFF;
-    if (s->cross_barrier == AUTO && tutti_by_piece_check(m, &s->barrier) != TUTTI_OK)
-        m->by_piece = false;
-    return s->cross_barrier == ON ? tutti_by_piece_check(m, err) : TUTTI_OK;
+    if (s->cross_barrier == OFF || (s->cross_barrier == AUTO && tutti_by_piece_check(m, &s->barrier) != TUTTI_OK))
+        return TUTTI_OK;
+    return tutti_by_piece_declare(m, err);
 }
 
 static tutti_status bytescheduler_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)

@@ -22,7 +22,7 @@
    update. From a disk, less by the layers that stay in buffers between the two, and between
    steps. The bits are ddp's.
 
-   The engine does it (src/engine/units.c, offload.c, src/optim/placed.c). This file sets its
+   The engine does it (src/engine/modes/units.c, offload.c, src/optim/placed.c). This file sets its
    options.
 
    Differs from the paper and DeepSpeed:

@@ -19,7 +19,7 @@
    concurrently with the next step, which therefore computes at values without it. Staleness is
    one, never more.
 
-   The engine does it (src/engine/offload.c, src/optim/placed.c). This file sets its options.
+   The engine does it (src/engine/modes/offload.c, src/optim/placed.c). This file sets its options.
 
    Differs from the paper and DeepSpeed:
    1. The network's values are float32 here, so the copy back has 4 bytes an element where the

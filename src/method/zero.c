@@ -22,7 +22,7 @@
    Between them there is only an all-reduce of gradient shards, n/G elements per worker; values
    are never sent.
 
-   The engine does it (src/engine/shards.c, held.c, units.c). This file sets its options.
+   The engine does it (src/engine/modes/shards.c, held.c, units.c). This file sets its options.
 
    Differs from the paper and DeepSpeed:
    1. Every bucket is sharded over all workers, so that each reduce-scatter is even. DeepSpeed

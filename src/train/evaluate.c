@@ -253,29 +253,6 @@ static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *er
 /* ---- samples held out of training: those at the end of the training set, where a text's last
    windows are and any other set's are as good as the rest ---- */
 
-static uint64_t held_out(const tutti_run *run)
-{
-    const double asked = run->config->validation, set = (double)tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN];
-
-    return asked > 0 && asked < 1 ? (uint64_t)fmax(1, asked * set) : (uint64_t)asked;
-}
-
-uint64_t tutti_train_samples(const tutti_run *run)
-{
-    return tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN] - held_out(run);
-}
-
-tutti_status tutti_train_check_validation(const tutti_run *run, tutti_error *err)
-{
-    const uint64_t samples = tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN];
-
-    if (held_out(run) >= samples)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "validation is %.12g, but the training set has %llu samples; leave some to train on",
-                          run->config->validation, (unsigned long long)samples);
-    return TUTTI_OK;
-}
-
 /* Part of the training, so it takes the time of a forward pass over them, by
    --step-time too, and --slow stretches it. */
 tutti_status tutti_train_evaluate_held_out(void *user, double *loss, tutti_error *err)

@@ -138,3 +138,11 @@ tutti_status tutti_train_check_data(tutti_runtime *rt, const tutti_train_config 
     }
     return status;
 }
+
+tutti_nn_options tutti_train_network(const tutti_train_config *c, int64_t batch, bool hands_over)
+{
+    return (tutti_nn_options){ .batch = batch,
+                               .threads = (int)c->threads,
+                               .precision = tutti_train_precision(c),
+                               .by_unit = hands_over };
+}

@@ -1,103 +1,9 @@
-/* report.c: what the user sees while it runs, and metrics.jsonl. A line a reporting interval, of
-   all workers' samples; rank 0 writes. */
-#include <errno.h>
+/* report.c: what is reported while a run goes on, to the user and in metrics.jsonl: a line a
+   reporting interval, of all workers' samples; each evaluation; the codec's effect. Index 0
+   writes. */
 #include <math.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "train_internal.h"
-#include "runtime/files.h"
-
-void tutti_train_say(const tutti_run *run, int status, const char *format, ...)
-{
-    char line[4400]; /* the directory's name may be 3800 long */
-    va_list args;
-
-    if (run->io->say == NULL || run->all.index != 0 || (run->config->quiet && status != 3))
-        return;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    run->io->say(run->io->user, status, line);
-}
-
-/* ---- lines that fit the terminal ---- */
-enum { FIELDS = 8 };
-typedef struct fields {
-    int n;
-    struct {
-        int rank;
-        char text[64];
-    } at[FIELDS];
-} fields; /* rank: the field with the largest rank is omitted first */
-
-static void add_field(fields *f, int rank, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static void add_field(fields *f, int rank, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(f->at[f->n].text, sizeof f->at[f->n].text, format, args);
-    va_end(args);
-    f->at[f->n++].rank = rank;
-}
-
-/* Fields with two blanks between them, as many as fit into the terminal's current width. */
-static void say_fields(const tutti_run *run, int status, fields *f)
-{
-    const int room = run->io->columns != NULL && run->io->say != NULL ? run->io->columns(run->io->user) : 0;
-    char line[FIELDS * 66];
-    size_t used;
-
-    for (;;) {
-        int last = 0;
-        used = 0;
-        for (int i = 0; i < f->n; i++) {
-            used += (size_t)snprintf(line + used, sizeof line - used, "%s%s", i > 0 ? "  " : "", f->at[i].text);
-            last = f->at[i].rank > f->at[last].rank ? i : last;
-        }
-        if (room == 0 || used <= (size_t)room || f->n == 1)
-            break;
-        memmove(&f->at[last], &f->at[last + 1], (size_t)(f->n - last - 1) * sizeof f->at[0]);
-        f->n--;
-    }
-    tutti_train_say(run, status, "%s", line);
-}
-
-void tutti_train_report_evaluating(tutti_run *run, const char *what, uint64_t done, uint64_t of)
-{
-    tutti_runtime *clock = run->io->host != NULL ? run->io->host : run->rt;
-    fields f = { 0 };
-    int64_t now;
-
-    if (run->io->say == NULL || run->all.index != 0 || run->config->quiet)
-        return;
-    now = tutti_now_ns(clock);
-    if (done > 0 && now - run->evaluating_ns < 200 * 1000 * 1000)
-        return;
-    run->evaluating_ns = now;
-    add_field(&f, 0, "evaluating");
-    add_field(&f, 2, "%s", what);
-    add_field(&f, 1, "%.0f %%", 100 * (double)done / (double)of);
-    add_field(&f, 3, "step %llu", (unsigned long long)tutti_engine_method(run->engine)->step);
-    say_fields(run, 2, &f);
-}
-
-void tutti_train_say_warnings(tutti_run *run)
-{
-    static const char *const notes[] = { "codec", "never-pushed", "groups-of-all", "mixing", "clock" };
-    const tutti_event_record *events;
-    const int n = tutti_engine_events(run->engine, &events);
-
-    for (; run->said < n; run->said++) {
-        for (size_t k = 0; k < TUTTI_LENGTH(notes); k++)
-            if (strcmp(events[run->said].kind, notes[k]) == 0)
-                tutti_train_say(run, 0, "note: %s", events[run->said].text);
-        if (strcmp(events[run->said].kind, "codec-cost") == 0)
-            tutti_train_say(run, 0, "codec-cost: %s", events[run->said].text);
-    }
-}
 
 /* JSON knows no number that is not finite. */
 static json_t *json_number(double v)
@@ -105,152 +11,14 @@ static json_t *json_number(double v)
     return isfinite(v) ? json_real(v) : json_null();
 }
 
-tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *err)
-{
-    char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    tutti_status status = TUTTI_OK;
-
-    json_decref(object);
-    if (text == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing a line of metrics.jsonl");
-    if (run->metrics != NULL) {
-        const size_t length = strlen(text);
-        text[length] = '\n'; /* in place of the final 0, so that a line is one write */
-        status = tutti_file_write(run->metrics, text, length + 1, err);
-    }
-    free(text);
-    return status;
-}
-
 /* What each worker sends for a report, since the last one (bytes: since the beginning). */
 enum { LOSS, SAMPLES, BYTES, COMPUTE, WAIT, SKIPPED, SCALE, TOLD };
 
-/* ---- gathering: up the binomial tree, so p workers report to worker 0 in p - 1 messages and
-   ceil(lg p) rounds ---- */
-
-/* The number of workers, [index, index + this), whose figures go through this one. */
-static int spokesman_of(const tutti_run *run)
-{
-    const int below = run->all.size - run->all.index, lowest = run->all.index & -run->all.index;
-    return lowest == 0 || lowest > below ? below : lowest;
-}
-
-tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tutti_error *err)
-{
-    const tutti_port port = tutti_port_of("train.told", 0, 0);
-    const int index = run->all.index, all = spokesman_of(run);
-
-    /* Where a loss makes this fail on some workers only, the others must learn of it: a
-       collective reports it, ports do not. */
-    if (tutti_engine_fault_tolerant(run->engine))
-        return tutti_gather_parts(
-            &run->all, 0, tutti_host((double *)(uintptr_t)mine, n, TUTTI_F64),
-            index == 0 ? tutti_host(run->figures_of, n * (size_t)run->all.size, TUTTI_F64) : tutti_nothing(), err);
-    memcpy(run->figures_of, mine, n * sizeof *mine);
-    for (int bit = 1; bit < all; bit <<= 1) {
-        const int theirs = all - bit < bit ? all - bit : bit;
-        TUTTI_TRY(tutti_recv(run->world, index + bit, port, NULL,
-                             tutti_host(run->figures_of + (size_t)bit * n, (size_t)theirs * n, TUTTI_F64),
-                             TUTTI_FOREVER, err));
-    }
-    if (index == 0)
-        return TUTTI_OK;
-    return tutti_send(run->world, index & (index - 1), port, NULL,
-                      tutti_host(run->figures_of, (size_t)all * n, TUTTI_F64), err);
-}
-
-tutti_status tutti_train_gather_lists(tutti_run *run, tutti_buffer mine, size_t *begin, void **all, tutti_error *err)
-{
-    const size_t n = (size_t)run->all.size;
-    int64_t length = (int64_t)mine.count, *lengths = tutti_alloc(n, sizeof *lengths);
-    size_t *counts = tutti_alloc(n, sizeof *counts);
-    tutti_buffer whole = tutti_nothing();
-    tutti_status status =
-        counts != NULL && lengths != NULL
-            ? tutti_allgather(&run->all, tutti_host(&length, 1, TUTTI_I64), tutti_host(lengths, n, TUTTI_I64), err)
-            : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for lists of %zu workers", n);
-
-    *all = NULL;
-    begin[0] = 0;
-    for (size_t k = 0; status == TUTTI_OK && k < n; k++) {
-        counts[k] = (size_t)lengths[k];
-        begin[k + 1] = begin[k] + counts[k];
-    }
-    if (status == TUTTI_OK && run->all.index == 0) {
-        *all = tutti_alloc(begin[n] + 1, tutti_dtype_bytes(mine.dtype));
-        whole = tutti_host(*all, begin[n], mine.dtype);
-        if (*all == NULL)
-            status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for lists of %zu workers", n);
-    }
-    if (status == TUTTI_OK)
-        status = tutti_gather_parts_v(&run->all, 0, counts, mine, whole, err);
-    tutti_free(lengths);
-    tutti_free(counts);
-    return status;
-}
-
-/* A resumed run keeps the lines up to its checkpoint: those after it will be written again. */
-static tutti_status keep_lines(tutti_run *run, const char *path, tutti_error *err)
-{
-    tutti_file *old;
-    char *text = NULL, *kept = NULL;
-    size_t bytes, length = 0;
-    tutti_status status;
-
-    TUTTI_TRY(tutti_file_open(&old, run->rt, path, TUTTI_FILE_READ, err));
-    bytes = (size_t)tutti_file_bytes(old);
-    text = tutti_alloc(bytes + 1, 1);
-    kept = tutti_alloc(bytes + 1, 1);
-    if (text == NULL || kept == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading %s (%zu bytes)", path, bytes);
-    else
-        status = tutti_file_read(old, 0, text, bytes, err);
-    tutti_file_close(old, NULL);
-    for (size_t at = 0; status == TUTTI_OK && at < bytes;) {
-        const size_t line = strcspn(text + at, "\n");
-        json_t *object = json_loadb(text + at, line, 0, NULL);
-        const json_t *step = json_object_get(object, "step");
-        if (json_is_integer(step) && (uint64_t)json_integer_value(step) <= run->first_step && at + line < bytes) {
-            memcpy(kept + length, text + at, line + 1);
-            length += line + 1;
-        }
-        json_decref(object);
-        at += line + 1;
-    }
-    if (status == TUTTI_OK)
-        status = tutti_train_write_file(run->rt, run->config->out, "metrics.jsonl", kept, length, err);
-    tutti_free(text);
-    tutti_free(kept);
-    return status;
-}
-
-tutti_status tutti_train_open_metrics(tutti_run *run, tutti_error *err)
-{
-    char path[4096];
-
-    snprintf(path, sizeof path, "%s/metrics.jsonl", run->config->out);
-    return tutti_file_open(&run->metrics, run->rt, path, TUTTI_FILE_APPEND, err);
-}
-
 tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
 {
-    /* any worker may become index 0, which receives all figures */
-    const bool all = run->automatic_shares || tutti_engine_fault_tolerant(run->engine);
-    char path[4096];
-
     run->reported_ns = tutti_now_ns(run->rt);
-    run->figures_of =
-        tutti_alloc((size_t)(all ? run->all.size : spokesman_of(run)), TUTTI_TRAIN_FIGURES * sizeof(double));
-    if (run->figures_of == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the reports of %d workers", run->all.size);
-    if (run->all.index != 0)
-        return TUTTI_OK;
-    snprintf(path, sizeof path, "%s/metrics.jsonl", run->config->out);
-    if (run->first_step > 0 && tutti_file_exists(run->rt, path))
-        TUTTI_TRY(keep_lines(run, path, err));
-    else
-        TUTTI_TRY(tutti_file_remove(run->rt, path, err));
-    return tutti_train_open_metrics(run, err);
+    TUTTI_TRY(tutti_train_gather_open(run, err));
+    return run->all.index == 0 ? tutti_train_metrics_begin(run, err) : TUTTI_OK;
 }
 
 static void print_time(double seconds, char *text, size_t bytes)
@@ -281,7 +49,7 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
     const tutti_method *m = tutti_engine_method(run->engine);
     const double left = tutti_train_left(run) * (double)f->wall_ns * 1e-9, epoch = tutti_train_epochs(run);
     double sum[TOLD] = { 0 }, skipped = 0, scale = figures_of[SCALE], loss, rate;
-    fields line = { 0 };
+    tutti_train_fields line = { 0 };
     char time[32];
 
     for (int i = 0; i < run->all.size * TOLD; i++)
@@ -300,20 +68,20 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
     loss = sum[SAMPLES] > 0 ? sum[LOSS] / sum[SAMPLES] : 0;
     rate = seconds > 0 ? sum[SAMPLES] / seconds : 0;
     print_time(left, time, sizeof time);
-    add_field(&line, 6, "epoch %.2f", epoch);
+    tutti_train_add_field(&line, 6, "epoch %.2f", epoch);
     if (run->takes) /* their number is not known in advance */
-        add_field(&line, 0, "step %llu", (unsigned long long)m->step);
+        tutti_train_add_field(&line, 0, "step %llu", (unsigned long long)m->step);
     else
-        add_field(&line, 0, "step %llu/%llu", (unsigned long long)m->step, (unsigned long long)run->steps);
-    add_field(&line, 1, "loss %.4f", loss);
+        tutti_train_add_field(&line, 0, "step %llu/%llu", (unsigned long long)m->step, (unsigned long long)run->steps);
+    tutti_train_add_field(&line, 1, "loss %.4f", loss);
     if (run->test_accuracy >= 0)
-        add_field(&line, 4, "accuracy %.2f %%", 100 * run->test_accuracy);
+        tutti_train_add_field(&line, 4, "accuracy %.2f %%", 100 * run->test_accuracy);
     if (skipped > 0)
-        add_field(&line, 3, "%.0f steps skipped", skipped);
-    add_field(&line, 5, "%.0f samples/s", rate);
-    add_field(&line, 7, "%.1f MB sent", sum[BYTES] * 1e-6);
-    add_field(&line, 2, "%s left", time);
-    say_fields(run, 1, &line);
+        tutti_train_add_field(&line, 3, "%.0f steps skipped", skipped);
+    tutti_train_add_field(&line, 5, "%.0f samples/s", rate);
+    tutti_train_add_field(&line, 7, "%.1f MB sent", sum[BYTES] * 1e-6);
+    tutti_train_add_field(&line, 2, "%s left", time);
+    tutti_train_say_fields(run, 1, &line);
     return tutti_train_put_json(
         run,
         json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:o, s:o}",
@@ -333,7 +101,7 @@ tutti_status tutti_train_report_received(tutti_run *run, uint64_t until, tutti_e
     const uint64_t every = (uint64_t)run->config->report_every * run->unit;
     tutti_received received;
     tutti_figures f;
-    fields line = { 0 };
+    tutti_train_fields line = { 0 };
     double seconds, step, loss, rate;
     tutti_status status;
 
@@ -349,11 +117,11 @@ tutti_status tutti_train_report_received(tutti_run *run, uint64_t until, tutti_e
                ? (received.loss_sum - run->received.loss_sum) / (received.samples - run->received.samples)
                : 0;
     rate = seconds > 0 ? (received.samples - run->received.samples) / seconds : 0;
-    add_field(&line, 3, "epoch %.2f", step / run->steps_per_epoch);
-    add_field(&line, 0, "step %.0f/%llu", step, (unsigned long long)run->steps);
-    add_field(&line, 1, "loss %.4f", loss);
-    add_field(&line, 2, "%.0f samples/s", rate);
-    say_fields(run, 1, &line);
+    tutti_train_add_field(&line, 3, "epoch %.2f", step / run->steps_per_epoch);
+    tutti_train_add_field(&line, 0, "step %.0f/%llu", step, (unsigned long long)run->steps);
+    tutti_train_add_field(&line, 1, "loss %.4f", loss);
+    tutti_train_add_field(&line, 2, "%.0f samples/s", rate);
+    tutti_train_say_fields(run, 1, &line);
     status = tutti_train_put_json(
         run,
         json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)step, "epoch",

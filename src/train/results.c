@@ -9,17 +9,6 @@
 #include "train_internal.h"
 #include "runtime/files.h"
 
-tutti_status tutti_train_write_file(tutti_runtime *rt, const char *directory, const char *name, const char *text,
-                                    size_t bytes, tutti_error *err)
-{
-    char path[4096];
-    tutti_file *file;
-
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    TUTTI_TRY(tutti_file_begin(&file, rt, path, true, err));
-    return tutti_file_end(file, tutti_file_write(file, text, bytes, err), err);
-}
-
 /* ---- summary ---- */
 
 static json_t *real_or_null(bool known, double value)

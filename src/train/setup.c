@@ -278,14 +278,6 @@ tutti_status tutti_train_follow_share(tutti_run *run, uint64_t step, tutti_error
     return open_loader(run, step, err);
 }
 
-tutti_nn_options tutti_train_network(const tutti_train_config *c, int64_t batch, bool hands_over)
-{
-    return (tutti_nn_options){ .batch = batch,
-                               .threads = (int)c->threads,
-                               .precision = tutti_train_precision(c),
-                               .by_unit = hands_over };
-}
-
 static tutti_status open_network(tutti_run *run, tutti_error *err)
 {
     tutti_nn_options options = tutti_train_network(run->config, tutti_train_most_samples(run), run->hands_over);

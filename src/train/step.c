@@ -62,12 +62,6 @@ static tutti_status on_ready(void *user, int param, tutti_error *err)
     return status;
 }
 
-uint64_t tutti_train_first_of_run(const tutti_run *run, const tutti_pass *pass)
-{
-    return run->parts.first != NULL ? (uint64_t)run->rank << 48 | pass->position
-                                    : pass->epoch * tutti_train_samples(run) + pass->position;
-}
-
 static tutti_status on_ready_rows(void *user, int param, const uint32_t *ids, size_t n, tutti_error *err)
 {
     tutti_run *run = user;

@@ -5,54 +5,6 @@
 
 #include "train_internal.h"
 
-double tutti_train_epochs(const tutti_run *run)
-{
-    tutti_figures f;
-
-    tutti_engine_figures(run->engine, &f);
-    return run->takes ? (double)f.samples / (double)tutti_train_samples(run)
-                      : (double)tutti_engine_method(run->engine)->step / run->steps_per_epoch;
-}
-
-double tutti_train_left(const tutti_run *run)
-{
-    tutti_figures f;
-    uint64_t done, all;
-
-    tutti_engine_figures(run->engine, &f);
-    done = run->takes ? f.samples - run->first_samples : tutti_engine_method(run->engine)->step - run->first_step;
-    all = run->takes ? run->samples_in_all - run->first_samples : run->steps - run->first_step;
-    return done > 0 && all > done ? (double)(all - done) / (double)done : 0;
-}
-
-uint64_t tutti_train_evaluates_every(const tutti_run *run)
-{
-    const tutti_train_config *c = run->config;
-
-    return c->eval_every > 0                    ? (uint64_t)c->eval_every * run->unit
-           : run->is_async && c->target[0] == 0 ? 0
-                                                : tutti_share_steps(&run->share);
-}
-
-/* Where the method decides how many samples a step has, --eval-every counts steps of `batch`
-   samples a worker, as --steps does. */
-static uint64_t samples_between(const tutti_run *run)
-{
-    const tutti_train_config *c = run->config;
-    const double samples = (double)c->eval_every * (double)c->batch * (double)c->accumulate * run->workers;
-
-    return c->eval_every == 0 ? tutti_train_samples(run) : samples < 1e18 ? (uint64_t)samples : UINT64_MAX;
-}
-
-bool tutti_train_evaluates(const tutti_run *run)
-{
-    const tutti_train_config *c = run->config;
-    const uint64_t every = tutti_train_evaluates_every(run);
-
-    return c->final_eval != TUTTI_FINAL_EVAL_OFF || c->target[0] != 0 ||
-           (run->takes ? run->samples_in_all > samples_between(run) : every > 0 && every < run->gradients_in_all);
-}
-
 static tutti_status slowest(tutti_run *run, void *seconds, tutti_error *err)
 {
     double most = tutti_train_serves(run) ? 0 : *(const double *)seconds;
@@ -209,7 +161,7 @@ static tutti_status stop_if_asked(tutti_run *run, bool saved, int64_t *asked, tu
    evaluation due since `before` samples? */
 static tutti_status more_taken(tutti_run *run, uint64_t before, bool *more, bool *due, tutti_error *err)
 {
-    const uint64_t each = samples_between(run);
+    const uint64_t each = tutti_train_samples_between(run);
     tutti_figures f;
 
     tutti_engine_figures(run->engine, &f);
@@ -217,7 +169,7 @@ static tutti_status more_taken(tutti_run *run, uint64_t before, bool *more, bool
     return tutti_engine_more_samples(run->engine, run->samples_in_all, more, err);
 }
 
-static tutti_status train(tutti_run *run, tutti_error *err)
+tutti_status tutti_train_loop(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
     const uint64_t save_every = (uint64_t)c->checkpoint_every * run->unit, end = run->gradients_in_all,
@@ -280,8 +232,8 @@ static tutti_status train(tutti_run *run, tutti_error *err)
     return run->snapshots > 0 ? tutti_train_evaluate_snapshots(run, err) : TUTTI_OK;
 }
 
-static tutti_status begin_run(tutti_run *run, tutti_world *world, const tutti_train_config *config, tutti_train_io *io,
-                              tutti_error *err)
+tutti_status tutti_train_begin(tutti_run *run, tutti_world *world, const tutti_train_config *config,
+                               tutti_train_io *io, tutti_error *err)
 {
     *run = (tutti_run){ .world = world,
                         .rt = tutti_world_runtime(world),
@@ -309,7 +261,7 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
     tutti_run run;
     tutti_status status;
 
-    TUTTI_TRY(begin_run(&run, world, config, &io, err));
+    TUTTI_TRY(tutti_train_begin(&run, world, config, &io, err));
     status = tutti_train_open_samples(&run, err);
     if (status == TUTTI_OK)
         status = tutti_train_open(&run, err);
@@ -333,7 +285,7 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
                             "note: method '%s' cannot skip a step, so fp16 has no loss scale with it, and values below "
                             "6e-8 in a backward pass become 0; --precision bf16 needs no scale",
                             m->ops->name);
-        status = train(&run, err);
+        status = tutti_train_loop(&run, err);
     }
     if (status == TUTTI_OK)
         status = tutti_train_evaluate_final(&run, err);
@@ -345,67 +297,6 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
         tutti_train_say_warnings(&run);
     if (status == TUTTI_OK)
         tutti_train_say_totals(&run);
-    tutti_train_close_all(&run);
-    return status;
-}
-
-/* The engine declares; then all know whether all ranks fit into memory, so that they go through
-   steps. */
-static tutti_status declare(tutti_run *run, bool *continue_on_loss, tutti_error *err)
-{
-    int32_t fits = 0;
-    tutti_status status;
-
-    run->dry->declares = true;
-    status = tutti_train_open(run, err);
-    if (status == TUTTI_OK && run->rank == 0)
-        *run->dry->evaluates = tutti_train_evaluates(run);
-    if (status == TUTTI_OK)
-        status = tutti_train_dry_tell(run, err);
-    tutti_train_close(run);
-    if (status == TUTTI_OK)
-        status = tutti_barrier(&run->all, err);
-    if (status == TUTTI_OK && run->all.index == 0)
-        fits = tutti_train_dry_fits(run);
-    if (status == TUTTI_OK)
-        status = tutti_broadcast(&run->all, 0, tutti_host(&fits, 1, TUTTI_I32), err);
-    *continue_on_loss = fits != 0;
-    run->dry->declares = false;
-    return status;
-}
-
-static tutti_status go_through(tutti_run *run, tutti_error *err)
-{
-    const tutti_train_config *c = run->config;
-    const uint64_t over = run->dry->over;
-
-    TUTTI_TRY(tutti_train_open(run, err));
-    if (over * run->unit < run->gradients_in_all)
-        run->gradients_in_all = over * run->unit;
-    if (over * (uint64_t)(c->batch * c->accumulate * run->workers) < run->samples_in_all)
-        run->samples_in_all = over * (uint64_t)(c->batch * c->accumulate * run->workers);
-    TUTTI_TRY(tutti_train_dry_open(run, err));
-    TUTTI_TRY(train(run, err));
-    TUTTI_TRY(tutti_engine_part(run->engine, err));
-    return tutti_train_dry_tell(run, err);
-}
-
-tutti_status tutti_train_dry(tutti_world *world, const tutti_train_config *config, const tutti_train_io *given,
-                             tutti_dry *dry, tutti_error *err)
-{
-    tutti_train_io io = *given;
-    bool continue_on_loss = false;
-    tutti_run run;
-    tutti_status status;
-
-    TUTTI_TRY(begin_run(&run, world, config, &io, err));
-    run.dry = dry;
-    status = tutti_train_open_samples(&run, err);
-    if (status == TUTTI_OK)
-        status = declare(&run, &continue_on_loss, err);
-    if (status == TUTTI_OK && continue_on_loss)
-        status = go_through(&run, err);
-    tutti_train_dry_close(&run);
     tutti_train_close_all(&run);
     return status;
 }

@@ -161,6 +161,8 @@ tutti_status tutti_train_check_pair(const tutti_train_config *c, tutti_error *er
 /* Can the model take data of this kind? */
 tutti_status tutti_train_check_samples(const tutti_train_config *c, bool text, bool clicks,
                                        tutti_error *err);
+/* The options of a run's networks; the caller that opens one sets device, running and adds. */
+tutti_nn_options tutti_train_network(const tutti_train_config *c, int64_t batch, bool hands_over);
 
 /* ---- slow.c ---- */
 
@@ -246,22 +248,18 @@ size_t tutti_train_memory_records(const tutti_run *run, tutti_memory_record *rec
 tutti_status tutti_train_memory(const tutti_run *run, uint64_t bytes[TUTTI_MEMORY_KINDS],
                                 tutti_error *err);
 
-/* ---- plan.c ---- */
+/* ---- dry.c: a pass that computes nothing, of a planned run (plan.c) ---- */
 
-/* In place of a pass through the network: the same calls of hooks, with gradients that are drawn
-   and rows that the batch names. */
 tutti_status tutti_train_dry_open(tutti_run *run, tutti_error *err);
 void tutti_train_dry_close(tutti_run *run);
-/* By rank 0, once all ranks have reported: do all of them fit into memory? */
-bool tutti_train_dry_fits(const tutti_run *run);
-/* Writes what this rank has to its row of the plan. */
-tutti_status tutti_train_dry_tell(const tutti_run *run, tutti_error *err);
+/* In place of a pass through the network: the same calls of hooks, with gradients that are drawn
+   and rows that the batch names. */
+tutti_status tutti_train_dry_pass(tutti_run *run, const tutti_pass *pass, const tutti_batch *batch,
+                                  const tutti_nn_hooks *hooks, double *loss, tutti_error *err);
 /* Which of a table's `rows` rows the batch names, ascending: ids of tokens, or of categories with
    one table behind the other. named: rows / 64 + 1 zeros, which it leaves so; ids: rows. */
 size_t tutti_train_name_rows(const tutti_run *run, const tutti_batch *batch, size_t rows,
                              uint64_t *named, uint32_t *ids);
-tutti_status tutti_train_dry_pass(tutti_run *run, const tutti_pass *pass, const tutti_batch *batch,
-                                  const tutti_nn_hooks *hooks, double *loss, tutti_error *err);
 
 /* ---- setup.c ---- */
 
@@ -274,8 +272,6 @@ void tutti_train_close(tutti_run *run);
 void tutti_train_close_all(tutti_run *run);
 /* After a step: if the shares have changed, the loader continues with the new ones. */
 tutti_status tutti_train_follow_share(tutti_run *run, uint64_t step, tutti_error *err);
-/* The options of a run's networks; the caller that opens one sets device, running and adds. */
-tutti_nn_options tutti_train_network(const tutti_train_config *c, int64_t batch, bool hands_over);
 /* The most samples of one pass of this worker, whatever its share becomes. */
 int64_t tutti_train_most_samples(const tutti_run *run);
 
@@ -283,10 +279,6 @@ int64_t tutti_train_most_samples(const tutti_run *run);
 
 /* One step with all its passes, of a method that does not run the passes itself. */
 tutti_status tutti_train_step(tutti_run *run, tutti_error *err);
-/* The place of a pass's samples among all that the run takes, so that a sample's random draws are
-   the same on every worker that may compute it. With a partition each worker counts its own
-   samples. */
-uint64_t tutti_train_first_of_run(const tutti_run *run, const tutti_pass *pass);
 /* tutti_engine_unit_acquire; then run->values of that unit are where they are.
    tutti_engine_unit_release, before which they are NULL if values are held by unit. */
 tutti_status tutti_train_need(tutti_run *run, int unit, bool backward, tutti_error *err);
@@ -294,19 +286,30 @@ tutti_status tutti_train_done(tutti_run *run, int unit, bool backward, tutti_err
 
 /* ---- train.c ---- */
 
-/* The interval between evaluations, in steps, or in gradients for asynchronous methods. These do
-   not evaluate by default, unless --target is given: each evaluation then takes a meeting, which
-   waits for the slowest worker. 0: never. */
-uint64_t tutti_train_evaluates_every(const tutti_run *run);
-/* Does the run evaluate, before its end or then? */
-bool tutti_train_evaluates(const tutti_run *run);
-/* As tutti_train_worker, without network, evaluation and files. */
-tutti_status tutti_train_dry(tutti_world *world, const tutti_train_config *config,
-                             const tutti_train_io *io, tutti_dry *dry, tutti_error *err);
+/* A run before anything is opened; sets io->started_ns. TUTTI_ERR_USAGE: no rank is a worker. */
+tutti_status tutti_train_begin(tutti_run *run, tutti_world *world, const tutti_train_config *config,
+                               tutti_train_io *io, tutti_error *err);
+/* All steps of an open run, with what comes between them. TUTTI_CLOSED: a signal has stopped it. */
+tutti_status tutti_train_loop(tutti_run *run, tutti_error *err);
+
+/* ---- progress.c ---- */
 
 double tutti_train_epochs(const tutti_run *run); /* completed so far */
 /* The remaining work divided by what this process has done; 0: nothing is known yet. */
 double tutti_train_left(const tutti_run *run);
+/* The interval between evaluations, in steps, or in gradients for asynchronous methods. These do
+   not evaluate by default, unless --target is given: each evaluation then takes a meeting, which
+   waits for the slowest worker. 0: never. */
+uint64_t tutti_train_evaluates_every(const tutti_run *run);
+/* The same in samples, where the method decides how many a step has; --eval-every then counts
+   steps of `batch` samples a worker, as --steps does. */
+uint64_t tutti_train_samples_between(const tutti_run *run);
+/* Does the run evaluate, before its end or then? */
+bool tutti_train_evaluates(const tutti_run *run);
+/* The place of a pass's samples among all that the run takes, so that a sample's random draws are
+   the same on every worker that may compute it. With a partition each worker counts its own
+   samples. */
+uint64_t tutti_train_first_of_run(const tutti_run *run, const tutti_pass *pass);
 
 /* ---- members.c: meetings ---- */
 
@@ -345,6 +348,7 @@ tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, uint64_t mo
    that gives a method the loss on the samples held out. */
 uint64_t tutti_train_samples(const tutti_run *run);
 tutti_status tutti_train_check_validation(const tutti_run *run, tutti_error *err);
+/* The engine's callback that gives a method the loss on the samples held out. */
 tutti_status tutti_train_evaluate_held_out(void *run, double *loss, tutti_error *err);
 /* Evaluates the agreed model as --final-eval requests, then the worst. Collective. */
 tutti_status tutti_train_evaluate_final(tutti_run *run, tutti_error *err);
@@ -359,13 +363,31 @@ tutti_status tutti_train_regret_open(tutti_run *run, tutti_error *err);
 void tutti_train_regret_add(tutti_run *run, uint64_t step);
 void tutti_train_regret_close(tutti_run *run);
 
-/* ---- report.c ---- */
+/* ---- say.c: lines for the user, by index 0 ---- */
 
-tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err);
-/* Opens metrics.jsonl to append to it. */
-tutti_status tutti_train_open_metrics(tutti_run *run, tutti_error *err);
-/* Sends n figures of each worker to run->told of worker 0, a row for each index of run->all; on
-   other workers it holds the rows that they passed on. Within a meeting. n <=
+void tutti_train_say(const tutti_run *run, int status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* A line of fields with two blanks between them, as many as fit into the terminal's current width.
+   The field with the largest rank is omitted first. */
+enum { TUTTI_TRAIN_FIELDS = 8 };
+typedef struct tutti_train_fields {
+    int n;
+    struct { int rank; char text[64]; } at[TUTTI_TRAIN_FIELDS];
+} tutti_train_fields;
+void tutti_train_add_field(tutti_train_fields *f, int rank, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void tutti_train_say_fields(const tutti_run *run, int status, tutti_train_fields *f);
+/* `done` of an evaluation's samples are evaluated. Shows it a few times a second at most. */
+void tutti_train_report_evaluating(tutti_run *run, const char *what, uint64_t done, uint64_t of);
+/* Prints the events that are notes for the user (the codec's risks, a model that was never pushed
+   and the like) and were not printed yet. */
+void tutti_train_say_warnings(tutti_run *run);
+
+/* ---- gather.c ---- */
+
+tutti_status tutti_train_gather_open(tutti_run *run, tutti_error *err);
+/* Sends n figures of each worker to run->figures_of of worker 0, a row for each index of run->all;
+   on other workers it holds the rows that they passed on. Within a meeting. n <=
    TUTTI_TRAIN_FIGURES. */
 tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tutti_error *err);
 /* Sends one list of each worker, of any length and of one type, to index 0: there *all has them
@@ -374,6 +396,19 @@ tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tu
    meeting. */
 tutti_status tutti_train_gather_lists(tutti_run *run, tutti_buffer mine, size_t *begin, void **all,
                                       tutti_error *err);
+
+/* ---- metrics.c: metrics.jsonl, of index 0 ---- */
+
+/* A new run's file is empty. A resumed run keeps the lines up to its checkpoint. */
+tutti_status tutti_train_metrics_begin(tutti_run *run, tutti_error *err);
+/* Opens it to append to it. */
+tutti_status tutti_train_open_metrics(tutti_run *run, tutti_error *err);
+/* Writes a line; takes ownership of the object. */
+tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *err);
+
+/* ---- report.c ---- */
+
+tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err);
 tutti_status tutti_train_report(tutti_run *run, tutti_error *err); /* collective */
 /* Worker 0 of an asynchronous method, after a step of its own: reports what it has received of
    the others, if a line is due before the meeting at `until`. */
@@ -384,16 +419,6 @@ tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err);
 tutti_status tutti_train_report_codec(tutti_run *run, tutti_error *err);
 /* The last such measurement; NULL: none. */
 json_t *tutti_train_codec_record(const tutti_run *run, int tensor);
-/* Index 0, for the user: `done` of an evaluation's samples are evaluated. Shows it a few times a
-   second at most. */
-void tutti_train_report_evaluating(tutti_run *run, const char *what, uint64_t done, uint64_t of);
-/* Prints the events that are notes for the user (the codec's risks, a model that was never pushed
-   and the like) and were not printed yet. */
-void tutti_train_say_warnings(tutti_run *run);
-void tutti_train_say(const tutti_run *run, int status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-/* Writes a line of metrics.jsonl; takes ownership of the object. */
-tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *err);
 
 /* ---- closing.c, out.c, resume.c ---- */
 

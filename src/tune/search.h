@@ -1,4 +1,4 @@
-/* search.h: the rules by which a run tunes itself while it trains, for src/engine/tune.c: what is
+/* search.h: how a run tunes itself while it trains, for src/engine/modes/tune.c: what is
    measured when, what is given up, and which point is kept. No clock, no messages: the leading
    worker is given the times and decides, and all apply its decision. */
 #ifndef TUTTI_SEARCH_H

@@ -47,10 +47,11 @@ static tutti_status cut_declare(tutti_method *m, tutti_plan *plan, tutti_error *
     m->lane_width = (int)s->width;
     m->credit = (size_t)s->credit;
     m->cut_bytes = s->inside;
-    m->by_piece = s->by_piece;
     m->forward_first = s->forward;
     m->whole = s->whole;
     m->order = (tutti_order)s->order;
+    if (s->by_piece)
+        TUTTI_TRY(tutti_by_piece_declare(m, err));
     if (s->merge)
         TUTTI_TRY(tutti_merge_declare(m, plan, err));
     m->held = s->held ? TUTTI_HELD_BY_PIECE : TUTTI_HELD_WHOLE;

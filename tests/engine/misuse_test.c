@@ -157,7 +157,8 @@ static void late_gradients_require_equal_replicas_exchanging_every_step(void **s
         { "apart(late=1)", apart },
         { "paced(late=1)", apart },
         { "silent(late=1)", apart },
-        { "late(late=1,merges=on)", apart },
+        { "late(late=1,merges=on)", "method 'late' applies gradients some steps late, but it also makes one update of "
+                                    "several steps; it can do one of them" },
         { "late(late=1,whole=on)", "looks at the whole gradient of a step before it is exchanged (whole), but its "
                                    "exchanges are late" },
         { "late(whole=on)", NULL }, /* nothing is late */
@@ -194,6 +195,14 @@ static tutti_status nameless_declare(tutti_method *m, tutti_plan *plan, tutti_er
     return TUTTI_OK;
 }
 
+static tutti_status by_piece_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    (void)plan;
+    (void)err;
+    m->by_piece = true; /* without tutti_by_piece_declare */
+    return TUTTI_OK;
+}
+
 static tutti_status mine_run(tutti_method *m, tutti_error *err) { (void)m, (void)err; return TUTTI_OK; }
 static tutti_status mine_drive(tutti_method *m, uint64_t until, tutti_error *err)
 {
@@ -226,6 +235,7 @@ static const tutti_method_default mine_void[] = { { "optimizer", NULL }, { 0 } }
 #endif
 static const struct { tutti_method_ops ops; const char *sentence; } tables[] = {
     { { WHOLE }, NULL },
+    { { WHOLE, .declare = by_piece_declare }, "method 'mine' sets by_piece; call tutti_by_piece_declare (steps.h)" },
     { { WHOLE, .self_bytes = 0 }, "method 'mine': option 'what' of its table is to be written to a struct of 0 bytes; "
                                   "set .self_bytes to the size of the struct" },
     { { WHOLE, .self_bytes = 8 }, "option 'late' of its table is to be written to bytes 8 to 15 of a struct of 8" },

@@ -501,7 +501,7 @@ static void options_incompatible_with_delayed_gradients_are_rejected(void **stat
 {
     static const struct { const char *method, *optimizer, *words; } cases[] = {
         { "pipe-sgd", "adam(lazy=on)", "optimizer is lazy, but under method 'pipe-sgd' tables' gradients" },
-        { "pipe-sgd", "client", "has the gradient of a step only some steps later, and of some steps none" },
+        { "pipe-sgd", "client", "only exchanged, but method 'pipe-sgd' applies gradients some steps late" },
         { "pipe-sgd(width=17)", "sgd(lr=0.1)", "width" },
         { "pipe-sgd(width=0)", "sgd(lr=0.1)", "width" },
         { "pipe-sgd(lr_scale=0)", "sgd(lr=0.1)", "lr_scale" },

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* ---- sample exchange (src/engine/given.c) ---- */
+/* ---- sample exchange (src/engine/modes/given.c) ---- */
 
 /* Within declare(): workers send each other raw samples. A pass has at most `most` samples of
    other workers, and a worker sends any other worker at most `most` of its own in a step.
@@ -69,7 +69,7 @@ tutti_status tutti_allot(tutti_method *m, const int64_t *passes_of, tutti_error 
    their sum is the mean, whatever the assignment. */
 tutti_status tutti_allot_pass(tutti_method *m, tutti_pass *p, tutti_error *err);
 
-/* ---- variable batch (src/engine/take.c) ---- */
+/* ---- variable batch (src/engine/modes/take.c) ---- */
 
 /* Variable batch: a worker takes as many samples in a step as its method decides, possibly none,
    and all workers learn all counts: m->samples and m->weight follow from them. Every sample of an
@@ -159,7 +159,7 @@ tutti_status tutti_take_close(tutti_method *m, int64_t *of, tutti_error *err);
    gradients divided by `samples`, above 0, instead of by m->samples. */
 void tutti_take_divide(tutti_method *m, double samples);
 
-/* ---- one update for several steps (src/engine/merge.c) ---- */
+/* ---- one update for several steps (src/engine/modes/merge.c) ---- */
 
 /* Within declare(), of methods whose replicas are equal: passes may have `merge`. In the last of
    the merged steps pieces are exchanged and step() is called as usual, and g is the mean over the
@@ -169,14 +169,14 @@ tutti_status tutti_merge_declare(tutti_method *m, tutti_plan *plan, tutti_error 
 /* Number of steps merged into the current update, this one included. */
 int64_t tutti_merged(const tutti_method *m);
 
-/* ---- pieces: partitioned, ordered, updated one by one (layout.c, pieces.c, by_piece.c) ---- */
+/* ---- pieces: partitioned, ordered, updated one by one ---- */
 
 /* Partitioned by bytes (m->cut_bytes). Sums have the same bits whatever the partition.
    TUTTI_ERR_USAGE with a codec, which encodes whole tensors.
 
-   Updated by piece (m->by_piece). The run's optimiser updates a piece as soon as it is exchanged
-   and the backward of the units that it overlaps is over, on the thread that finishes last. The
-   result has the bits of an update at the end of the step. step() does not wait, and
+   Updated by piece (tutti_by_piece_declare). The run's optimiser updates a piece as soon as it is
+   exchanged and the backward of the units that it overlaps is over, on the thread that finishes
+   last. The result has the bits of an update at the end of the step. step() does not wait, and
    unit_acquire() of the next step waits for the pieces that overlap its unit. So the forward of a
    unit waits for its own parameters only. The waiting is exposed time.
 
@@ -197,10 +197,12 @@ int64_t tutti_merged(const tutti_method *m);
    required. With a client that does not, a step waits for all of its pieces before it ends, since
    that client may read values at any time.
 
-   tutti_by_piece_check: within declare(): TUTTI_OK, or TUTTI_ERR_USAGE and the sentence with which
-   the engine refuses by_piece in this run: it needs an exchange, equal replicas and the run's
-   optimiser, and does not go with clip-norm, nonfinite=skip, loss-scale, a codec, the client's
-   optimiser, `whole`, or what tutti_late_declare, tutti_merge_declare and tutti_take_declare do. */
+   Within declare(). TUTTI_ERR_USAGE, once all is declared: in this run it is not possible. It needs
+   an exchange, equal replicas and the run's optimiser, and does not go with clip-norm,
+   nonfinite=skip, loss-scale, a codec, the client's optimiser, `whole`, or what
+   tutti_late_declare, tutti_merge_declare and tutti_take_declare do. */
+tutti_status tutti_by_piece_declare(tutti_method *m, tutti_error *err);
+/* The same check, as far as is known by now: for a method that does without where it must. */
 tutti_status tutti_by_piece_check(const tutti_method *m, tutti_error *err);
 /* Within pass(), of a step's first pass, on all workers in the same step: pieces have other sizes
    from this step on. Blocks until all pieces in flight are exchanged. TUTTI_ERR_USAGE: below
@@ -212,7 +214,7 @@ tutti_status tutti_recut(tutti_method *m, size_t piece_bytes, size_t first_piece
    thread; where pieces have no order or no thread it has no effect. */
 void tutti_credit(tutti_method *m, size_t bytes);
 
-/* ---- shards: each worker updates a part of every piece (src/engine/shards.c) ---- */
+/* ---- shards: each worker updates a part of every piece (src/engine/modes/shards.c) ---- */
 
 /* Every piece is partitioned into a shard for each worker, by rank, at multiples of 16 elements
    (a line of 64 bytes) from its first element on: as evenly as lines allow, the first workers
@@ -253,7 +255,7 @@ tutti_status tutti_shards_exchange(tutti_method *m, tutti_piece *p, tutti_error 
 tutti_status tutti_shards_step(tutti_method *m, tutti_error *err);
 size_t tutti_shards_count(const tutti_method *m, int worker);
 
-/* ---- held by piece: no gradient of the whole model (src/engine/held.c) ---- */
+/* ---- held by piece: no gradient of the whole model (src/engine/modes/held.c) ---- */
 
 /* m->held BY_PIECE, which declare() sets before tutti_shards_declare: of the gradient a worker
    holds only its own shards and a buffer for each piece in flight. A piece has its buffer, p->g,
@@ -272,7 +274,7 @@ size_t tutti_shards_count(const tutti_method *m, int worker);
    bytes: of gradient buffers that are not shards, so far in this process. */
 size_t tutti_held_bytes(const tutti_method *m);
 
-/* ---- held by unit: no values of the whole model (src/engine/units.c) ---- */
+/* ---- held by unit: no values of the whole model (src/engine/modes/units.c) ---- */
 
 /* Held by piece, and of the values a worker holds its own shards, and a unit's values from
    unit_acquire to unit_release: trait TUTTI_SHARDED_PARAMETERS, with tutti_shards_declare. Pieces
@@ -290,7 +292,7 @@ size_t tutti_held_bytes(const tutti_method *m);
    bytes: of values that are not shards: buffers, and units that stay. */
 size_t tutti_units_bytes(const tutti_method *m);
 
-/* ---- offloaded: the update's state is not on the device (src/engine/offload.c) ---- */
+/* ---- offloaded: the update's state is not on the device (src/engine/modes/offload.c) ---- */
 
 /* Shards, held by piece, where the device holds the values only: this worker's master values (the
    float32 values that the update works on) and the optimiser's state are in a tier, and the mean
@@ -329,7 +331,7 @@ tutti_status tutti_offload_declare(tutti_method *m, tutti_plan *plan,
                                    const tutti_offload_options *options, tutti_error *err);
 tutti_status tutti_offload_step(tutti_method *m, tutti_error *err);
 
-/* ---- late exchange: concurrent with the computation of the next steps (src/engine/late.c) ---- */
+/* ---- late exchange, concurrent with the next steps (src/engine/modes/late.c) ---- */
 
 /* Within declare(), of methods with equal replicas that exchange pieces in every step. From step
    `from` on the gradient of step t is exchanged while steps t + 1 ... t + steps compute, and
@@ -363,7 +365,7 @@ bool tutti_late_overlaps(const tutti_method *m);
 /* Time that this worker has waited for such exchanges in this process, in ns. Client thread. */
 int64_t tutti_late_waited_ns(const tutti_method *m);
 
-/* ---- a run that tunes itself (src/engine/tune.c) ---- */
+/* ---- a run that tunes itself (src/engine/modes/tune.c) ---- */
 
 /* Within declare(): while the run trains, points of a box of knobs are tried, each for a window
    of steps, and the fastest is kept (search.h has the rules). The default is the first point, and

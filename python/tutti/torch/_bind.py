@@ -447,15 +447,6 @@ def device_of(binding: Binding) -> torch.device:
     raise ValueError(f"the module's parameters are on {names}; they must all be on the CPU, or on one CUDA device")
 
 
-def exchange_of(binding: Binding) -> Callable[..., Exchange]:
-    """The Exchange for the device of the module's parameters."""
-    if device_of(binding).type == "cpu":
-        return Exchange
-    from ._cuda import CudaExchange
-
-    return CudaExchange
-
-
 def warn_unscaled(engine: Engine) -> None:
     """Warns as a run begins: its backward in fp16 has no loss scale."""
     m = engine.method

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import torch
 
 from ..engine import Engine
-from ._bind import Binding, Bound, Exchange
+from ._bind import Binding, Bound, Exchange, device_of
 from ._runs import weakly
 from ._thread import Worker
 
@@ -182,3 +182,8 @@ class CudaExchange(Exchange):
 
     def close(self) -> None:
         self._ferry.close()
+
+
+def exchange_of(binding: Binding) -> Callable[..., Exchange]:
+    """The Exchange for the device of the module's parameters."""
+    return Exchange if device_of(binding).type == "cpu" else CudaExchange

@@ -26,8 +26,9 @@ from .. import _abi
 from .._library import library as _c
 from ..errors import Error, StateError
 from . import _place
-from ._bind import Binding, exchange_of, warn_unused
+from ._bind import Binding, warn_unused
 from ._buffers import Copies
+from ._cuda import exchange_of
 from ._runs import weakly
 
 # Arguments of torch's class that have no meaning here: what to do instead. Their defaults are

@@ -314,6 +314,6 @@ tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err)
 const uint64_t *tutti_engine_payload(const tutti_engine *e)
 {
     if (e->exchange != NULL)
-        tutti_engine_late_rest((tutti_engine *)(uintptr_t)e);
+        tutti_facilities_settle(e, false);
     return e->exchange != NULL ? e->exchange->payload : NULL;
 }

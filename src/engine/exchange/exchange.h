@@ -2,6 +2,7 @@
 #ifndef TUTTI_ENGINE_EXCHANGE_H
 #define TUTTI_ENGINE_EXCHANGE_H
 #include "../engine_facility.h"
+#pragma GCC visibility push(default)
 
 /* The route of codecs' messages (message.c), as the option `collective` sets it. */
 typedef enum { TUTTI_ROUTE_AUTO, TUTTI_ROUTE_GATHER, TUTTI_ROUTE_OWNERS } tutti_route;
@@ -56,4 +57,5 @@ void tutti_engine_exchange_left_out(tutti_engine *e, uint64_t step);
 bool tutti_engine_exchange_measures(const tutti_engine *e, uint64_t step);
 /* The worker that owns an element, if messages go by owners of shards. */
 int tutti_exchange_owner(int tensor, size_t count, size_t element, int workers);
+#pragma GCC visibility pop
 #endif

@@ -71,7 +71,7 @@ void tutti_exchange_report_close(tutti_engine_exchange *x)
 
 const tutti_codec_record *tutti_engine_codec_records(const tutti_engine *e)
 {
-    tutti_engine_late_rest_measured((tutti_engine *)(uintptr_t)e);
+    tutti_facilities_settle(e, true);
     return e->exchange != NULL ? e->exchange->records : NULL;
 }
 

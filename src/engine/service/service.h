@@ -4,6 +4,7 @@
 #ifndef TUTTI_ENGINE_SERVICE_H
 #define TUTTI_ENGINE_SERVICE_H
 #include "../engine_facility.h"
+#pragma GCC visibility push(default)
 
 /* A reply to be sent (requests.c). */
 typedef struct tutti_reply_slot {
@@ -149,4 +150,5 @@ unsigned char *tutti_requests_payload(const tutti_request_queue *d);
 tutti_status tutti_engine_quiesce(tutti_engine *e, tutti_error *err);
 /* Resumes all services; does nothing if they run. */
 tutti_status tutti_engine_unquiesce(tutti_engine *e, tutti_error *err);
+#pragma GCC visibility pop
 #endif

@@ -15,7 +15,7 @@
 
 #include "tune/search.h"
 
-#include "engine_internal.h"
+#include "engine/engine_internal.h"
 #include "engine/facility.h"
 #include "tune/tuner.h"
 

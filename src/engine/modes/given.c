@@ -11,12 +11,29 @@
    which worker. */
 #include <errno.h>
 
-#include "engine_internal.h"
+#include "engine/engine_internal.h"
+
+typedef struct given {
+    int64_t most;                /* the most samples in a pass, and to one worker */
+    uint8_t *in, *out;           /* declared: `most` x sample_bytes each */
+    tutti_request *receives, **wanted; /* one per worker */
+} given;
+
+static void close_given(void *self)
+{
+    given *g = self;
+
+    tutti_free(g->receives);
+    tutti_free(g->wanted);
+    tutti_free(g);
+}
+
+static const tutti_facility_ops facility = { .close = close_given };
 
 tutti_status tutti_give_declare(tutti_method *m, tutti_plan *plan, int64_t most, tutti_error *err)
 {
-    tutti_engine *e = m->engine;
-    tutti_engine_given *g = &e->given;
+    const tutti_engine *e = m->engine;
+    given *g;
     size_t bytes;
 
     if (e->options.sample_bytes == 0 || e->options.give == NULL)
@@ -28,6 +45,10 @@ tutti_status tutti_give_declare(tutti_method *m, tutti_plan *plan, int64_t most,
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s': %lld samples of %zu bytes are to be on their way to a worker; let it be fewer",
                           m->ops->name, (long long)most, e->options.sample_bytes);
+    g = tutti_alloc(1, sizeof *g);
+    if (g == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for samples of %d workers", m->workers);
+    tutti_facility_add(m, &facility, g);
     g->receives = tutti_alloc((size_t)m->workers, sizeof *g->receives);
     g->wanted = tutti_alloc((size_t)m->workers, sizeof *g->wanted);
     if (g->receives == NULL || g->wanted == NULL)
@@ -40,15 +61,11 @@ tutti_status tutti_give_declare(tutti_method *m, tutti_plan *plan, int64_t most,
     return TUTTI_OK;
 }
 
-void tutti_engine_given_close(tutti_engine *e)
-{
-    tutti_free(e->given.receives);
-    tutti_free(e->given.wanted);
-}
-
 int64_t tutti_engine_received_most(const tutti_engine *e)
 {
-    return e->given.most;
+    const given *g = tutti_facility_self(&e->m, &facility);
+
+    return g != NULL ? g->most : 0;
 }
 
 int tutti_sample_label(const tutti_method *m, uint64_t id)
@@ -59,41 +76,42 @@ int tutti_sample_label(const tutti_method *m, uint64_t id)
 }
 
 /* Checks the counts of every worker. *come: the total received. An error here is the method's. */
-static tutti_status check_counts(const tutti_method *m, const tutti_pass *p, const int64_t *to, const int64_t *from,
-                                 int64_t *come, tutti_error *err)
+static tutti_status check_counts(const tutti_method *m, const given *g, const tutti_pass *p, const int64_t *to,
+                                 const int64_t *from, int64_t *come, tutti_error *err)
 {
-    const tutti_engine *e = m->engine;
-    bool good = e->given.most > 0 && p->index == 0 && p->received == 0 && to[m->rank] == 0 && from[m->rank] == 0;
+    const int64_t most = g != NULL ? g->most : 0;
+    bool good = most > 0 && p->index == 0 && p->received == 0 && to[m->rank] == 0 && from[m->rank] == 0;
 
     *come = 0;
     for (int w = 0; w < m->workers && good; w++) {
-        good = to[w] >= 0 && to[w] <= e->given.most && from[w] >= 0 && from[w] <= e->given.most - *come;
+        good = to[w] >= 0 && to[w] <= most && from[w] >= 0 && from[w] <= most - *come;
         *come += from[w];
     }
     return good ? TUTTI_OK
                 : tutti_fail(err, TUTTI_ERR_STATE, 0,
                              "method '%s': tutti_give is legal once, in a step's first pass, and with at most %lld "
                              "samples to each and of all others (steps.h)",
-                             m->ops->name, (long long)e->given.most);
+                             m->ops->name, (long long)most);
 }
 
-static tutti_status post_receives(tutti_engine *e, tutti_port port, const int64_t *from, tutti_error *err)
+static tutti_status post_receives(tutti_engine *e, given *g, tutti_port port, const int64_t *from, tutti_error *err)
 {
     const size_t bytes = e->options.sample_bytes;
-    uint8_t *at = e->given.in;
+    uint8_t *at = g->in;
 
     for (int w = 0; w < e->m.workers; w++) {
-        e->given.receives[w] = (tutti_request){ 0 };
-        e->given.wanted[w] = &e->given.receives[w];
+        g->receives[w] = (tutti_request){ 0 };
+        g->wanted[w] = &g->receives[w];
         if (from[w] > 0)
-            TUTTI_TRY(tutti_post_recv(e->world, &e->given.receives[w], w, port,
+            TUTTI_TRY(tutti_post_recv(e->world, &g->receives[w], w, port,
                                       tutti_host(at, (size_t)from[w] * bytes, TUTTI_U8), err));
         at += (size_t)from[w] * bytes;
     }
     return TUTTI_OK;
 }
 
-static tutti_status hand_out(tutti_engine *e, tutti_port port, const uint64_t *ids, const int64_t *to, tutti_error *err)
+static tutti_status hand_out(tutti_engine *e, given *g, tutti_port port, const uint64_t *ids, const int64_t *to,
+                             tutti_error *err)
 {
     const int workers = e->m.workers;
 
@@ -104,22 +122,22 @@ static tutti_status hand_out(tutti_engine *e, tutti_port port, const uint64_t *i
             continue;
         for (int before = 0; before < w; before++)
             first += (size_t)to[before];
-        TUTTI_TRY(e->options.give(e->options.user, ids + first, (size_t)to[w], e->given.out, err));
+        TUTTI_TRY(e->options.give(e->options.user, ids + first, (size_t)to[w], g->out, err));
         TUTTI_TRY(tutti_send(e->world, w, port, NULL,
-                             tutti_host(e->given.out, (size_t)to[w] * e->options.sample_bytes, TUTTI_U8), err));
+                             tutti_host(g->out, (size_t)to[w] * e->options.sample_bytes, TUTTI_U8), err));
     }
     return TUTTI_OK;
 }
 
-static tutti_status receive_samples(tutti_engine *e, const int64_t *from, tutti_error *err)
+static tutti_status receive_samples(tutti_engine *e, given *g, const int64_t *from, tutti_error *err)
 {
-    TUTTI_TRY(tutti_wait_some(e->world, e->given.wanted, (size_t)e->m.workers, (size_t)e->m.workers, TUTTI_FOREVER,
+    TUTTI_TRY(tutti_wait_some(e->world, g->wanted, (size_t)e->m.workers, (size_t)e->m.workers, TUTTI_FOREVER,
                               NULL, err));
     for (int w = 0; w < e->m.workers; w++)
-        if (from[w] > 0 && e->given.receives[w].note.bytes != (uint64_t)from[w] * e->options.sample_bytes)
+        if (from[w] > 0 && g->receives[w].note.bytes != (uint64_t)from[w] * e->options.sample_bytes)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, w,
                                    "worker %d sent %llu bytes of samples, and %lld samples of %zu bytes were expected",
-                                   w, (unsigned long long)e->given.receives[w].note.bytes, (long long)from[w],
+                                   w, (unsigned long long)g->receives[w].note.bytes, (long long)from[w],
                                    e->options.sample_bytes);
     return TUTTI_OK;
 }
@@ -128,25 +146,26 @@ tutti_status tutti_give(tutti_method *m, tutti_pass *p, const uint64_t *ids, con
                         tutti_error *err)
 {
     tutti_engine *e = m->engine;
+    given *g = tutti_facility_self(m, &facility);
     const tutti_port port = tutti_port_of("given", m->step, 0);
     tutti_doing was;
     int64_t begin, come;
     tutti_status status;
 
-    TUTTI_TRY(check_counts(m, p, to, from, &come, err));
+    TUTTI_TRY(check_counts(m, g, p, to, from, &come, err));
     was = tutti_engine_expose(e);
     begin = tutti_now_ns(e->rt);
-    status = post_receives(e, port, from, err);
+    status = post_receives(e, g, port, from, err);
     if (status == TUTTI_OK)
-        status = hand_out(e, port, ids, to, err);
+        status = hand_out(e, g, port, ids, to, err);
     if (status == TUTTI_OK)
-        status = receive_samples(e, from, err);
+        status = receive_samples(e, g, from, err);
     for (int w = 0; w < m->workers && status != TUTTI_OK; w++)
-        tutti_cancel(e->world, &e->given.receives[w]);
+        tutti_cancel(e->world, &g->receives[w]);
     tutti_engine_comm(e, "give", 0, begin, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);
     p->received = come;
-    p->given = come > 0 ? e->given.in : NULL;
+    p->given = come > 0 ? g->in : NULL;
     p->samples += come;
     return tutti_fail_within(err, status, "samples on their way");
 }

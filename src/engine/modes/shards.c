@@ -29,12 +29,16 @@
 #include <errno.h>
 #include <string.h>
 
-#include "engine_internal.h"
+#include "sharded.h"
 #include "collective/table.h"
-#include "engine/facility.h"
 #include "optim/placed.h"
 
 enum { LINE = 64 / sizeof(float) };
+
+tutti_shards *tutti_shards_of(const tutti_engine *e)
+{
+    return tutti_facility_self(&e->m, &tutti_shards_mode);
+}
 
 /* ---- the partition ---- */
 
@@ -56,7 +60,7 @@ typedef struct stretch {
 /* The next stretch, in the order of the flat space; false: it was the last. Zeroed at first. */
 static bool next_stretch(const tutti_engine *e, stretch *s)
 {
-    const int workers = e->shards.team;
+    const int workers = tutti_shards_of(e)->team;
     const size_t at = s->first + s->count;
 
     while (s->piece < e->layout.n_pieces) {
@@ -78,24 +82,26 @@ static bool next_stretch(const tutti_engine *e, stretch *s)
 size_t tutti_shards_count(const tutti_method *m, int worker)
 {
     const tutti_engine *e = m->engine;
+    const tutti_shards *shards = tutti_shards_of(e);
     size_t count = 0;
 
     for (int k = 0; k < e->layout.n_pieces; k++)
-        count += e->shards.counts[k * e->shards.team + worker % e->shards.team];
+        count += shards->counts[k * shards->team + worker % shards->team];
     return count;
 }
 
 /* Where the mean of my shard of a piece is, from its exchange on. */
 static float *gradient_of(const tutti_engine *e, int piece)
 {
-    float *const looked_at = tutti_engine_offload_looks(e, piece); /* it is in a tier */
+    const tutti_shards *shards = tutti_shards_of(e);
+    float *const looked_at = tutti_offload_looks(e, piece); /* it is in a tier */
 
     if (looked_at != NULL)
         return looked_at;
-    return e->m.held != TUTTI_HELD_WHOLE ? e->shards.g + e->shards.at[piece] : e->m.g + e->shards.mine[piece].first;
+    return e->m.held != TUTTI_HELD_WHOLE ? shards->g + shards->at[piece] : e->m.g + shards->mine[piece].first;
 }
 
-float *tutti_engine_shard_gradient(const tutti_engine *e, int piece)
+float *tutti_shard_gradient(const tutti_engine *e, int piece)
 {
     return gradient_of(e, piece);
 }
@@ -103,7 +109,7 @@ float *tutti_engine_shard_gradient(const tutti_engine *e, int piece)
 /* The same for a stretch of it. */
 static float *gradient_at(const tutti_engine *e, const stretch *s)
 {
-    return gradient_of(e, s->piece) + (s->first - e->shards.mine[s->piece].first);
+    return gradient_of(e, s->piece) + (s->first - tutti_shards_of(e)->mine[s->piece].first);
 }
 
 /* ---- declare and close ---- */
@@ -117,7 +123,7 @@ static tutti_status no_memory(const tutti_engine *e, tutti_error *err)
    worker. */
 static tutti_status plan_norm(tutti_engine *e, tutti_error *err)
 {
-    tutti_engine_shards *s = &e->shards;
+    tutti_shards *s = tutti_shards_of(e);
     const size_t workers = (size_t)s->team, me = (size_t)s->place;
     size_t out = 0, in = 0;
     int adds = 0;
@@ -159,7 +165,7 @@ static tutti_status plan_norm(tutti_engine *e, tutti_error *err)
 
 static void close_shards(void *self)
 {
-    tutti_engine_shards *s = &((tutti_engine *)self)->shards;
+    tutti_shards *s = self;
 
     tutti_free(s->ranks);
     tutti_free(s->mine);
@@ -173,9 +179,8 @@ static void close_shards(void *self)
     tutti_free(s->all_sums);
     tutti_free(s->out);
     tutti_free(s->in);
+    tutti_free(s);
 }
-
-static const tutti_facility_ops facility = { .close = close_shards };
 
 static tutti_status refuse_shards(const tutti_method *m, tutti_error *err)
 {
@@ -186,9 +191,7 @@ static tutti_status refuse_shards(const tutti_method *m, tutti_error *err)
                       : (m->traits & TUTTI_SPARSE_ROWS) != 0                ? "exchanges tables by rows"
                       : m->by_piece                   ? "updates each piece as soon as it is exchanged"
                       : m->order != TUTTI_ORDER_READY ? "has an order of its own for pieces"
-                      : e->merge.declared             ? "makes one update of several steps"
-                      : e->late.steps > 0             ? "applies gradients some steps late"
-                                                      : NULL;
+                      : tutti_facility_does(m, TUTTI_MERGES_STEPS | TUTTI_LATE_GRADIENTS);
 
     return why == NULL ? TUTTI_OK
                        : tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -196,9 +199,26 @@ static tutti_status refuse_shards(const tutti_method *m, tutti_error *err)
                                     m->ops->name, why);
 }
 
+/* Those of the method; adds them if there are none yet. */
+static tutti_status find_shards(tutti_method *m, tutti_shards **out, tutti_error *err)
+{
+    tutti_shards *s = tutti_shards_of(m->engine);
+
+    if (s == NULL) {
+        s = tutti_alloc(1, sizeof *s);
+        if (s == NULL)
+            return no_memory(m->engine, err);
+        s->e = m->engine;
+        tutti_facility_add(m, &tutti_shards_mode, s);
+    }
+    *out = s;
+    return TUTTI_OK;
+}
+
 tutti_status tutti_shards_group(tutti_method *m, const char *option, const char *value, tutti_error *err)
 {
-    tutti_engine *e = m->engine;
+    const tutti_engine *e = m->engine;
+    tutti_shards *s;
     int team = m->workers;
 
     if (strcmp(value, "none") != 0)
@@ -211,14 +231,15 @@ tutti_status tutti_shards_group(tutti_method *m, const char *option, const char 
     if (e->collective != NULL && team < m->workers)
         TUTTI_TRY(tutti_fail_within(err, tutti_algorithm_check(e->collective, m->workers / team, err),
                                     "collective, among the workers of %d teams (%s)", m->workers / team, option));
-    e->shards.team = team;
+    TUTTI_TRY(find_shards(m, &s, err));
+    s->team = team;
     return TUTTI_OK;
 }
 
 /* Finds the members of my node group, and the workers with my index in the other groups. */
 static tutti_status find_teams(tutti_engine *e, tutti_error *err)
 {
-    tutti_engine_shards *s = &e->shards;
+    tutti_shards *s = tutti_shards_of(e);
     const tutti_group *all = &e->m.all;
     int teams;
 
@@ -243,7 +264,8 @@ static tutti_status find_teams(tutti_engine *e, tutti_error *err)
 tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     tutti_engine *e = m->engine;
-    tutti_engine_shards *s = &e->shards;
+    tutti_offload *offload = tutti_offload_of(e);
+    tutti_shards *s;
     size_t all = 0;
 
     TUTTI_TRY(refuse_shards(m, err));
@@ -254,9 +276,8 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
                           "tutti.torch.prepare does so for SGD, Adam and AdamW), or take ddp",
                           m->ops->name);
     TUTTI_TRY(tutti_engine_cut(e, err));
-    tutti_facility_add(m, &facility, e);
+    TUTTI_TRY(find_shards(m, &s, err));
     TUTTI_TRY(find_teams(e, err));
-    s->on = true;
     s->mine = tutti_alloc((size_t)e->layout.n_pieces, sizeof *s->mine);
     s->counts = tutti_alloc((size_t)e->layout.n_pieces * (size_t)s->team, sizeof *s->counts);
     s->at = tutti_alloc((size_t)e->layout.n_pieces, sizeof *s->at);
@@ -271,18 +292,18 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
         s->at[k] = all;
         all += s->mine[k].count;
     }
-    if (e->offload.on)
+    if (offload != NULL)
         tutti_declare(plan,
                       &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                      .tier = m->held == TUTTI_HELD_BY_UNIT ? e->offload.options.tier : "host",
-                                      .count = e->offload.options.delayed ? 2 * all : all },
-                      &e->offload.g);
+                                      .tier = m->held == TUTTI_HELD_BY_UNIT ? offload->options.tier : "host",
+                                      .count = offload->options.delayed ? 2 * all : all },
+                      &offload->g);
     else if (m->held != TUTTI_HELD_WHOLE)
         tutti_declare(plan, &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = all },
                       &s->g);
     TUTTI_TRY(tutti_optim_declare_ranges(&m->optim, plan, e->options.optimizer, "optim", s->mine,
                                          (size_t)e->layout.n_pieces, false,
-                                         e->offload.on ? e->offload.options.tier : NULL,
+                                         offload != NULL ? offload->options.tier : NULL,
                                          m->device, err));
     if (tutti_optim_lazy(m->optim))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -291,23 +312,25 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
                           m->ops->name);
     e->lr = tutti_optim_lr(m->optim);
     if (m->held == TUTTI_HELD_BY_UNIT)
-        TUTTI_TRY(tutti_engine_units_declare(e, m->keep_values, err));
+        TUTTI_TRY(tutti_units_declare(e, m->keep_values, err));
     return e->options.clip_norm > 0 ? plan_norm(e, err) : TUTTI_OK;
 }
 
 /* ---- a step ---- */
 
-void tutti_engine_shards_start(tutti_engine *e, tutti_piece *p)
+static void start_piece(void *self, tutti_piece *p)
 {
+    tutti_engine *e = ((tutti_shards *)self)->e;
+    const tutti_shards *shards = tutti_shards_of(e);
     tutti_group *const between = &e->piece_state[p->index].between;
     /* the same on all workers, even if each piece may be exchanged in every pass */
     const uint32_t turn = (uint32_t)(e->steps_here * (uint64_t)e->options.accumulate) +
                           (e->m.held != TUTTI_HELD_WHOLE ? (uint32_t)e->pass.index : 0);
 
-    p->group = tutti_group_keyed(&e->shards.inside, (uint64_t)p->index + 1, turn);
-    if (e->shards.between.size < 2)
+    p->group = tutti_group_keyed(&shards->inside, (uint64_t)p->index + 1, turn);
+    if (shards->between.size < 2)
         return;
-    *between = tutti_group_keyed(&e->shards.between, (uint64_t)p->index + 1, turn);
+    *between = tutti_group_keyed(&shards->between, (uint64_t)p->index + 1, turn);
     between->algorithm = e->collective;
 }
 
@@ -316,12 +339,13 @@ void tutti_engine_shards_start(tutti_engine *e, tutti_piece *p)
 static tutti_status sum_of_teams(tutti_engine *e, const tutti_piece *p, float *shard, tutti_status status,
                                  tutti_error *err)
 {
+    const tutti_shards *shards = tutti_shards_of(e);
     tutti_group *const between = &e->piece_state[p->index].between;
 
-    if (e->shards.between.size < 2)
+    if (shards->between.size < 2)
         return status;
     if (status == TUTTI_OK)
-        return tutti_allreduce(between, TUTTI_SUM, tutti_f32(e->m.device, shard, e->shards.mine[p->index].count), err);
+        return tutti_allreduce(between, TUTTI_SUM, tutti_f32(e->m.device, shard, shards->mine[p->index].count), err);
     tutti_group_give_up(between, tutti_engine_failed_by(e, status, err));
     return status;
 }
@@ -329,7 +353,8 @@ static tutti_status sum_of_teams(tutti_engine *e, const tutti_piece *p, float *s
 tutti_status tutti_shards_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
 {
     tutti_engine *e = m->engine;
-    const tutti_range *mine = &e->shards.mine[p->index];
+    const tutti_shards *shards = tutti_shards_of(e);
+    const tutti_range *mine = &shards->mine[p->index];
     const tutti_buffer whole = tutti_f32(m->device, p->g, p->count);
     const bool adds = tutti_engine_adds_up(e);
     float *to = gradient_of(e, p->index), *sum;
@@ -337,22 +362,22 @@ tutti_status tutti_shards_exchange(tutti_method *m, tutti_piece *p, tutti_error 
 
     if ((float)p->weight != 1)
         tutti_scale(m->device, p->count, (float)p->weight, p->g);
-    status = tutti_engine_offload_takes(e, p->index, adds, &to, err);
+    status = tutti_offload_takes(e, p->index, adds, &to, err);
     sum = adds ? p->g + (mine->first - p->first) : to;
     if (status == TUTTI_OK)
-        status = tutti_reduce_scatter_v(&p->group, TUTTI_SUM, e->shards.counts + p->index * e->shards.team, whole,
+        status = tutti_reduce_scatter_v(&p->group, TUTTI_SUM, shards->counts + p->index * shards->team, whole,
                                         tutti_f32(m->device, sum, mine->count), err);
     TUTTI_TRY(sum_of_teams(e, p, sum, status, err));
     if (adds)
         tutti_add(m->device, mine->count, sum, to);
-    return tutti_engine_offload_keeps(e, p->index, to, err);
+    return tutti_offload_keeps(e, p->index, to, err);
 }
 
 /* Exchanges border elements: sends those that others add up, and receives those that this worker
    does. */
 static tutti_status move_borders(tutti_engine *e, tutti_group *g, tutti_error *err)
 {
-    tutti_engine_shards *s = &e->shards;
+    tutti_shards *s = tutti_shards_of(e);
     size_t at = 0;
     stretch of = { 0 };
 
@@ -364,7 +389,7 @@ static tutti_status move_borders(tutti_engine *e, tutti_group *g, tutti_error *e
         const int adds = s->adder[of.block];
         if (of.worker != s->place || adds == s->place)
             continue;
-        TUTTI_TRY(tutti_engine_offload_bring(e, of.piece, err));
+        TUTTI_TRY(tutti_offload_bring(e, of.piece, err));
         memcpy(s->out + s->cursor[adds], gradient_at(e, &of), of.count * sizeof *s->out);
         s->cursor[adds] += of.count;
     }
@@ -375,7 +400,7 @@ static tutti_status move_borders(tutti_engine *e, tutti_group *g, tutti_error *e
 /* The sums of the blocks that this worker adds up, in their order. */
 static tutti_status add_blocks(tutti_engine *e, tutti_error *err)
 {
-    tutti_engine_shards *s = &e->shards;
+    tutti_shards *s = tutti_shards_of(e);
     float block[TUTTI_NORM_BLOCK];
     size_t at = 0, held = 0, n = 0;
     stretch of = { 0 };
@@ -388,7 +413,7 @@ static tutti_status add_blocks(tutti_engine *e, tutti_error *err)
         const stretch was = of;
         const float *from;
         if (s->adder[of.block] == s->place && of.worker == s->place)
-            TUTTI_TRY(tutti_engine_offload_bring(e, of.piece, err));
+            TUTTI_TRY(tutti_offload_bring(e, of.piece, err));
         from = s->adder[of.block] != s->place ? NULL
                : of.worker == s->place        ? gradient_at(e, &of)
                                               : s->in + s->cursor[of.worker];
@@ -411,9 +436,10 @@ static tutti_status add_blocks(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_engine_shards_norm2(tutti_engine *e, double *norm2, tutti_error *err)
+static tutti_status sum_norm2(void *self, double *norm2, tutti_error *err)
 {
-    tutti_engine_shards *s = &e->shards;
+    tutti_shards *s = self;
+    tutti_engine *e = s->e;
     tutti_group g = tutti_group_keyed(&s->inside, tutti_port_of("norm", 0, 0), (uint32_t)e->steps_here);
     const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
     size_t at = 0;
@@ -436,27 +462,58 @@ tutti_status tutti_engine_shards_norm2(tutti_engine *e, double *norm2, tutti_err
     return TUTTI_OK;
 }
 
-tutti_status tutti_engine_shards_gather(tutti_engine *e, tutti_piece *p, tutti_error *err)
+static tutti_status gather(tutti_engine *e, tutti_piece *p, tutti_error *err)
 {
-    const tutti_range *mine = &e->shards.mine[p->index];
+    const tutti_shards *shards = tutti_shards_of(e);
+    const tutti_range *mine = &shards->mine[p->index];
 
-    return tutti_allgather_v(&p->group, e->shards.counts + p->index * e->shards.team,
+    return tutti_allgather_v(&p->group, shards->counts + p->index * shards->team,
                              tutti_f32(e->m.device, p->x + (mine->first - p->first), mine->count),
                              tutti_f32(e->m.device, p->x, p->count), err);
 }
 
-tutti_range tutti_engine_shards_saved(const tutti_engine *e, size_t count)
+static tutti_range saved_part(const void *self, size_t count)
 {
-    const bool several = e->shards.ranks != NULL;
-    const int teams = several ? e->shards.between.size : 1, mine = several ? e->shards.between.index : 0;
+    const tutti_engine *e = ((const tutti_shards *)self)->e;
+    const tutti_shards *shards = tutti_shards_of(e);
+    const bool several = shards->ranks != NULL;
+    const int teams = several ? shards->between.size : 1, mine = several ? shards->between.index : 0;
     const size_t first = shard_at(count, teams, mine);
 
     return (tutti_range){ first, shard_at(count, teams, mine + 1) - first };
 }
 
+/* The job that gathers the updated values of a piece. TUTTI_CLOSED: it was not begun, since another
+   exchange has failed here. */
+static tutti_status gather_piece(tutti_job *job, tutti_error *err)
+{
+    tutti_engine_piece *s = job->owner;
+    tutti_engine *e = s->engine;
+    tutti_piece *p = &e->pieces[job->index];
+    const tutti_status status = e->broken ? TUTTI_CLOSED : gather(e, p, err);
+
+    if (status == TUTTI_CLOSED)
+        tutti_engine_give_up_piece(e, s, p, status, err);
+    tutti_engine_piece_ended(e, s, status, err);
+    return status;
+}
+
+/* Reuses the group and the job of the piece's exchange, which is over. */
+void tutti_shards_start_gather(tutti_engine *e, int k)
+{
+    tutti_engine_piece *s = &e->piece_state[k];
+
+    s->job.run = gather_piece;
+    s->pending = s->on_lane = s->gathers = true;
+    tutti_by_piece_of(e)->left++;
+    tutti_engine_give_to_lane(e, s);
+}
+
 tutti_status tutti_shards_step(tutti_method *m, tutti_error *err)
 {
     tutti_engine *e = m->engine;
+    tutti_units *units = tutti_units_of(e);
+    const tutti_shards *shards = tutti_shards_of(e);
     tutti_rate rate;
     bool skip;
 
@@ -464,11 +521,31 @@ tutti_status tutti_shards_step(tutti_method *m, tutti_error *err)
     if (skip)
         return TUTTI_OK;
     for (int k = e->layout.n_pieces - 1; k >= 0; k--) { /* the last is needed first */
-        const tutti_range *mine = &e->shards.mine[k];
-        float *const x = e->units.on ? e->units.x + e->shards.at[k] : m->x + mine->first;
+        const tutti_range *mine = &shards->mine[k];
+        float *const x = units != NULL ? units->x + shards->at[k] : m->x + mine->first;
         tutti_update(m->optim, mine->first, mine->count, x, gradient_of(e, k), &rate);
-        if (!e->units.on)
-            tutti_engine_start_gather(e, k);
+        if (units == NULL)
+            tutti_shards_start_gather(e, k);
     }
     return TUTTI_OK;
 }
+
+/* Everything is declared: what the others of these modes need. */
+static tutti_status declared(void *self, tutti_error *err)
+{
+    tutti_shards *s = self;
+    tutti_method *m = &s->e->m;
+
+    if (s->mine == NULL)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "method '%s' has groups of shards (tutti_shards_group) and no shards (tutti_shards_declare)",
+                          m->ops->name);
+    if (m->held != TUTTI_HELD_WHOLE)
+        TUTTI_TRY(tutti_held_declare(m, err));
+    return tutti_by_piece_overlap(m, err);
+}
+
+const tutti_facility_ops tutti_shards_mode = {
+    .provides = TUTTI_SHARDS_UPDATES, .declared = declared, .close = close_shards, .start_piece = start_piece,
+    .norm2 = sum_norm2, .saved_part = saved_part
+};

@@ -34,16 +34,17 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine_internal.h"
-#include "engine/facility.h"
+#include "engine/engine_internal.h"
 #include "engine/lane.h"
 
 enum { SWAP = 1024 };
 
-typedef struct tutti_late_line { struct tutti_late_line *next; char *kind, *text; } tutti_late_line;
+typedef struct late_line { struct late_line *next; char *kind, *text; } late_line;
 
 /* One exchange. The client's thread owns it until it starts, and again once it was waited for. */
-struct tutti_late_slot {
+typedef struct late late;
+typedef struct late_slot {
+    late *of;
     tutti_engine *e;
     int index;
     tutti_job job;
@@ -56,88 +57,34 @@ struct tutti_late_slot {
     bool under_way;
     tutti_status status;         /* how the exchange ended */
     tutti_error error;
-    tutti_late_line *reported;   /* messages of the codec, the last first */
+    late_line *reported;         /* messages of the codec, the last first */
+} late_slot;
+
+struct late {
+    tutti_engine *e;
+    int steps;                   /* number of steps by which a gradient is applied late */
+    uint64_t from;
+    bool drains;
+    float *g[TUTTI_LATE_MOST];   /* declared, n each, by step modulo `steps` */
+    struct {                     /* declared */
+        uint64_t first, pending; /* the pending gradients are those of `pending` steps from
+                                    `first` on */
+        uint64_t lag;            /* number of steps by which updates are behind */
+        tutti_applied_gradient of[TUTTI_LATE_MOST];
+    } now;
+    late_slot *slot;             /* `steps` of them */
+    tutti_lane *lane;            /* the exchanges of whole steps, in order */
+    bool ends;                   /* the run is ending: pending gradients are drained */
+    tutti_applied_gradient in_g;  /* the one that is applied */
+    int64_t waited_ns;
 };
-
-/* ---- the method's side ---- */
-
-static tutti_status late_quiesce(void *self, tutti_error *err);
-static const tutti_facility_ops facility = { .arrive = late_quiesce };
-
-static tutti_status refuse_late(const tutti_method *m, int steps, tutti_error *err)
-{
-    const tutti_engine *e = m->engine;
-
-    if (!(m->traits & TUTTI_REPLICAS_EQUAL) || (m->traits & (TUTTI_ASYNC | TUTTI_THROUGH_SERVERS)) ||
-        m->ops->exchange == NULL || e->merge.declared)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' applies gradients late, for which all workers exchange them in every step, keep "
-                          "equal models and make an update of each",
-                          m->ops->name);
-    if (steps > TUTTI_LATE_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' applies gradients %d steps late; the most is %d",
-                          m->ops->name, steps, TUTTI_LATE_MOST);
-    if (tutti_optim_lazy(m->optim))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "optimizer is lazy, but under method '%s' tables' gradients travel whole, and which rows a "
-                          "late one has touched is not known; omit lazy, or take ddp",
-                          m->ops->name);
-    return TUTTI_OK;
-}
-
-tutti_status tutti_late_declare(tutti_method *m, tutti_plan *plan, int steps, uint64_t from, bool drain,
-                                tutti_error *err)
-{
-    tutti_engine *e = m->engine;
-
-    if (steps == 0)
-        return TUTTI_OK;
-    TUTTI_TRY(refuse_late(m, steps, err));
-    e->late.steps = steps;
-    e->late.from = from;
-    e->late.drains = drain;
-    for (int k = 0; k < steps; k++) {
-        char name[32];
-        snprintf(name, sizeof name, "engine.late-%d", k);
-        tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SAME, .dtype = TUTTI_F32, .count = m->n,
-                                            .placed = true, .shared = true }, &e->late.g[k]);
-    }
-    tutti_declare_value(plan, "engine.late", TUTTI_SAME, &e->late.now, sizeof e->late.now);
-    tutti_declare_value(plan, "engine.history", TUTTI_SAME, &e->history, sizeof e->history);
-    tutti_facility_add(m, &facility, e);
-    return TUTTI_OK;
-}
-
-uint64_t tutti_late_step(const tutti_method *m)
-{
-    const tutti_engine *e = m->engine;
-    return e->late.applies ? e->late.in_g.step : e->progress.step;
-}
-
-/* Drained gradients are applied as if the run continued. */
-uint64_t tutti_late_age(const tutti_method *m)
-{
-    const tutti_engine *e = m->engine;
-    return e->late.applies ? (uint64_t)e->late.steps : 0;
-}
-
-bool tutti_late_overlaps(const tutti_method *m)
-{
-    const tutti_engine *e = m->engine;
-    return e->late.steps > 0 && m->lane_width > 0;
-}
-
-int64_t tutti_late_waited_ns(const tutti_method *m)
-{
-    return ((const tutti_engine *)m->engine)->late.waited_ns;
-}
 
 /* ---- an exchange; on the late lane, or on the client's thread if there is none ---- */
 
 static void keep_line(void *with, const char *kind, const char *text)
 {
-    tutti_late_slot *s = with;
-    tutti_late_line *line = tutti_alloc(1, sizeof *line);
+    late_slot *s = with;
+    late_line *line = tutti_alloc(1, sizeof *line);
 
     if (line == NULL || (line->kind = tutti_copy_text(kind)) == NULL || (line->text = tutti_copy_text(text)) == NULL) {
         if (line != NULL)
@@ -149,7 +96,7 @@ static void keep_line(void *with, const char *kind, const char *text)
     s->reported = line;
 }
 
-static tutti_status look_at_all(tutti_late_slot *s, tutti_error *err)
+static tutti_status look_at_all(late_slot *s, tutti_error *err)
 {
     tutti_engine *e = s->e;
 
@@ -162,7 +109,7 @@ static tutti_status look_at_all(tutti_late_slot *s, tutti_error *err)
 
 static tutti_status exchange_piece(tutti_job *job, tutti_error *err)
 {
-    const tutti_late_slot *s = job->owner;
+    const late_slot *s = job->owner;
     tutti_engine *e = s->e;
     tutti_piece *p = &s->pieces[job->index];
     tutti_status status = TUTTI_CLOSED; /* an earlier piece has failed, and reports why */
@@ -176,7 +123,7 @@ static tutti_status exchange_piece(tutti_job *job, tutti_error *err)
     return status;
 }
 
-static tutti_status exchange_pieces(tutti_late_slot *s, tutti_error *err)
+static tutti_status exchange_pieces(late_slot *s, tutti_error *err)
 {
     tutti_engine *e = s->e;
     tutti_status status = TUTTI_OK;
@@ -202,7 +149,7 @@ static tutti_status exchange_pieces(tutti_late_slot *s, tutti_error *err)
     return status;
 }
 
-static tutti_status exchange_step(tutti_late_slot *s, tutti_error *err)
+static tutti_status exchange_step(late_slot *s, tutti_error *err)
 {
     tutti_engine *e = s->e;
 
@@ -220,7 +167,7 @@ static tutti_status exchange_step(tutti_late_slot *s, tutti_error *err)
 
 static tutti_status run_exchange(tutti_job *job, tutti_error *err)
 {
-    tutti_late_slot *s = job->owner;
+    late_slot *s = job->owner;
     tutti_status status = TUTTI_CLOSED; /* an earlier step has failed, and is reported first */
 
     if (!s->e->broken)
@@ -233,11 +180,13 @@ static tutti_status run_exchange(tutti_job *job, tutti_error *err)
 /* ---- from open to close ---- */
 
 /* Tables are sent whole. */
-static tutti_status open_slot(tutti_engine *e, int k, tutti_error *err)
+static tutti_status open_slot(late *l, int k, tutti_error *err)
 {
-    tutti_late_slot *s = &e->late.slot[k];
+    tutti_engine *e = l->e;
+    late_slot *s = &l->slot[k];
     const size_t n = (size_t)e->layout.n_pieces;
 
+    s->of = l;
     s->e = e;
     s->index = k;
     s->job = (tutti_job){ .run = run_exchange, .owner = s, .index = k };
@@ -247,7 +196,7 @@ static tutti_status open_slot(tutti_engine *e, int k, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the late exchange of %zu pieces", n);
     for (size_t i = 0; i < n; i++) {
         s->pieces[i] = e->pieces[i];
-        s->pieces[i].g = e->late.g[k] + e->pieces[i].first;
+        s->pieces[i].g = l->g[k] + e->pieces[i].first;
         s->pieces[i].rows = NULL;
         s->state[i] = (tutti_engine_piece){ .job = { .run = exchange_piece, .owner = s, .index = (int)i },
                                             .engine = e };
@@ -255,21 +204,21 @@ static tutti_status open_slot(tutti_engine *e, int k, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_engine_late_open(tutti_engine *e, tutti_error *err)
+static tutti_status prepare(void *self, tutti_error *err)
 {
-    if (e->late.steps == 0)
-        return TUTTI_OK;
-    e->late.slot = tutti_alloc((size_t)e->late.steps, sizeof *e->late.slot);
-    if (e->late.slot == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %d late exchanges", e->late.steps);
-    for (int k = 0; k < e->late.steps; k++)
-        TUTTI_TRY(open_slot(e, k, err));
-    return tutti_lane_open(&e->late.lane, e->rt, "late", e->m.lane_width > 0, err);
+    late *l = self;
+
+    l->slot = tutti_alloc((size_t)l->steps, sizeof *l->slot);
+    if (l->slot == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %d late exchanges", l->steps);
+    for (int k = 0; k < l->steps; k++)
+        TUTTI_TRY(open_slot(l, k, err));
+    return tutti_lane_open(&l->lane, l->e->rt, "late", l->e->m.lane_width > 0, err);
 }
 
-static void drop_lines(tutti_late_slot *s)
+static void drop_lines(late_slot *s)
 {
-    for (tutti_late_line *line = s->reported, *next; line != NULL; line = next) {
+    for (late_line *line = s->reported, *next; line != NULL; line = next) {
         next = line->next;
         tutti_free(line->kind);
         tutti_free(line->text);
@@ -278,49 +227,55 @@ static void drop_lines(tutti_late_slot *s)
     s->reported = NULL;
 }
 
-void tutti_engine_late_close(tutti_engine *e)
+/* Blocks until what was started has ended. */
+static void stop(void *self)
 {
-    tutti_lane_close(e->late.lane);
-    for (int k = 0; k < e->late.steps && e->late.slot != NULL; k++) {
-        drop_lines(&e->late.slot[k]);
-        tutti_free(e->late.slot[k].pieces);
-        tutti_free(e->late.slot[k].state);
+    late *l = self;
+
+    tutti_lane_close(l->lane);
+    l->lane = NULL;
+}
+
+static void close_late(void *self)
+{
+    late *l = self;
+
+    for (int k = 0; k < l->steps && l->slot != NULL; k++) {
+        drop_lines(&l->slot[k]);
+        tutti_free(l->slot[k].pieces);
+        tutti_free(l->slot[k].state);
     }
-    tutti_free(e->late.slot);
-    e->late.slot = NULL;
-    e->late.lane = NULL;
+    tutti_free(l->slot);
+    tutti_free(l);
 }
 
 /* ---- the client's thread ---- */
 
-bool tutti_engine_late_is(const tutti_engine *e)
+static bool is_late(const void *self)
 {
-    return e->late.steps > 0 && e->progress.step >= e->late.from;
-}
+    const late *l = self;
 
-const tutti_late_gradient *tutti_engine_late_applied(const tutti_engine *e)
-{
-    return e->late.applies ? &e->late.in_g : NULL;
+    return l->e->progress.step >= l->from;
 }
 
 /* Records the codec's messages as events, in order. `text` may be as long as a replay needs. */
-static void tell_lines(tutti_engine *e, tutti_late_slot *s)
+static void tell_lines(tutti_engine *e, late_slot *s)
 {
-    tutti_late_line *first = NULL;
+    late_line *first = NULL;
 
-    for (tutti_late_line *line = s->reported, *next; line != NULL; line = next) {
+    for (late_line *line = s->reported, *next; line != NULL; line = next) {
         next = line->next;
         line->next = first;
         first = line;
     }
     s->reported = first;
-    for (tutti_late_line *line = first; line != NULL; line = line->next)
+    for (late_line *line = first; line != NULL; line = line->next)
         tutti_engine_note(e, &(tutti_event_record){ .kind = line->kind, .text = line->text, .worker = -1 });
     drop_lines(s);
 }
 
 /* Waits until the exchange is over; its result stays in the slot. */
-static void join(tutti_late_slot *s)
+static void join(late_slot *s)
 {
     tutti_engine *e = s->e;
     tutti_doing was;
@@ -330,54 +285,49 @@ static void join(tutti_late_slot *s)
         return;
     was = tutti_engine_expose(e);
     begin = tutti_now_ns(e->rt);
-    s->status = tutti_job_wait(e->late.lane, &s->job, &s->error);
-    e->late.waited_ns += tutti_now_ns(e->rt) - begin;
+    s->status = tutti_job_wait(s->of->lane, &s->job, &s->error);
+    s->of->waited_ns += tutti_now_ns(e->rt) - begin;
     tutti_engine_doing(e, was);
     s->under_way = false;
-    e->late.now.of[s->index].who = s->who;
+    s->of->now.of[s->index].who = s->who;
     e->clock.comm_ns += s->job.ended_ns - s->job.started_ns;
     for (int k = 0; k < e->layout.n_pieces && s->status == TUTTI_OK; k++)
         tutti_engine_mark(e, "exchange", k, 1, s->state[k].job.started_ns, s->state[k].job.ended_ns);
     tell_lines(e, s);
 }
 
-static tutti_status ended(const tutti_late_slot *s, tutti_error *err)
+static tutti_status ended(const late_slot *s, tutti_error *err)
 {
     if (s->status != TUTTI_OK && err != NULL)
         *err = s->error;
     return s->status;
 }
 
-static tutti_late_slot *slot_of(tutti_engine *e, uint64_t step)
+static late_slot *slot_of(late *l, uint64_t step)
 {
-    return &e->late.slot[step % (uint64_t)e->late.steps];
+    return &l->slot[step % (uint64_t)l->steps];
 }
 
-/* Oldest first, since that one failed first. */
-static tutti_status late_quiesce(void *self, tutti_error *err)
+static void settle(void *self, bool measured)
 {
-    tutti_engine *e = self;
+    late *l = self;
+    bool wait = !measured;
 
-    tutti_engine_late_rest(e);
-    for (uint64_t k = 0; k < e->late.now.pending; k++)
-        TUTTI_TRY(ended(slot_of(e, e->late.now.first + k), err));
+    for (uint64_t k = 0; k < l->now.pending; k++)
+        wait = wait || tutti_engine_exchange_measures(l->e, l->now.first + k);
+    for (uint64_t k = 0; k < l->now.pending && wait && l->slot != NULL; k++)
+        join(slot_of(l, l->now.first + k));
+}
+
+/* Reports the oldest failure, since that one failed first. */
+static tutti_status quiesce(void *self, tutti_error *err)
+{
+    late *l = self;
+
+    settle(l, false);
+    for (uint64_t k = 0; k < l->now.pending; k++)
+        TUTTI_TRY(ended(slot_of(l, l->now.first + k), err));
     return TUTTI_OK;
-}
-
-void tutti_engine_late_rest(tutti_engine *e)
-{
-    for (uint64_t k = 0; k < e->late.now.pending && e->late.slot != NULL; k++)
-        join(slot_of(e, e->late.now.first + k));
-}
-
-void tutti_engine_late_rest_measured(tutti_engine *e)
-{
-    bool measured = false;
-
-    for (uint64_t k = 0; k < e->late.now.pending; k++)
-        measured = measured || tutti_engine_exchange_measures(e, e->late.now.first + k);
-    if (measured)
-        tutti_engine_late_rest(e);
 }
 
 static void swap(tutti_device *d, size_t n, float *a, float *b)
@@ -402,7 +352,7 @@ static void forget_rows(tutti_engine *e)
 }
 
 /* Starts the exchange of the slot's gradient, which is this step's. */
-static void start_exchange(tutti_late_slot *s, double lr)
+static void start_exchange(late_slot *s, double lr)
 {
     tutti_engine *e = s->e;
     const tutti_method *m = &e->m;
@@ -428,73 +378,167 @@ static void start_exchange(tutti_late_slot *s, double lr)
     s->status = TUTTI_OK;
     s->under_way = true;
     if (m->lane_width > 0)
-        tutti_lane_start(e->late.lane, &s->job);
+        tutti_lane_start(s->of->lane, &s->job);
     else { /* there is no thread for it: it runs here */
         const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
-        tutti_lane_start(e->late.lane, &s->job);
+        tutti_lane_start(s->of->lane, &s->job);
         tutti_engine_doing(e, was);
-        e->late.waited_ns += s->job.ended_ns - s->job.started_ns;
+        s->of->waited_ns += s->job.ended_ns - s->job.started_ns;
     }
 }
 
 /* g now holds the exchanged gradient `of`. */
-static void apply_gradient(tutti_engine *e, const tutti_late_gradient *of)
+static void apply_gradient(late *l, const tutti_applied_gradient *of)
 {
-    e->late.in_g = *of;
-    e->late.applies = true;
+    tutti_engine *e = l->e;
+
+    l->in_g = *of;
+    e->applied = &l->in_g;
     e->m.lr = of->lr;
     e->exchanged = e->taken_in = true; /* checked, unscaled, and the same on all workers */
     forget_rows(e);
 }
 
-tutti_status tutti_engine_late_turn(tutti_engine *e, bool *due, tutti_error *err)
+/* This step's gradient is sent off, and g receives the one that is due. */
+static tutti_status exchange(void *self, bool *due, tutti_error *err)
 {
+    late *l = self;
+    tutti_engine *e = l->e;
     const size_t n = e->layout.used;
-    const tutti_late_gradient fresh = { .step = e->progress.step, .lr = e->m.lr, .scale = e->scaler.now.scale };
-    tutti_late_slot *s = slot_of(e, fresh.step);
-    tutti_late_gradient *of = &e->late.now.of[s->index];
+    const tutti_applied_gradient fresh = { .step = e->progress.step, .lr = e->m.lr, .scale = e->scaler.now.scale };
+    late_slot *s = slot_of(l, fresh.step);
+    tutti_applied_gradient *of = &l->now.of[s->index];
 
-    *due = e->late.now.pending == (uint64_t)e->late.steps;
+    *due = l->now.pending == (uint64_t)l->steps;
     if (*due) {
         join(s);
         TUTTI_TRY(ended(s, err));
-        swap(e->m.device, n, e->m.g, e->late.g[s->index]);
-        apply_gradient(e, of);
+        swap(e->m.device, n, e->m.g, l->g[s->index]);
+        apply_gradient(l, of);
     } else {
-        tutti_copy(e->m.device, n, e->m.g, e->late.g[s->index]);
-        e->late.now.pending++;
-        e->late.now.lag++;
+        tutti_copy(e->m.device, n, e->m.g, l->g[s->index]);
+        l->now.pending++;
+        l->now.lag++;
     }
     *of = fresh;
-    e->late.now.first = fresh.step + 1 - e->late.now.pending;
+    l->now.first = fresh.step + 1 - l->now.pending;
     start_exchange(s, fresh.lr);
     return TUTTI_OK;
 }
 
-tutti_status tutti_engine_late_drain(tutti_engine *e, bool *due, tutti_error *err)
+static tutti_status drain(void *self, bool *due, tutti_error *err)
 {
-    tutti_late_slot *s;
+    late *l = self;
+    tutti_engine *e = l->e;
+    late_slot *s;
 
-    *due = e->late.drains && e->late.now.pending > 0;
+    *due = l->drains && l->now.pending > 0;
     if (!*due) {
-        TUTTI_TRY(late_quiesce(e, err));
-        e->late.now.pending = 0;
+        TUTTI_TRY(quiesce(l, err));
+        l->now.pending = 0;
         return TUTTI_OK;
     }
-    s = slot_of(e, e->late.now.first);
+    s = slot_of(l, l->now.first);
     join(s);
     TUTTI_TRY(ended(s, err));
-    tutti_copy(e->m.device, e->layout.used, e->late.g[s->index], e->m.g);
-    apply_gradient(e, &e->late.now.of[s->index]);
-    e->late.now.first++;
-    e->late.now.pending--;
-    e->late.ends = true;
+    tutti_copy(e->m.device, e->layout.used, l->g[s->index], e->m.g);
+    apply_gradient(l, &l->now.of[s->index]);
+    l->now.first++;
+    l->now.pending--;
+    l->ends = true;
     return TUTTI_OK;
 }
 
-void tutti_engine_late_end(tutti_engine *e)
+static void updated(void *self)
 {
-    if (e->late.applies && e->late.ends) /* this update has no step of its own */
-        e->late.now.lag--;
-    e->late.applies = false;
+    late *l = self;
+
+    if (l->e->applied != NULL && l->ends) /* this update has no step of its own */
+        l->now.lag--;
+}
+
+static uint64_t count_behind(const void *self)
+{
+    return ((const late *)self)->now.lag;
+}
+
+/* ---- the method's side ---- */
+
+static const tutti_facility_ops facility = { .provides = TUTTI_LATE_GRADIENTS, .excludes = TUTTI_MERGES_STEPS,
+                                             .close = close_late, .arrive = quiesce, .prepare = prepare,
+                                             .stop = stop, .exchanges = is_late, .exchange = exchange,
+                                             .updated = updated, .drain = drain, .settle = settle,
+                                             .behind = count_behind };
+
+static tutti_status refuse_late(const tutti_method *m, int steps, tutti_error *err)
+{
+    if (!(m->traits & TUTTI_REPLICAS_EQUAL) || (m->traits & (TUTTI_ASYNC | TUTTI_THROUGH_SERVERS)) ||
+        m->ops->exchange == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' applies gradients late, for which all workers exchange them in every step, keep "
+                          "equal models and make an update of each",
+                          m->ops->name);
+    if (steps > TUTTI_LATE_MOST)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' applies gradients %d steps late; the most is %d",
+                          m->ops->name, steps, TUTTI_LATE_MOST);
+    if (tutti_optim_lazy(m->optim))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "optimizer is lazy, but under method '%s' tables' gradients travel whole, and which rows a "
+                          "late one has touched is not known; omit lazy, or take ddp",
+                          m->ops->name);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_late_declare(tutti_method *m, tutti_plan *plan, int steps, uint64_t from, bool drain,
+                                tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    late *l;
+
+    if (steps == 0)
+        return TUTTI_OK;
+    TUTTI_TRY(refuse_late(m, steps, err));
+    TUTTI_TRY(tutti_facility_check(m, &facility, err));
+    l = tutti_alloc(1, sizeof *l);
+    if (l == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %d late exchanges", steps);
+    l->e = e;
+    l->steps = steps;
+    l->from = from;
+    l->drains = drain;
+    tutti_facility_add(m, &facility, l);
+    for (int k = 0; k < steps; k++) {
+        char name[32];
+        snprintf(name, sizeof name, "engine.late-%d", k);
+        tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SAME, .dtype = TUTTI_F32, .count = m->n,
+                                            .placed = true, .shared = true }, &l->g[k]);
+    }
+    tutti_declare_value(plan, "engine.late", TUTTI_SAME, &l->now, sizeof l->now);
+    tutti_declare_value(plan, "engine.history", TUTTI_SAME, &e->history, sizeof e->history);
+    return TUTTI_OK;
+}
+
+uint64_t tutti_late_step(const tutti_method *m)
+{
+    return tutti_engine_gradient_step(m->engine);
+}
+
+/* Drained gradients are applied as if the run continued. */
+uint64_t tutti_late_age(const tutti_method *m)
+{
+    const late *l = tutti_facility_self(m, &facility);
+
+    return l != NULL && l->e->applied != NULL ? (uint64_t)l->steps : 0;
+}
+
+bool tutti_late_overlaps(const tutti_method *m)
+{
+    return tutti_facility_self(m, &facility) != NULL && m->lane_width > 0;
+}
+
+int64_t tutti_late_waited_ns(const tutti_method *m)
+{
+    const late *l = tutti_facility_self(m, &facility);
+
+    return l != NULL ? l->waited_ns : 0;
 }

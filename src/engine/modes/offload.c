@@ -26,12 +26,16 @@
 #include <errno.h>
 #include <string.h>
 
-#include "engine_internal.h"
-#include "engine/facility.h"
+#include "sharded.h"
 #include "engine/lane.h"
 #include "optim/placed.h"
 #include "runtime/files.h"
 #include "tier/tier.h"
+
+tutti_offload *tutti_offload_of(const tutti_engine *e)
+{
+    return tutti_facility_self(&e->m, &tutti_offload_mode);
+}
 
 static tutti_status no_memory(const tutti_engine *e, tutti_error *err)
 {
@@ -44,23 +48,27 @@ static tutti_status no_memory(const tutti_engine *e, tutti_error *err)
 static void list_parts(tutti_engine *e, bool with_x)
 {
     const int n = e->layout.n_pieces;
+    const bool by_unit = tutti_units_of(e) != NULL;
+    tutti_update_part *part = tutti_offload_of(e)->part;
 
     for (int k = 0; k < n; k++) { /* the last piece is needed first */
-        const tutti_range *mine = &e->shards.mine[n - 1 - k];
-        float *const x = e->units.on ? tutti_engine_units_filled(e, n - 1 - k) : e->m.x + mine->first;
-        e->offload.part[k] = (tutti_update_part){ mine->first, mine->count, tutti_engine_shard_gradient(e, n - 1 - k),
-                                                  with_x ? x : NULL };
+        const tutti_range *mine = &tutti_shards_of(e)->mine[n - 1 - k];
+        float *const x = by_unit ? tutti_units_filled(e, n - 1 - k) : e->m.x + mine->first;
+        part[k] = (tutti_update_part){ mine->first, mine->count, tutti_shard_gradient(e, n - 1 - k),
+                                       with_x ? x : NULL };
     }
 }
 
 /* Masters := x, for my shards. */
 static tutti_status fill_values(tutti_engine *e, tutti_error *err)
 {
+    tutti_offload *offload = tutti_offload_of(e);
+
     list_parts(e, true);
     for (int k = 0; k < e->layout.n_pieces; k++)
-        if (e->offload.part[k].count > 0)
-            TUTTI_TRY(tutti_placed_take(e->offload.placed, &e->offload.part[k], err));
-    e->offload.filled = true;
+        if (offload->part[k].count > 0)
+            TUTTI_TRY(tutti_placed_take(offload->placed, &offload->part[k], err));
+    offload->filled = true;
     return TUTTI_OK;
 }
 
@@ -68,20 +76,22 @@ static void gather_part(void *arg, size_t part)
 {
     tutti_engine *e = arg;
 
-    tutti_engine_start_gather(e, e->layout.n_pieces - 1 - (int)part);
+    tutti_shards_start_gather(e, e->layout.n_pieces - 1 - (int)part);
 }
 
 /* x follows the masters, and is gathered by all workers. */
 static tutti_status follow(tutti_engine *e, tutti_error *err)
 {
+    tutti_offload *offload = tutti_offload_of(e);
+
     for (int k = e->layout.n_pieces - 1; k >= 0; k--) {
-        const tutti_range *mine = &e->shards.mine[k];
+        const tutti_range *mine = &tutti_shards_of(e)->mine[k];
         const tutti_update_part part = { mine->first, mine->count, NULL, e->m.x + mine->first };
         if (mine->count > 0)
-            TUTTI_TRY(tutti_placed_give(e->offload.placed, &part, err));
-        tutti_engine_start_gather(e, k);
+            TUTTI_TRY(tutti_placed_give(offload->placed, &part, err));
+        tutti_shards_start_gather(e, k);
     }
-    e->offload.now.ahead = 0;
+    offload->now.ahead = 0;
     e->values_changed = true;
     return TUTTI_OK;
 }
@@ -89,8 +99,9 @@ static tutti_status follow(tutti_engine *e, tutti_error *err)
 /* Waits for the running update. */
 static tutti_status await_update(tutti_engine *e, tutti_error *err)
 {
+    tutti_offload *offload = tutti_offload_of(e);
     const tutti_doing was = tutti_engine_expose(e);
-    const tutti_status status = tutti_job_wait(e->offload.lane, &e->offload.job, err);
+    const tutti_status status = tutti_job_wait(offload->lane, &offload->job, err);
 
     tutti_engine_doing(e, was);
     return status;
@@ -103,23 +114,25 @@ static tutti_status await_update(tutti_engine *e, tutti_error *err)
    piece of a unit, and one for the next, as long as that is little memory. */
 static int rooms(const tutti_engine *e)
 {
+    tutti_offload *offload = tutti_offload_of(e);
     int most = 2;
 
     for (int i = 0; i < e->layout.n_units; i++) {
-        const tutti_engine_span *of = &e->units.unit[i].pieces;
+        const tutti_engine_span *of = &tutti_units_of(e)->unit[i].pieces;
         most = of->end - of->first >= most ? of->end - of->first + 1 : most;
     }
-    return most < (int)TUTTI_LENGTH(e->offload.io) ? most : (int)TUTTI_LENGTH(e->offload.io);
+    return most < (int)TUTTI_LENGTH(offload->io) ? most : (int)TUTTI_LENGTH(offload->io);
 }
 
 /* Bytes of one buffer: a shard begins in it at the same offset in a block as in the tier, which
    allows direct transfers. */
 static size_t bytes_of_room(const tutti_engine *e)
 {
+    tutti_shards *shards = tutti_shards_of(e);
     size_t largest = 0;
 
     for (int k = 0; k < e->layout.n_pieces; k++)
-        largest = e->shards.mine[k].count > largest ? e->shards.mine[k].count : largest;
+        largest = shards->mine[k].count > largest ? shards->mine[k].count : largest;
     return (largest * sizeof(float) + TUTTI_FILE_BLOCK - 1) / TUTTI_FILE_BLOCK * TUTTI_FILE_BLOCK + TUTTI_FILE_BLOCK;
 }
 
@@ -130,47 +143,54 @@ static size_t bytes_of_rooms(const tutti_engine *e)
 
 static uint64_t place_of(const tutti_engine *e, int piece)
 {
-    return e->offload.g.at + e->shards.at[piece] * sizeof(float);
+    return tutti_offload_of(e)->g.at + tutti_shards_of(e)->at[piece] * sizeof(float);
 }
 
 /* Where a piece's shard is in buffer k. */
 static float *room_at(const tutti_engine *e, int k, int piece)
 {
+    tutti_offload *offload = tutti_offload_of(e);
     const size_t within = (size_t)(place_of(e, piece) % TUTTI_FILE_BLOCK);
 
-    return e->offload.room + ((size_t)k * e->offload.room_bytes + within) / sizeof(float);
+    return offload->room + ((size_t)k * offload->room_bytes + within) / sizeof(float);
 }
 
 static tutti_status await_room(tutti_engine *e, int k, tutti_error *err)
 {
-    tutti_io *const one = &e->offload.io[k];
+    tutti_offload *offload = tutti_offload_of(e);
+    tutti_io *const one = &offload->io[k];
 
-    return tutti_tier_wait(e->offload.g.tier, &one, 1, err);
+    return tutti_tier_wait(offload->g.tier, &one, 1, err);
 }
 
 static tutti_status await_rooms(tutti_engine *e, tutti_error *err)
 {
-    for (int k = 0; k < e->offload.rooms; k++)
+    for (int k = 0; k < tutti_offload_of(e)->rooms; k++)
         TUTTI_TRY(await_room(e, k, err));
     return TUTTI_OK;
 }
 
-bool tutti_engine_offload_writes(const tutti_engine *e)
+/* Are there gradients in a tier without addresses? Then one worker's exchange has work, too. */
+static bool exchanges_alone(const void *self)
 {
-    return e->offload.on && e->units.on && e->offload.g.memory == NULL;
+    const tutti_offload *o = self;
+
+    return tutti_units_of(o->e) != NULL && o->g.memory == NULL;
 }
 
-float *tutti_engine_offload_looks(const tutti_engine *e, int piece)
+float *tutti_offload_looks(const tutti_engine *e, int piece)
 {
-    return e->offload.room != NULL ? room_at(e, 0, piece) : NULL;
+    const tutti_offload *o = tutti_offload_of(e);
+
+    return o != NULL && o->room != NULL ? room_at(e, 0, piece) : NULL;
 }
 
-tutti_status tutti_engine_offload_takes(tutti_engine *e, int piece, bool adds, float **to, tutti_error *err)
+tutti_status tutti_offload_takes(tutti_engine *e, int piece, bool adds, float **to, tutti_error *err)
 {
-    tutti_engine_offload *o = &e->offload;
-    const size_t count = e->shards.mine[piece].count;
+    tutti_offload *o = tutti_offload_of(e);
+    const size_t count = tutti_shards_of(e)->mine[piece].count;
 
-    if (o->room == NULL)
+    if (o == NULL || o->room == NULL)
         return TUTTI_OK;
     o->brought = -1;
     *to = room_at(e, o->next, piece);
@@ -181,27 +201,28 @@ tutti_status tutti_engine_offload_takes(tutti_engine *e, int piece, bool adds, f
     return await_room(e, o->next, err);
 }
 
-tutti_status tutti_engine_offload_keeps(tutti_engine *e, int piece, float *from, tutti_error *err)
+tutti_status tutti_offload_keeps(tutti_engine *e, int piece, float *from, tutti_error *err)
 {
-    tutti_engine_offload *o = &e->offload;
-    const size_t count = e->shards.mine[piece].count;
-    tutti_io *const io = &o->io[o->next];
+    tutti_offload *o = tutti_offload_of(e);
+    const size_t count = tutti_shards_of(e)->mine[piece].count;
+    tutti_io *io;
 
-    if (o->room == NULL || count == 0)
+    if (o == NULL || o->room == NULL || count == 0)
         return TUTTI_OK;
+    io = &o->io[o->next];
     o->next = (o->next + 1) % o->rooms;
     return tutti_tier_write(o->g.tier, io, place_of(e, piece), from, count * sizeof(float), err);
 }
 
-tutti_status tutti_engine_offload_bring(tutti_engine *e, int piece, tutti_error *err)
+tutti_status tutti_offload_bring(tutti_engine *e, int piece, tutti_error *err)
 {
-    tutti_engine_offload *o = &e->offload;
+    tutti_offload *o = tutti_offload_of(e);
 
-    if (o->room == NULL || o->brought == piece)
+    if (o == NULL || o->room == NULL || o->brought == piece)
         return TUTTI_OK;
     TUTTI_TRY(await_rooms(e, err));
     TUTTI_TRY(tutti_tier_read(o->g.tier, &o->io[0], place_of(e, piece), room_at(e, 0, piece),
-                              e->shards.mine[piece].count * sizeof(float), err));
+                              tutti_shards_of(e)->mine[piece].count * sizeof(float), err));
     TUTTI_TRY(await_room(e, 0, err));
     o->brought = piece;
     return TUTTI_OK;
@@ -212,10 +233,10 @@ tutti_status tutti_engine_offload_bring(tutti_engine *e, int piece, tutti_error 
 /* The masters are the values, which are present. */
 static tutti_status open_by_unit(tutti_engine *e, tutti_error *err)
 {
-    tutti_engine_offload *o = &e->offload;
+    tutti_offload *o = tutti_offload_of(e);
     void *room;
 
-    o->masters = e->units.place;
+    o->masters = tutti_units_of(e)->place;
     o->filled = true;
     o->brought = -1;
     if (o->g.memory != NULL)
@@ -230,13 +251,14 @@ static tutti_status open_by_unit(tutti_engine *e, tutti_error *err)
 
 static tutti_status open_offload(void *self, tutti_error *err)
 {
-    tutti_engine *e = self;
-    tutti_engine_offload *o = &e->offload;
-    const tutti_placed_options tiles = { o->options.tile_bytes, o->options.threads, e->units.on ? &o->g : NULL };
+    tutti_offload *o = self;
+    tutti_engine *e = o->e;
+    tutti_units *units = tutti_units_of(e);
+    const tutti_placed_options tiles = { o->options.tile_bytes, o->options.threads, units != NULL ? &o->g : NULL };
 
-    e->shards.g = o->g.memory;
+    tutti_shards_of(e)->g = o->g.memory;
     tutti_optim_placed(e->m.optim);
-    if (e->units.on)
+    if (units != NULL)
         TUTTI_TRY(open_by_unit(e, err));
     o->part = tutti_alloc((size_t)e->layout.n_pieces, sizeof *o->part);
     if (o->part == NULL)
@@ -246,55 +268,66 @@ static tutti_status open_offload(void *self, tutti_error *err)
     return tutti_placed_open(&o->placed, e->m.optim, &o->masters, e->rt, &tiles, e->host, err);
 }
 
-size_t tutti_engine_offload_tiles(const tutti_engine *e)
+/* The tiles that an update streams through, and gradients in transit. */
+static size_t list_memory(const void *self, tutti_memory_record *records)
 {
-    const tutti_placed_options tiles = { e->offload.options.tile_bytes, e->offload.options.threads,
-                                         e->units.on ? &e->offload.g : NULL };
+    const tutti_offload *o = self;
+    const tutti_engine *e = o->e;
+    const bool by_unit = tutti_units_of(e) != NULL;
+    const tutti_placed_options tiles = { o->options.tile_bytes, o->options.threads, by_unit ? &o->g : NULL };
 
-    return e->offload.on && strcmp(e->offload.options.tier, "host") != 0
-               ? tutti_placed_bytes(e->m.optim, &tiles) + (e->units.on ? bytes_of_rooms(e) : 0)
-               : 0;
+    if (strcmp(o->options.tier, "host") == 0)
+        return 0;
+    records[0] = (tutti_memory_record){ "tiles", TUTTI_MEMORY_BUFFERS,
+                                        tutti_placed_bytes(e->m.optim, &tiles) + (by_unit ? bytes_of_rooms(e) : 0) };
+    return 1;
+}
+
+/* Ends the running update, which reads the shards. */
+static void stop(void *self)
+{
+    tutti_offload *o = self;
+
+    tutti_lane_close(o->lane);
+    o->lane = NULL;
 }
 
 static void close_offload(void *self)
 {
-    tutti_engine_offload *o = &((tutti_engine *)self)->offload;
+    tutti_offload *o = self;
 
-    tutti_lane_close(o->lane);
-    for (int k = 0; k < o->rooms; k++)
-        await_room(self, k, NULL);
-    tutti_arena_give(((tutti_engine *)self)->host, o->room);
+    for (int k = 0; k < o->rooms; k++) {
+        tutti_io *const one = &o->io[k];
+        tutti_tier_wait(o->g.tier, &one, 1, NULL);
+    }
+    tutti_arena_give(o->e->host, o->room);
     tutti_placed_close(o->placed);
     tutti_free(o->part);
+    tutti_free(o);
 }
 
 /* In a resumed run the masters may be ahead, and were loaded; else they equal x. */
 static tutti_status fill_masters(void *self, tutti_error *err)
 {
-    tutti_engine *e = self;
+    tutti_engine *e = ((tutti_offload *)self)->e;
+    tutti_offload *offload = tutti_offload_of(e);
 
-    return e->offload.filled || e->offload.now.ahead != 0 ? TUTTI_OK : fill_values(e, err);
+    return offload->filled || offload->now.ahead != 0 ? TUTTI_OK : fill_values(e, err);
 }
 
 static tutti_status offload_arrive(void *self, tutti_error *err)
 {
-    tutti_engine *e = self;
+    tutti_engine *e = ((tutti_offload *)self)->e;
 
-    return e->offload.options.delayed ? await_update(e, err) : TUTTI_OK;
+    return tutti_offload_of(e)->options.delayed ? await_update(e, err) : TUTTI_OK;
 }
-
-static const tutti_facility_ops facility = {
-    .open = open_offload, .close = close_offload, .begin = fill_masters, .arrive = offload_arrive
-};
 
 tutti_status tutti_offload_declare(tutti_method *m, tutti_plan *plan, const tutti_offload_options *options,
                                    tutti_error *err)
 {
     tutti_engine *e = m->engine;
-    tutti_engine_offload *o = &e->offload;
+    tutti_offload *o;
 
-    o->on = true;
-    o->options = *options;
     if (m->held == TUTTI_HELD_BY_UNIT && options->delayed)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' would delay updates of values that it holds by unit, which have no memory of "
@@ -303,8 +336,13 @@ tutti_status tutti_offload_declare(tutti_method *m, tutti_plan *plan, const tutt
         m->lane_width = 1; /* means go through the buffers one after the other */
     else
         m->held = TUTTI_HELD_BY_PIECE;
+    o = tutti_alloc(1, sizeof *o);
+    if (o == NULL)
+        return no_memory(e, err);
+    o->e = e;
+    o->options = *options;
+    tutti_facility_add(m, &tutti_offload_mode, o); /* before the shards, which ask for it */
     TUTTI_TRY(tutti_shards_declare(m, plan, err));
-    tutti_facility_add(m, &facility, e);
     if (m->held == TUTTI_HELD_BY_UNIT)
         return TUTTI_OK;
     tutti_declare(plan,
@@ -327,15 +365,16 @@ tutti_status tutti_offload_declare(tutti_method *m, tutti_plan *plan, const tutt
 static tutti_status update_beside(tutti_job *job, tutti_error *err)
 {
     tutti_engine *e = job->owner;
+    tutti_offload *offload = tutti_offload_of(e);
 
-    return tutti_placed_update(e->offload.placed, e->offload.part, (size_t)e->layout.n_pieces, &e->offload.rate, NULL,
+    return tutti_placed_update(offload->placed, offload->part, (size_t)e->layout.n_pieces, &offload->rate, NULL,
                                NULL, err);
 }
 
 /* Starts the update, which overlaps the next step, whose pieces go to the other half. */
 static void start_update(tutti_engine *e, const tutti_rate *rate)
 {
-    tutti_engine_offload *o = &e->offload;
+    tutti_offload *o = tutti_offload_of(e);
 
     list_parts(e, false);
     o->rate = *rate;
@@ -343,14 +382,15 @@ static void start_update(tutti_engine *e, const tutti_rate *rate)
     o->now.ahead = 1;
     o->filled = true;
     o->half = !o->half;
-    e->shards.g = (float *)o->g.memory + (o->half ? e->m.optim->count : 0);
+    tutti_shards_of(e)->g = (float *)o->g.memory + (o->half ? e->m.optim->count : 0);
     tutti_lane_start(o->lane, &o->job);
 }
 
 tutti_status tutti_offload_step(tutti_method *m, tutti_error *err)
 {
     tutti_engine *e = m->engine;
-    tutti_engine_offload *o = &e->offload;
+    tutti_units *units = tutti_units_of(e);
+    tutti_offload *o = tutti_offload_of(e);
     tutti_rate rate;
     bool skip;
 
@@ -366,18 +406,27 @@ tutti_status tutti_offload_step(tutti_method *m, tutti_error *err)
         start_update(e, &rate);
         return TUTTI_OK;
     }
-    if (e->units.on)
-        TUTTI_TRY(tutti_engine_units_fill(e, err));
+    if (units != NULL)
+        TUTTI_TRY(tutti_units_fill(e, err));
     list_parts(e, true);
-    return tutti_placed_update(o->placed, o->part, (size_t)e->layout.n_pieces, &rate, e->units.on ? NULL : gather_part,
-                               e, err);
+    return tutti_placed_update(o->placed, o->part, (size_t)e->layout.n_pieces, &rate,
+                               units != NULL ? NULL : gather_part, e, err);
 }
 
-tutti_status tutti_engine_offload_drain(tutti_engine *e, tutti_error *err)
+/* Completes the delayed updates. Once all workers are quiescent, x has every update. */
+static tutti_status drain(void *self, bool *due, tutti_error *err)
 {
-    if (e->offload.now.ahead == 0)
+    tutti_engine *e = ((tutti_offload *)self)->e;
+
+    *due = false;
+    if (tutti_offload_of(e)->now.ahead == 0)
         return TUTTI_OK;
     TUTTI_TRY(await_update(e, err));
-    TUTTI_TRY(tutti_engine_by_piece_rest(e, err));
+    TUTTI_TRY(tutti_by_piece_rest(e, err));
     return follow(e, err); /* all quiesce after it */
 }
+
+const tutti_facility_ops tutti_offload_mode = {
+    .open = open_offload, .stop = stop, .close = close_offload, .begin = fill_masters, .arrive = offload_arrive,
+    .exchanges_alone = exchanges_alone, .drain = drain, .memory = list_memory
+};

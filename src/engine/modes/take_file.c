@@ -14,18 +14,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine_internal.h"
+#include "take.h"
 #include "runtime/files.h"
 
-static size_t line_bytes(const tutti_engine *e)
+static size_t line_bytes(const tutti_take *t)
 {
-    return 128 + 21 * (size_t)e->m.workers;
+    return 128 + 21 * (size_t)t->e->m.workers;
 }
 
-static int first_line(const tutti_engine *e, char *line, size_t bytes)
+static int first_line(const tutti_take *t, char *line, size_t bytes)
 {
-    return snprintf(line, bytes, "{\"workers\":%d,\"pass\":%lld,\"most\":%lld,\"seed\":%llu}\n", e->m.workers,
-                    (long long)e->take.pass, (long long)e->take.most, (unsigned long long)e->options.seed);
+    return snprintf(line, bytes, "{\"workers\":%d,\"pass\":%lld,\"most\":%lld,\"seed\":%llu}\n", t->e->m.workers,
+                    (long long)t->pass, (long long)t->most, (unsigned long long)t->e->options.seed);
 }
 
 /* Does the text at *at begin with `word`? Then skips it. */
@@ -89,146 +89,146 @@ static tutti_status read_file(tutti_runtime *rt, const char *path, char **text, 
     return status;
 }
 
-static tutti_status read_replay(tutti_engine *e, const char *text, tutti_error *err)
+static tutti_status read_replay(tutti_take *t, const char *text, tutti_error *err)
 {
     char wanted[128];
     const char *at = text;
     size_t lines = 0;
 
-    first_line(e, wanted, sizeof wanted);
+    first_line(t, wanted, sizeof wanted);
     if (!skip(&at, wanted))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "replay is '%.200s', which begins with %.*s; it must be the record of a run with %.*s",
-                          e->take.replay_path, (int)strcspn(text, "\n") < 120 ? (int)strcspn(text, "\n") : 120, text,
+                          t->replay_path, (int)strcspn(text, "\n") < 120 ? (int)strcspn(text, "\n") : 120, text,
                           (int)strcspn(wanted, "\n"), wanted);
     for (const char *c = at; *c != 0; c++)
         lines += *c == '\n';
-    e->take.replay = tutti_alloc(lines + 1, sizeof *e->take.replay);
-    if (e->take.replay == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %zu steps of %s", lines, e->take.replay_path);
-    for (; *at != 0; e->take.replay_steps++)
-        if (!read_line(&at, e->take.replay_steps, e->m.workers, e->m.rank, &e->take.replay[e->take.replay_steps]))
+    t->replay = tutti_alloc(lines + 1, sizeof *t->replay);
+    if (t->replay == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %zu steps of %s", lines, t->replay_path);
+    for (; *at != 0; t->replay_steps++)
+        if (!read_line(&at, t->replay_steps, t->e->m.workers, t->e->m.rank, &t->replay[t->replay_steps]))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "replay is '%.200s', whose line %llu is not that of step %llu with %d counts; it must be "
                               "as record has written it",
-                              e->take.replay_path, (unsigned long long)e->take.replay_steps + 2,
-                              (unsigned long long)e->take.replay_steps, e->m.workers);
+                              t->replay_path, (unsigned long long)t->replay_steps + 2,
+                              (unsigned long long)t->replay_steps, t->e->m.workers);
     return TUTTI_OK;
 }
 
-tutti_status tutti_take_file_open(tutti_engine *e, tutti_error *err)
+tutti_status tutti_take_file_open(tutti_take *t, tutti_error *err)
 {
     char *text;
     tutti_status status;
 
-    if (e->take.record_path[0] != 0) {
-        e->take.line_bytes = line_bytes(e);
-        e->take.line = tutti_alloc(e->take.line_bytes, 1);
-        if (e->take.line == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing %s", e->take.record_path);
+    if (t->record_path[0] != 0) {
+        t->line_bytes = line_bytes(t);
+        t->line = tutti_alloc(t->line_bytes, 1);
+        if (t->line == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing %s", t->record_path);
     }
-    if (e->take.record_path[0] != 0 && e->m.rank == 0) { /* checks that it can be written */
+    if (t->record_path[0] != 0 && t->e->m.rank == 0) { /* checks that it can be written */
         tutti_file *f;
-        status = tutti_file_begin(&f, e->rt, e->take.record_path, true, err);
+        status = tutti_file_begin(&f, t->e->rt, t->record_path, true, err);
         if (status != TUTTI_OK)
-            return tutti_fail_within(err, TUTTI_ERR_USAGE, "method '%s': record", e->m.ops->name);
+            return tutti_fail_within(err, TUTTI_ERR_USAGE, "method '%s': record", t->e->m.ops->name);
         tutti_file_end(f, TUTTI_CLOSED, NULL);
     }
-    if (e->take.replay_path[0] == 0)
+    if (t->replay_path[0] == 0)
         return TUTTI_OK;
-    status = read_file(e->rt, e->take.replay_path, &text, err);
+    status = read_file(t->e->rt, t->replay_path, &text, err);
     if (status == TUTTI_OK)
-        status = read_replay(e, text, err);
+        status = read_replay(t, text, err);
     tutti_free(text);
-    return status == TUTTI_ERR_IO ? tutti_fail_within(err, TUTTI_ERR_USAGE, "method '%s': replay", e->m.ops->name)
+    return status == TUTTI_ERR_IO ? tutti_fail_within(err, TUTTI_ERR_USAGE, "method '%s': replay", t->e->m.ops->name)
                                   : status;
 }
 
-void tutti_take_file_close(tutti_engine *e)
+void tutti_take_file_close(tutti_take *t)
 {
-    tutti_file_close(e->take.record, NULL);
-    e->take.record = NULL;
-    tutti_free(e->take.replay);
-    tutti_free(e->take.line);
-    e->take.replay = NULL;
-    e->take.line = NULL;
+    tutti_file_close(t->record, NULL);
+    t->record = NULL;
+    tutti_free(t->replay);
+    tutti_free(t->line);
+    t->replay = NULL;
+    t->line = NULL;
 }
 
-tutti_status tutti_take_file_count(const tutti_engine *e, int64_t *count, bool *cut, tutti_error *err)
+tutti_status tutti_take_file_count(const tutti_take *t, int64_t *count, bool *cut, tutti_error *err)
 {
     *count = -1;
     *cut = false;
-    if (e->take.replay == NULL)
+    if (t->replay == NULL)
         return TUTTI_OK;
-    if (e->progress.step >= e->take.replay_steps)
+    if (t->e->progress.step >= t->replay_steps)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "replay is '%.200s', which has %llu steps, and this run has more; it ends there",
-                          e->take.replay_path, (unsigned long long)e->take.replay_steps);
-    *count = e->take.replay[e->progress.step];
+                          t->replay_path, (unsigned long long)t->replay_steps);
+    *count = t->replay[t->e->progress.step];
     *cut = *count < 0;
     *count = *cut ? -1 - *count : *count;
     return TUTTI_OK;
 }
 
 /* The lines of the steps before this one. */
-static tutti_status keep_lines(tutti_engine *e, tutti_file *to, tutti_error *err)
+static tutti_status keep_lines(tutti_take *t, tutti_file *to, tutti_error *err)
 {
-    const char *path = e->take.record_path, *at;
+    const char *path = t->record_path, *at;
     uint64_t step = 0;
     int64_t mine;
     char *text;
     tutti_status status;
 
-    if (e->progress.step == 0)
+    if (t->e->progress.step == 0)
         return TUTTI_OK;
-    status = read_file(e->rt, path, &text, err);
+    status = read_file(t->e->rt, path, &text, err);
     if (status == TUTTI_OK) {
-        for (at = text + strcspn(text, "\n"), at += *at != 0; step < e->progress.step; step++) {
+        for (at = text + strcspn(text, "\n"), at += *at != 0; step < t->e->progress.step; step++) {
             const char *line = at;
-            if (!read_line(&at, step, e->m.workers, 0, &mine))
+            if (!read_line(&at, step, t->e->m.workers, 0, &mine))
                 break;
             status = tutti_file_write(to, line, (size_t)(at - line), err);
             if (status != TUTTI_OK)
                 break;
         }
-        if (status == TUTTI_OK && step < e->progress.step)
+        if (status == TUTTI_OK && step < t->e->progress.step)
             status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
                                 "record is '%.200s', which has %llu steps, and the run continues from step %llu; give "
                                 "the file that it had, or omit record",
-                                path, (unsigned long long)step, (unsigned long long)e->progress.step);
+                                path, (unsigned long long)step, (unsigned long long)t->e->progress.step);
     }
     tutti_free(text);
     return status;
 }
 
 /* Opened at the first step: only then is it known where the run continues. */
-static tutti_status open_record(tutti_engine *e, tutti_error *err)
+static tutti_status open_record(tutti_take *t, tutti_error *err)
 {
     tutti_file *f;
     tutti_status status;
-    const int n = first_line(e, e->take.line, e->take.line_bytes);
+    const int n = first_line(t, t->line, t->line_bytes);
 
-    TUTTI_TRY(tutti_file_begin(&f, e->rt, e->take.record_path, true, err));
-    status = tutti_file_write(f, e->take.line, (size_t)n, err);
+    TUTTI_TRY(tutti_file_begin(&f, t->e->rt, t->record_path, true, err));
+    status = tutti_file_write(f, t->line, (size_t)n, err);
     if (status == TUTTI_OK)
-        status = keep_lines(e, f, err);
+        status = keep_lines(t, f, err);
     TUTTI_TRY(tutti_file_end(f, status, err));
-    return tutti_file_open(&e->take.record, e->rt, e->take.record_path, TUTTI_FILE_APPEND, err);
+    return tutti_file_open(&t->record, t->e->rt, t->record_path, TUTTI_FILE_APPEND, err);
 }
 
-tutti_status tutti_take_file_write(tutti_engine *e, tutti_error *err)
+tutti_status tutti_take_file_write(tutti_take *t, tutti_error *err)
 {
     int n;
 
-    if (e->take.record_path[0] == 0 || e->m.rank != 0)
+    if (t->record_path[0] == 0 || t->e->m.rank != 0)
         return TUTTI_OK;
-    if (e->take.record == NULL)
-        TUTTI_TRY(open_record(e, err));
-    n = snprintf(e->take.line, e->take.line_bytes, "{\"step\":%llu,\"took\":[", (unsigned long long)e->progress.step);
-    for (int r = 0; r < e->m.workers; r++)
-        n += snprintf(e->take.line + n, e->take.line_bytes - (size_t)n, "%s%lld", r > 0 ? "," : "",
-                      (long long)e->take.of[r]);
-    n += snprintf(e->take.line + n, e->take.line_bytes - (size_t)n, "]%s}\n",
-                  e->take.cut ? ",\"cut\":true" : "");
-    return tutti_file_write(e->take.record, e->take.line, (size_t)n, err);
+    if (t->record == NULL)
+        TUTTI_TRY(open_record(t, err));
+    n = snprintf(t->line, t->line_bytes, "{\"step\":%llu,\"took\":[", (unsigned long long)t->e->progress.step);
+    for (int r = 0; r < t->e->m.workers; r++)
+        n += snprintf(t->line + n, t->line_bytes - (size_t)n, "%s%lld", r > 0 ? "," : "",
+                      (long long)t->of[r]);
+    n += snprintf(t->line + n, t->line_bytes - (size_t)n, "]%s}\n",
+                  t->cut ? ",\"cut\":true" : "");
+    return tutti_file_write(t->record, t->line, (size_t)n, err);
 }

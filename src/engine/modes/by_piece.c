@@ -30,11 +30,15 @@
    ends. */
 #include <errno.h>
 
-#include "engine_internal.h"
-#include "engine/facility.h"
+#include "sharded.h"
 #include "engine/lane.h"
 
 /* ---- checks ---- */
+
+tutti_by_piece *tutti_by_piece_of(const tutti_engine *e)
+{
+    return tutti_facility_self(&e->m, &tutti_by_piece_mode);
+}
 
 static tutti_status refuse_method(const tutti_method *m, tutti_error *err)
 {
@@ -46,10 +50,7 @@ static tutti_status refuse_method(const tutti_method *m, tutti_error *err)
                       : m->ops->step != NULL && !m->no_step ? "has a step hook, which comes after all exchanges"
                       : m->whole                            ? "looks at the whole gradient before the first piece is "
                                                               "exchanged"
-                      : e->merge.declared                   ? "makes one update of several steps"
-                      : e->late.steps > 0                   ? "applies gradients some steps late"
-                      : e->take.on                          ? "decides how many samples a step has"
-                                                            : NULL;
+                      : tutti_facility_does(m, TUTTI_MERGES_STEPS | TUTTI_LATE_GRADIENTS | TUTTI_SIZES_STEPS);
 
     return why == NULL ? TUTTI_OK
                        : tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -90,45 +91,44 @@ tutti_status tutti_by_piece_check(const tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status by_piece_arrive(void *self, tutti_error *err)
+static tutti_status declared(void *self, tutti_error *err)
 {
-    return tutti_engine_by_piece_rest(self, err);
+    const tutti_by_piece *s = self;
+
+    return s->e->m.by_piece ? tutti_by_piece_check(&s->e->m, err) : TUTTI_OK;
 }
 
-static const tutti_facility_ops facility = { .arrive = by_piece_arrive };
-
-tutti_status tutti_engine_check_pieces(tutti_engine *e, tutti_error *err)
+tutti_status tutti_by_piece_overlap(tutti_method *m, tutti_error *err)
 {
-    tutti_method *m = &e->m;
+    tutti_engine *e = m->engine;
+    tutti_by_piece *s = tutti_alloc(1, sizeof *s);
 
-    if (m->cut_bytes && e->exchange != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec is '%.80s', which encodes whole tensors, but method '%s' cuts pieces inside of them; "
-                          "omit codec, or take a method whose pieces end between tensors (ddp)",
-                          tutti_exchange_codec(m), m->ops->name);
-    if (m->order != TUTTI_ORDER_READY && (m->ops->exchange == NULL || e->is_async || e->late.steps > 0 || m->whole))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' orders the exchanges of a step's pieces, but none of its exchanges begins "
-                          "during the computation of the step",
-                          m->ops->name);
-    m->beside = m->by_piece || e->shards.on;
-    if (!m->beside)
-        return TUTTI_OK;
-    if (m->by_piece)
-        TUTTI_TRY(tutti_by_piece_check(m, err));
-    e->by_piece.through = tutti_alloc((size_t)e->layout.n_tensors, sizeof *e->by_piece.through);
-    e->by_piece.stale = tutti_alloc((size_t)e->layout.n_tensors, sizeof *e->by_piece.stale);
-    if (e->by_piece.through == NULL || e->by_piece.stale == NULL)
+    if (s == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %d tensors", e->layout.n_tensors);
-    tutti_facility_add(m, &facility, e);
-    return tutti_monitor_open(&e->by_piece.lock, e->rt, err);
+    s->e = e;
+    m->beside = true;
+    tutti_facility_add(m, &tutti_by_piece_mode, s);
+    s->through = tutti_alloc((size_t)e->layout.n_tensors, sizeof *s->through);
+    s->stale = tutti_alloc((size_t)e->layout.n_tensors, sizeof *s->stale);
+    if (s->through == NULL || s->stale == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %d tensors", e->layout.n_tensors);
+    return tutti_monitor_open(&s->lock, e->rt, err);
 }
 
-void tutti_engine_by_piece_close(tutti_engine *e)
+tutti_status tutti_by_piece_declare(tutti_method *m, tutti_error *err)
 {
-    tutti_monitor_close(e->by_piece.lock);
-    tutti_free(e->by_piece.through);
-    tutti_free(e->by_piece.stale);
+    m->by_piece = true;
+    return tutti_by_piece_overlap(m, err);
+}
+
+static void close_by_piece(void *self)
+{
+    tutti_by_piece *s = self;
+
+    tutti_monitor_close(s->lock);
+    tutti_free(s->through);
+    tutti_free(s->stale);
+    tutti_free(s);
 }
 
 /* ---- updates ---- */
@@ -147,15 +147,16 @@ static void update_piece(tutti_engine *e, int k, bool here)
         tutti_engine_doing(e, was);
 }
 
-void tutti_engine_by_piece_exchanged(tutti_engine *e, int k)
+static void exchanged(tutti_engine *e, int k)
 {
+    tutti_by_piece *flight = tutti_by_piece_of(e);
     tutti_engine_piece *s = &e->piece_state[k];
     bool last;
 
-    tutti_lock(e->by_piece.lock);
+    tutti_lock(flight->lock);
     s->exchanged = true;
     last = s->held == 0;
-    tutti_unlock(e->by_piece.lock);
+    tutti_unlock(flight->lock);
     if (last)
         update_piece(e, k, !s->on_lane);
 }
@@ -165,15 +166,17 @@ void tutti_engine_by_piece_exchanged(tutti_engine *e, int k)
    computed. */
 static void is_through(tutti_engine *e, int tensor)
 {
-    if (!e->m.by_piece || e->by_piece.through[tensor])
+    tutti_by_piece *flight = tutti_by_piece_of(e);
+
+    if (!e->m.by_piece || flight->through[tensor])
         return;
-    e->by_piece.through[tensor] = true;
+    flight->through[tensor] = true;
     for (int k = e->pieces_of[tensor].first; k < e->pieces_of[tensor].end; k++) {
         tutti_engine_piece *s = &e->piece_state[k];
         bool last;
-        tutti_lock(e->by_piece.lock);
+        tutti_lock(flight->lock);
         last = --s->held == 0 && s->exchanged;
-        tutti_unlock(e->by_piece.lock);
+        tutti_unlock(flight->lock);
         if (last)
             update_piece(e, k, true);
     }
@@ -184,10 +187,13 @@ static void is_through(tutti_engine *e, int tensor)
 /* The failure of the pieces waited for so far, if any. */
 static tutti_status reported(tutti_engine *e, tutti_error *err)
 {
-    if (e->by_piece.status != TUTTI_OK && err != NULL)
-        *err = e->by_piece.error;
-    if (e->by_piece.status != TUTTI_OK || !e->broken || err == NULL)
-        return e->by_piece.status;
+    const tutti_by_piece *flight = tutti_by_piece_of(e);
+    const tutti_status status = flight != NULL ? flight->status : TUTTI_OK;
+
+    if (status != TUTTI_OK && err != NULL)
+        *err = flight->error;
+    if (status != TUTTI_OK || !e->broken || err == NULL)
+        return status;
     /* an exchange was closed without an error message: a service has failed */
     TUTTI_TRY(tutti_engine_services_look(e, err));
     return tutti_fail_rank(err, TUTTI_ERR_STATE, e->m.rank,
@@ -197,18 +203,19 @@ static tutti_status reported(tutti_engine *e, tutti_error *err)
 
 static void wait_for_piece(tutti_engine *e, int k)
 {
+    tutti_by_piece *flight = tutti_by_piece_of(e);
     tutti_error why;
     const tutti_status status = tutti_job_wait(e->lane, &e->piece_state[k].job, &why);
 
-    e->by_piece.left -= e->pieces[k].step != e->progress.step;
+    flight->left -= e->pieces[k].step != e->progress.step;
     tutti_engine_piece_over(e, k, status);
     if (status == TUTTI_OK)
         return;
     e->broken = true; /* the lane may have ended the job before it began */
-    if (status == TUTTI_CLOSED || e->by_piece.status != TUTTI_OK)
+    if (status == TUTTI_CLOSED || flight->status != TUTTI_OK)
         return;
-    e->by_piece.status = status;
-    e->by_piece.error = why;
+    flight->status = status;
+    flight->error = why;
 }
 
 static bool of_the_step_before(const tutti_engine *e, int k)
@@ -216,21 +223,22 @@ static bool of_the_step_before(const tutti_engine *e, int k)
     return e->piece_state[k].pending && e->pieces[k].step != e->progress.step;
 }
 
-tutti_status tutti_engine_by_piece_rest(tutti_engine *e, tutti_error *err)
+tutti_status tutti_by_piece_rest(tutti_engine *e, tutti_error *err)
 {
+    const tutti_by_piece *flight = tutti_by_piece_of(e); /* NULL for stages, which have units only */
     const tutti_doing was = tutti_engine_expose(e);
 
-    for (int k = 0; k < e->layout.n_pieces && e->m.beside; k++)
+    for (int k = 0; k < e->layout.n_pieces && flight != NULL; k++)
         if (e->piece_state[k].pending && e->piece_state[k].on_lane)
             wait_for_piece(e, k);
     tutti_engine_doing(e, was);
-    if (e->by_piece.status == TUTTI_OK) /* they may have been closed by a failed gather of a unit,
-                                           which has the error message */
-        TUTTI_TRY(tutti_engine_units_rest(e, err));
+    if (flight == NULL || flight->status == TUTTI_OK) /* they may have been closed by a failed gather of a unit, which
+                                                         has the error message */
+        TUTTI_TRY(tutti_units_rest(e, err));
     return reported(e, err);
 }
 
-tutti_status tutti_engine_by_piece_tensor(tutti_engine *e, int tensor, tutti_error *err)
+static tutti_status await_tensor(tutti_engine *e, int tensor, tutti_error *err)
 {
     const int end = e->pieces_of[tensor].end;
     int k = e->pieces_of[tensor].first;
@@ -245,87 +253,171 @@ tutti_status tutti_engine_by_piece_tensor(tutti_engine *e, int tensor, tutti_err
         if (of_the_step_before(e, k))
             wait_for_piece(e, k);
     tutti_engine_doing(e, was);
-    return e->broken ? tutti_engine_by_piece_rest(e, err) : TUTTI_OK;
+    return e->broken ? tutti_by_piece_rest(e, err) : TUTTI_OK;
 }
 
 /* Copies x to the client's memory of the tensor, once a step. */
 static void hand_out(tutti_engine *e, int tensor)
 {
-    if (e->by_piece.stale[tensor])
+    tutti_by_piece *flight = tutti_by_piece_of(e);
+
+    if (flight->stale[tensor])
         tutti_engine_deliver(e, tensor, 0, e->tensors[tensor].count);
-    e->by_piece.stale[tensor] = false;
+    flight->stale[tensor] = false;
 }
 
-tutti_status tutti_engine_by_piece_need(tutti_engine *e, int unit, tutti_error *err)
+static tutti_status need_unit(tutti_engine *e, int unit, tutti_error *err)
 {
-    for (int i = 0; i < e->layout.n_tensors && (e->by_piece.left > 0 || e->by_piece.hands_out); i++)
+    tutti_by_piece *flight = tutti_by_piece_of(e);
+
+    for (int i = 0; i < e->layout.n_tensors && (flight->left > 0 || flight->hands_out); i++)
         if (e->tensors[i].unit == unit) {
-            TUTTI_TRY(tutti_engine_by_piece_tensor(e, i, err));
+            TUTTI_TRY(await_tensor(e, i, err));
             hand_out(e, i);
         }
     return TUTTI_OK;
 }
 
-tutti_status tutti_engine_by_piece_need_table(tutti_engine *e, int tensor, tutti_error *err)
+static tutti_status need_table(tutti_engine *e, int tensor, tutti_error *err)
 {
-    TUTTI_TRY(tutti_engine_by_piece_tensor(e, tensor, err));
+    TUTTI_TRY(await_tensor(e, tensor, err));
     hand_out(e, tensor);
     return TUTTI_OK;
 }
 
 /* ---- a step ---- */
 
-tutti_status tutti_engine_by_piece_pass(tutti_engine *e, const tutti_pass *next, tutti_error *err)
+static tutti_status begin_pass(void *self, const tutti_pass *next, tutti_error *err)
 {
+    tutti_engine *e = ((tutti_by_piece *)self)->e;
+    tutti_by_piece *flight = tutti_by_piece_of(e);
     bool by_unit;
 
     if (e->broken)
-        TUTTI_TRY(tutti_engine_by_piece_rest(e, err));
-    by_unit = e->by_piece.left > 0;
+        TUTTI_TRY(tutti_by_piece_rest(e, err));
+    by_unit = flight->left > 0;
     for (int i = 0; i < e->layout.n_tensors && !next->keep; i++)
         if (e->tensors[i].row_sparse)
-            TUTTI_TRY(tutti_engine_by_piece_tensor(e, i, err));
+            TUTTI_TRY(await_tensor(e, i, err));
     for (int i = 0; i < e->layout.n_tensors; i++) {
-        e->by_piece.through[i] = false;
-        e->by_piece.stale[i] = by_unit && e->values_changed && e->params[i].values != NULL;
+        flight->through[i] = false;
+        flight->stale[i] = by_unit && e->values_changed && e->params[i].values != NULL;
     }
-    e->by_piece.hands_out = by_unit && e->values_changed;
-    if (e->by_piece.hands_out)
+    flight->hands_out = by_unit && e->values_changed;
+    if (flight->hands_out)
         e->values_changed = false;
     else
         tutti_engine_hand_out(e);
-    e->by_piece.rate = tutti_rate_now(&e->m);
+    flight->rate = tutti_rate_now(&e->m);
     return TUTTI_OK;
 }
 
-void tutti_engine_by_piece_done(tutti_engine *e, int unit)
+static void done_unit(tutti_engine *e, int unit)
 {
     for (int i = 0; i < e->layout.n_tensors && e->pass.exchange && e->options.needs; i++)
         if (e->tensors[i].unit == unit && e->announced[i]) /* else more of its gradient is still to come */
             is_through(e, i);
 }
 
-void tutti_engine_by_piece_passed(tutti_engine *e)
+static tutti_status end_pass(void *self, tutti_error *err)
 {
+    tutti_engine *e = ((tutti_by_piece *)self)->e;
+
+    (void)err;
     for (int i = 0; i < e->layout.n_tensors; i++) {
         hand_out(e, i);
         if (e->pass.exchange)
             is_through(e, i);
     }
-    e->by_piece.hands_out = false;
+    tutti_by_piece_of(e)->hands_out = false;
+    return TUTTI_OK;
 }
 
-tutti_status tutti_engine_by_piece_go_on(tutti_engine *e, tutti_error *err)
+static tutti_status go_on(void *self, tutti_error *err)
 {
+    tutti_engine *e = ((tutti_by_piece *)self)->e;
+
     if (e->broken)
-        return tutti_engine_by_piece_rest(e, err);
+        return tutti_by_piece_rest(e, err);
     if (!e->exchanged)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "method '%s' updates each piece as soon as it is exchanged, but its pass hook has left the "
                           "exchange of step %llu away, so nothing would be updated",
                           e->m.ops->name, (unsigned long long)e->progress.step);
     for (int k = 0; k < e->layout.n_pieces; k++)
-        e->by_piece.left += e->piece_state[k].pending;
+        tutti_by_piece_of(e)->left += e->piece_state[k].pending;
     e->values_changed = true;
     return TUTTI_OK;
 }
+
+static tutti_status arrive(void *self, tutti_error *err)
+{
+    return tutti_by_piece_rest(((tutti_by_piece *)self)->e, err);
+}
+
+/* A failure is reported by the next call. */
+static void settle(void *self, bool measured)
+{
+    const tutti_by_piece *s = self;
+
+    if (!measured && s->left > 0)
+        tutti_by_piece_rest(s->e, NULL);
+}
+
+static tutti_status acquire(void *self, int unit, tutti_error *err)
+{
+    tutti_engine *e = ((tutti_by_piece *)self)->e;
+
+    return e->stage == STAGE_PASS ? need_unit(e, unit, err) : TUTTI_OK;
+}
+
+static tutti_status release(void *self, int unit, bool backward, tutti_error *err)
+{
+    tutti_engine *e = ((tutti_by_piece *)self)->e;
+
+    (void)err;
+    if (backward && e->stage == STAGE_PASS)
+        done_unit(e, unit);
+    return TUTTI_OK;
+}
+
+static tutti_status acquire_rows(void *self, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+{
+    (void)ids;
+    (void)n;
+    return need_table(((tutti_by_piece *)self)->e, tensor, err);
+}
+
+static tutti_status announce(void *self, int tensor, tutti_error *err)
+{
+    return await_tensor(((tutti_by_piece *)self)->e, tensor, err);
+}
+
+static void start_piece(void *self, tutti_piece *p)
+{
+    const tutti_by_piece *s = self;
+
+    s->e->piece_state[p->index].rate = s->rate;
+}
+
+static void end_piece(void *self, tutti_piece *p, tutti_status status)
+{
+    tutti_engine *e = ((tutti_by_piece *)self)->e;
+
+    if (status == TUTTI_OK && e->m.by_piece)
+        exchanged(e, p->index);
+}
+
+/* A client that does not announce what it needs may read values as soon as the step is over. */
+static tutti_status end_step(void *self, tutti_error *err)
+{
+    tutti_engine *e = ((tutti_by_piece *)self)->e;
+
+    return e->options.needs ? TUTTI_OK : tutti_by_piece_rest(e, err);
+}
+
+const tutti_facility_ops tutti_by_piece_mode = {
+    .declared = declared, .close = close_by_piece, .arrive = arrive, .settle = settle, .begin_pass = begin_pass,
+    .acquire = acquire, .release = release, .acquire_rows = acquire_rows, .announce = announce, .end_pass = end_pass,
+    .start_piece = start_piece, .end_piece = end_piece, .go_on = go_on, .end_step = end_step
+};

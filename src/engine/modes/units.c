@@ -43,13 +43,17 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine_internal.h"
-#include "engine/facility.h"
+#include "sharded.h"
 #include "engine/lane.h"
 #include "runtime/files.h"
 #include "tier/tier.h"
 
 enum { END = -1 };
+
+tutti_units *tutti_units_of(const tutti_engine *e)
+{
+    return tutti_facility_self(&e->m, &tutti_units_mode);
+}
 
 /* ---- declare, open, close ---- */
 
@@ -60,9 +64,12 @@ static tutti_status no_memory(const tutti_engine *e, tutti_error *err)
 
 static tutti_status list_units(tutti_engine *e, tutti_error *err)
 {
-    tutti_engine_units *s = &e->units;
+    tutti_units *s = tutti_alloc(1, sizeof *s);
 
-    s->on = true;
+    if (s == NULL)
+        return no_memory(e, err);
+    s->e = e;
+    tutti_facility_add(&e->m, &tutti_units_mode, s);
     if (!e->options.needs)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' holds values by unit, but this client does not report when it needs which unit "
@@ -78,11 +85,11 @@ static tutti_status list_units(tutti_engine *e, tutti_error *err)
 /* Finds where each unit is: its tensors are contiguous, and pieces end with it (layout.c). */
 static tutti_status find_units(tutti_engine *e, tutti_error *err)
 {
-    tutti_engine_units *s = &e->units;
+    tutti_units *s = tutti_units_of(e);
 
     for (int i = 0; i < e->layout.n_tensors; i++) {
         const tutti_tensor *t = &e->tensors[i];
-        tutti_engine_unit *u = &s->unit[t->unit];
+        tutti_unit *u = &s->unit[t->unit];
         if (u->pieces.end > 0 && t->first != u->first + u->count)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "method '%s' holds values by unit, but of unit %d '%s' stands apart from the tensors "
@@ -115,7 +122,7 @@ static int *grown(const tutti_engine *e, int room, tutti_error *err)
 /* The assumed order of the first step: forward, and back. */
 static tutti_status guess_order(tutti_engine *e, tutti_error *err)
 {
-    tutti_engine_units *s = &e->units;
+    tutti_units *s = tutti_units_of(e);
 
     s->room_seen = 2 * e->layout.n_units;
     s->seen = grown(e, s->room_seen, err);
@@ -132,16 +139,10 @@ static size_t lines_of(size_t count)
     return (count + 15) / 16 * 16;
 }
 
-/* The arena's name for memory that is taken when it is needed. */
-static const char *name_of_more(const tutti_engine *e)
-{
-    return e->drive.on ? "shown" : "x.more";
-}
-
 static void close_units(void *self)
 {
-    tutti_engine *e = self;
-    tutti_engine_units *s = &e->units;
+    tutti_units *s = self;
+    tutti_engine *e = s->e;
 
     tutti_lane_close(s->lane);
     for (int k = 0; s->io != NULL && k < e->layout.n_pieces; k++) { /* their memory is about to be freed */
@@ -153,27 +154,27 @@ static void close_units(void *self)
         if (s->unit[i].apart)
             tutti_arena_give(e->device, s->unit[i].values);
     if (s->charged)
-        tutti_arena_refund(e->device, name_of_more(e), s->reserve);
+        tutti_arena_refund(e->device, s->more_name, s->reserve);
     tutti_free(s->unit);
     tutti_free(s->seen);
     tutti_free(s->words);
+    tutti_free(s);
 }
 
-tutti_status tutti_engine_units_open(tutti_engine *e, tutti_error *err)
+static tutti_status cut(void *self, tutti_error *err)
 {
-    tutti_engine_units *s = &e->units;
+    tutti_units *s = self;
+    tutti_engine *e = s->e;
     float *kept = s->kept;
 
-    if (!s->on)
-        return TUTTI_OK;
     if (s->reserve > 0)
-        TUTTI_TRY(tutti_arena_charge(e->device, name_of_more(e), s->reserve, err));
+        TUTTI_TRY(tutti_arena_charge(e->device, tutti_units_of(e)->more_name, s->reserve, err));
     s->charged = s->reserve > 0;
-    if (e->offload.on && (s->x = s->place.memory) == NULL &&
+    if (tutti_offload_of(e) != NULL && (s->x = s->place.memory) == NULL &&
         (s->io = tutti_alloc((size_t)e->layout.n_pieces, sizeof *s->io)) == NULL)
         return no_memory(e, err);
     for (int i = 0; i < e->layout.n_units; i++) {
-        tutti_engine_unit *u = &s->unit[i];
+        tutti_unit *u = &s->unit[i];
         u->engine = e;
         if (!u->keeps)
             continue;
@@ -188,7 +189,7 @@ tutti_status tutti_engine_units_open(tutti_engine *e, tutti_error *err)
 /* Reports what the steps have moved to and from a tier. */
 static void tell_tier(tutti_engine *e)
 {
-    const tutti_engine_units *s = &e->units;
+    const tutti_units *s = tutti_units_of(e);
     tutti_tier_sum sum;
 
     if (s->io == NULL || !e->clock.running)
@@ -200,41 +201,43 @@ static void tell_tier(tutti_engine *e)
 
 static tutti_status start_of_run(void *self, tutti_error *err)
 {
-    tutti_engine *e = self;
+    tutti_engine *e = ((tutti_units *)self)->e;
+    tutti_units *units = tutti_units_of(e);
 
     (void)err;
-    if (e->units.io != NULL && !e->units.counts)
-        e->units.before = tutti_tier_count(e->units.place.tier);
-    e->units.counts = true;
+    if (units->io != NULL && !units->counts)
+        units->before = tutti_tier_count(units->place.tier);
+    units->counts = true;
     return TUTTI_OK;
 }
 
 static tutti_status units_arrive(void *self, tutti_error *err)
 {
-    TUTTI_TRY(tutti_engine_units_rest(self, err));
-    tell_tier(self);
+    tutti_engine *e = ((tutti_units *)self)->e;
+
+    TUTTI_TRY(tutti_units_rest(e, err));
+    tell_tier(e);
     return TUTTI_OK;
 }
 
-static const tutti_facility_ops facility = {
-    .close = close_units, .begin = start_of_run, .arrive = units_arrive
-};
-
-tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_error *err)
+tutti_status tutti_units_declare(tutti_engine *e, size_t keep, tutti_error *err)
 {
-    tutti_engine_units *s = &e->units;
-    const bool several = e->shards.team > 1; /* else this worker has all values */
+    tutti_offload *offload = tutti_offload_of(e);
+    tutti_shards *shards = tutti_shards_of(e);
+    const bool several = shards->team > 1; /* else this worker has all values */
     size_t kept = 0, count = 0;
+    tutti_units *s;
 
-    tutti_facility_add(&e->m, &facility, e);
     TUTTI_TRY(list_units(e, err));
+    s = tutti_units_of(e);
+    s->more_name = "x.more";
     TUTTI_TRY(find_units(e, err));
-    s->beside = e->m.lane_width > 0 && e->options.lane >= 0 && (several || e->offload.on);
-    s->ahead = e->offload.on && (s->beside || strcmp(e->offload.options.tier, "host") != 0) ? e->offload.options.ahead
+    s->beside = e->m.lane_width > 0 && e->options.lane >= 0 && (several || offload != NULL);
+    s->ahead = offload != NULL && (s->beside || strcmp(offload->options.tier, "host") != 0) ? offload->options.ahead
                                                                                             : s->beside;
     TUTTI_TRY(guess_order(e, err));
     for (int i = 0; i < e->layout.n_units; i++) {
-        tutti_engine_unit *u = &s->unit[i];
+        tutti_unit *u = &s->unit[i];
         u->keeps = u->count <= keep;
         if (u->keeps)
             kept += lines_of(u->count);
@@ -242,15 +245,15 @@ tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_erro
             s->room = lines_of(u->count);
     }
     s->buffers = s->room == 0 ? 0 : 1 + s->ahead;
-    if (e->offload.on && strcmp(e->offload.options.tier, "host") != 0)
+    if (offload != NULL && strcmp(offload->options.tier, "host") != 0)
         s->room += TUTTI_FILE_BLOCK / sizeof(float); /* shift */
     for (int k = 0; k < e->layout.n_pieces; k++)
-        count += e->shards.mine[k].count;
+        count += shards->mine[k].count;
     tutti_declare(e->plan,
                   &(tutti_state){ .name = "x", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count,
-                                  .ranges = e->shards.mine, .n_ranges = (size_t)e->layout.n_pieces, .placed = true,
-                                  .tier = e->offload.on ? e->offload.options.tier : NULL },
-                  e->offload.on ? (void *)&s->place : (void *)&s->x);
+                                  .ranges = shards->mine, .n_ranges = (size_t)e->layout.n_pieces, .placed = true,
+                                  .tier = offload != NULL ? offload->options.tier : NULL },
+                  offload != NULL ? (void *)&s->place : (void *)&s->x);
     if (kept > 0)
         tutti_declare(e->plan, &(tutti_state){ .name = "x.kept", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
                                                .count = kept, .shared = several }, &s->kept);
@@ -263,25 +266,29 @@ tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_erro
 
 /* Stages are whole units, and include the elements between them. An evaluation that would not fit
    in memory is refused while opening: memory for the largest unit is reserved from there on. */
-tutti_status tutti_engine_units_declare_looks(tutti_engine *e, tutti_error *err)
+tutti_status tutti_units_declare_looks(tutti_engine *e, tutti_error *err)
 {
-    tutti_facility_add(&e->m, &facility, e);
+    tutti_units *units;
+
     TUTTI_TRY(list_units(e, err));
+    units = tutti_units_of(e);
+    units->more_name = "shown";
+    units->drives = true;
     for (int i = 0; i < e->layout.n_units; i++) {
         const tutti_range r = tutti_drive_range(&e->m, i, i + 1);
-        e->units.unit[i].first = r.first;
-        e->units.unit[i].count = r.count;
-        if (r.count * sizeof(float) > e->units.reserve)
-            e->units.reserve = r.count * sizeof(float);
+        units->unit[i].first = r.first;
+        units->unit[i].count = r.count;
+        if (r.count * sizeof(float) > units->reserve)
+            units->reserve = r.count * sizeof(float);
     }
     return TUTTI_OK;
 }
 
 /* ---- buffers; client thread ---- */
 
-static void count_live(tutti_engine *e, const tutti_engine_unit *u, bool comes)
+static void count_live(tutti_engine *e, const tutti_unit *u, bool comes)
 {
-    tutti_engine_units *s = &e->units;
+    tutti_units *s = tutti_units_of(e);
 
     s->resident += comes ? 1 : -1;
     s->live_values = comes ? s->live_values + u->count : s->live_values - u->count;
@@ -289,46 +296,49 @@ static void count_live(tutti_engine *e, const tutti_engine_unit *u, bool comes)
     s->live_values_most = s->live_values > s->live_values_most ? s->live_values : s->live_values_most;
 }
 
-static void release(tutti_engine *e, tutti_engine_unit *u)
+static void release(tutti_engine *e, tutti_unit *u)
 {
+    tutti_units *units = tutti_units_of(e);
+
     if (u->apart) {
         tutti_arena_give(e->device, u->values);
-        e->units.more -= u->count;
-        if (e->units.more == 0 && e->units.reserve > 0) /* reserve the memory just freed */
-            e->units.charged = tutti_arena_charge(e->device, name_of_more(e), e->units.reserve, NULL) == TUTTI_OK;
-    } else if (!u->keeps && --e->units.buffer[u->buffer].units == 0)
-        e->units.buffer[u->buffer].taken = 0;
+        units->more -= u->count;
+        if (units->more == 0 && units->reserve > 0) /* reserve the memory just freed */
+            units->charged = tutti_arena_charge(e->device, units->more_name, units->reserve, NULL) == TUTTI_OK;
+    } else if (!u->keeps && --units->buffer[u->buffer].units == 0)
+        units->buffer[u->buffer].taken = 0;
     count_live(e, u, false);
     u->apart = u->posted = u->filled = false;
     u->values = NULL;
 }
 
 /* Where piece k's values are in a unit's. */
-static float *piece_in(const tutti_engine *e, const tutti_engine_unit *u, int k)
+static float *piece_in(const tutti_engine *e, const tutti_unit *u, int k)
 {
     return u->values + (e->pieces[k].first - u->first);
 }
 
-static float *shard_in(const tutti_engine *e, const tutti_engine_unit *u, int k)
+static float *shard_in(const tutti_engine *e, const tutti_unit *u, int k)
 {
-    return u->values + (e->shards.mine[k].first - u->first);
+    return u->values + (tutti_shards_of(e)->mine[k].first - u->first);
 }
 
 /* Starts reads of my shards of a unit into its buffer; does not wait. */
-static tutti_status read(tutti_engine *e, tutti_engine_unit *u, tutti_error *err)
+static tutti_status read(tutti_engine *e, tutti_unit *u, tutti_error *err)
 {
-    tutti_engine_units *s = &e->units;
+    tutti_shards *shards = tutti_shards_of(e);
+    tutti_units *s = tutti_units_of(e);
 
     for (int k = u->pieces.first; k < u->pieces.end; k++)
-        if (e->shards.mine[k].count > 0)
-            TUTTI_TRY(tutti_tier_read(s->place.tier, &s->io[k], s->place.at + e->shards.at[k] * sizeof(float),
-                                      shard_in(e, u, k), e->shards.mine[k].count * sizeof(float), err));
+        if (shards->mine[k].count > 0)
+            TUTTI_TRY(tutti_tier_read(s->place.tier, &s->io[k], s->place.at + shards->at[k] * sizeof(float),
+                                      shard_in(e, u, k), shards->mine[k].count * sizeof(float), err));
     return TUTTI_OK;
 }
 
-static tutti_status read_ends(tutti_engine *e, const tutti_engine_unit *u, tutti_error *err)
+static tutti_status read_ends(tutti_engine *e, const tutti_unit *u, tutti_error *err)
 {
-    tutti_engine_units *s = &e->units;
+    tutti_units *s = tutti_units_of(e);
 
     for (int k = u->pieces.first; k < u->pieces.end; k++) {
         tutti_io *const one = &s->io[k];
@@ -342,20 +352,23 @@ static tutti_status read_ends(tutti_engine *e, const tutti_engine_unit *u, tutti
    gather that has not been waited for, or a piece's exchange. */
 static tutti_status what_failed(tutti_engine *e, tutti_error *err)
 {
+    tutti_units *units = tutti_units_of(e);
+
     for (int i = 0; i < e->layout.n_units; i++) {
-        tutti_engine_unit *u = &e->units.unit[i];
+        tutti_unit *u = &units->unit[i];
         tutti_status status = TUTTI_OK;
         if (u->pending)
-            status = tutti_job_wait(e->units.lane, &u->job, err);
+            status = tutti_job_wait(units->lane, &u->job, err);
         u->pending = false;
         if (status != TUTTI_OK && status != TUTTI_CLOSED)
             return status;
     }
-    return tutti_engine_by_piece_rest(e, err);
+    return tutti_by_piece_rest(e, err);
 }
 
-static tutti_status await_unit(tutti_engine *e, tutti_engine_unit *u, tutti_error *err)
+static tutti_status await_unit(tutti_engine *e, tutti_unit *u, tutti_error *err)
 {
+    tutti_units *units = tutti_units_of(e);
     tutti_doing was;
     tutti_status status;
 
@@ -364,12 +377,12 @@ static tutti_status await_unit(tutti_engine *e, tutti_engine_unit *u, tutti_erro
     if (!u->pending)
         return TUTTI_OK;
     was = tutti_engine_expose(e);
-    status = tutti_job_wait(e->units.lane, &u->job, err);
+    status = tutti_job_wait(units->lane, &u->job, err);
     tutti_engine_doing(e, was);
     u->pending = false;
     if (status == TUTTI_OK && u->counts) {
         e->clock.comm_ns += u->job.ended_ns - u->job.started_ns;
-        tutti_engine_mark(e, "gather", u->job.index, e->units.beside, u->job.started_ns, u->job.ended_ns);
+        tutti_engine_mark(e, "gather", u->job.index, units->beside, u->job.started_ns, u->job.ended_ns);
     }
     return status == TUTTI_CLOSED ? what_failed(e, err) : status;
 }
@@ -377,24 +390,26 @@ static tutti_status await_unit(tutti_engine *e, tutti_engine_unit *u, tutti_erro
 /* The offset from `at` at which u's values begin: it is chosen so that the unit's first shard has
    the same offset in a block here as in the tier, which allows direct transfers. Less than a
    block, and different on each worker. */
-static size_t shift(const tutti_engine *e, const tutti_engine_unit *u, const float *at)
+static size_t shift(const tutti_engine *e, const tutti_unit *u, const float *at)
 {
+    tutti_units *units = tutti_units_of(e);
+    tutti_shards *shards = tutti_shards_of(e);
     int piece = u->pieces.first;
     uint64_t there;
 
-    while (piece < u->pieces.end && e->shards.mine[piece].count == 0)
+    while (piece < u->pieces.end && shards->mine[piece].count == 0)
         piece++;
-    if (e->units.io == NULL || piece == u->pieces.end)
+    if (units->io == NULL || piece == u->pieces.end)
         return 0;
-    there = e->units.place.at + (e->shards.at[piece] - (e->shards.mine[piece].first - u->first)) * sizeof *at;
+    there = units->place.at + (shards->at[piece] - (shards->mine[piece].first - u->first)) * sizeof *at;
     return (size_t)((there - (uintptr_t)at) % TUTTI_FILE_BLOCK) / sizeof *at;
 }
 
 /* Takes a free buffer or (shared, if units come from a tier) one in which other units have left
    space; the same on all workers. */
-static bool take_buffer(tutti_engine *e, tutti_engine_unit *u, bool shared)
+static bool take_buffer(tutti_engine *e, tutti_unit *u, bool shared)
 {
-    tutti_engine_units *s = &e->units;
+    tutti_units *s = tutti_units_of(e);
     const size_t takes = lines_of(u->count) + (s->io != NULL ? TUTTI_FILE_BLOCK / sizeof *s->memory : 0);
     int k = 0;
 
@@ -413,12 +428,12 @@ static bool take_buffer(tutti_engine *e, tutti_engine_unit *u, bool shared)
 /* Counts the buffers and separate allocations that hold no unit that is acquired now. */
 static int buffers_ahead(const tutti_engine *e)
 {
-    const tutti_engine_units *s = &e->units;
+    const tutti_units *s = tutti_units_of(e);
     bool needed[1 + TUTTI_AHEAD_MOST] = { false };
     int ahead = 0;
 
     for (int i = 0; i < e->layout.n_units; i++) {
-        const tutti_engine_unit *u = &s->unit[i];
+        const tutti_unit *u = &s->unit[i];
         if (u->values != NULL && u->apart)
             ahead += u->needs == 0;
         else if (u->values != NULL && !u->keeps && u->needs > 0)
@@ -429,15 +444,15 @@ static int buffers_ahead(const tutti_engine *e)
     return ahead;
 }
 
-static tutti_status take_apart(tutti_engine *e, tutti_engine_unit *u, tutti_error *err)
+static tutti_status take_apart(tutti_engine *e, tutti_unit *u, tutti_error *err)
 {
-    tutti_engine_units *s = &e->units;
+    tutti_units *s = tutti_units_of(e);
     void *one;
 
     if (s->charged)
-        tutti_arena_refund(e->device, name_of_more(e), s->reserve);
+        tutti_arena_refund(e->device, s->more_name, s->reserve);
     s->charged = false;
-    TUTTI_TRY(tutti_arena_take(e->device, name_of_more(e), u->count * sizeof(float), TUTTI_ARENA_ALIGN, &one, err));
+    TUTTI_TRY(tutti_arena_take(e->device, s->more_name, u->count * sizeof(float), TUTTI_ARENA_ALIGN, &one, err));
     u->values = one;
     u->apart = true;
     s->more += u->count;
@@ -447,14 +462,14 @@ static tutti_status take_apart(tutti_engine *e, tutti_engine_unit *u, tutti_erro
 
 /* Finds memory for a unit's values: its own, a buffer, the buffer of a unit that was prefetched
    in vain, or a new allocation. A unit to be prefetched may get none. */
-static tutti_status place_unit(tutti_engine *e, tutti_engine_unit *u, bool ahead, tutti_error *err)
+static tutti_status place_unit(tutti_engine *e, tutti_unit *u, bool ahead, tutti_error *err)
 {
-    tutti_engine_units *s = &e->units;
+    tutti_units *s = tutti_units_of(e);
     bool there = u->keeps || take_buffer(e, u, true) ||
                  ((!ahead || buffers_ahead(e) < s->ahead) && take_buffer(e, u, false));
 
     for (int i = 0; !ahead && !there && i < e->layout.n_units; i++) {
-        tutti_engine_unit *other = &s->unit[i];
+        tutti_unit *other = &s->unit[i];
         if (other->values == NULL || other->needs > 0 || other->keeps || other->apart)
             continue;
         TUTTI_TRY(await_unit(e, other, err));
@@ -527,32 +542,47 @@ static tutti_status compare_turn(tutti_engine *e, int64_t what, uint32_t turn, i
     return status;
 }
 
-uint32_t tutti_engine_units_turn(tutti_engine *e)
+/* The sequence number of an order message. */
+static uint32_t next_turn(tutti_units *s)
 {
-    return e->units.says ? e->units.order_seq++ : 0;
+    return s->says ? s->order_seq++ : 0;
 }
 
-tutti_status tutti_engine_units_say(tutti_engine *e, int piece, uint32_t turn, tutti_error *err)
+static void start_piece(void *self, tutti_piece *p)
 {
-    return e->units.says ? compare_turn(e, END - 1 - piece, turn, e->units.words + e->m.workers, err) : TUTTI_OK;
+    tutti_units *s = self;
+
+    s->e->piece_state[p->index].order_seq = next_turn(s);
 }
 
-static tutti_status gather_unit(tutti_engine *e, tutti_engine_unit *u, tutti_error *err)
+/* Checks that all workers are about to exchange this piece. */
+static tutti_status begin_piece(void *self, tutti_piece *p, tutti_error *err)
 {
-    tutti_engine_shards *of = &e->shards;
-    const int team = of->team;
+    const tutti_units *s = self;
 
-    if (e->units.says)
-        TUTTI_TRY(compare_turn(e, u - e->units.unit, u->order_seq, e->units.words, err));
-    if (e->drive.on)
-        return tutti_engine_drive_bring(e, (int)(u - e->units.unit), (tutti_range){ u->first, u->count }, u->values,
+    return s->says ? compare_turn(s->e, END - 1 - p->index, s->e->piece_state[p->index].order_seq,
+                                  s->words + s->e->m.workers, err)
+                   : TUTTI_OK;
+}
+
+static tutti_status gather_unit(tutti_engine *e, tutti_unit *u, tutti_error *err)
+{
+    tutti_units *units = tutti_units_of(e);
+    const tutti_shards *of = tutti_shards_of(e);
+    int team;
+
+    if (units->says)
+        TUTTI_TRY(compare_turn(e, u - units->unit, u->order_seq, units->words, err));
+    if (units->drives)
+        return tutti_drive_bring(e, (int)(u - units->unit), (tutti_range){ u->first, u->count }, u->values,
                                         &u->group, err);
-    if (e->units.x == NULL)
+    if (units->x == NULL)
         TUTTI_TRY(read_ends(e, u, err));
+    team = of->team;
     for (int k = u->pieces.first; k < u->pieces.end; k++) {
         float *const mine = shard_in(e, u, k);
-        if (e->units.x != NULL)
-            tutti_copy(e->m.device, of->mine[k].count, e->units.x + of->at[k], mine);
+        if (units->x != NULL)
+            tutti_copy(e->m.device, of->mine[k].count, units->x + of->at[k], mine);
         if (team > 1)
             TUTTI_TRY(tutti_allgather_v(&u->group, of->counts + (size_t)k * (size_t)team,
                                         tutti_f32(e->m.device, mine, of->mine[k].count),
@@ -565,7 +595,7 @@ static tutti_status gather_unit(tutti_engine *e, tutti_engine_unit *u, tutti_err
    failed. */
 static tutti_status gather_job(tutti_job *job, tutti_error *err)
 {
-    tutti_engine_unit *u = job->owner;
+    tutti_unit *u = job->owner;
     tutti_engine *e = u->engine;
     const tutti_status status = e->broken ? TUTTI_CLOSED : gather_unit(e, u, err);
 
@@ -575,23 +605,24 @@ static tutti_status gather_job(tutti_job *job, tutti_error *err)
     return status;
 }
 
-static void begin_gather(tutti_engine *e, tutti_engine_unit *u)
+static void begin_gather(tutti_engine *e, tutti_unit *u)
 {
-    const int unit = (int)(u - e->units.unit);
+    tutti_units *units = tutti_units_of(e);
+    const int unit = (int)(u - units->unit);
     tutti_doing was;
 
     u->posted = false;
-    u->group = tutti_group_keyed(e->drive.on ? &e->m.all : &e->shards.inside, (uint64_t)1 << 40 | (uint64_t)unit,
-                                 u->turn);
-    if (!e->drive.on) /* a broadcast has no choice */
+    u->group = tutti_group_keyed(units->drives ? &e->m.all : &tutti_shards_of(e)->inside,
+                                 (uint64_t)1 << 40 | (uint64_t)unit, u->turn);
+    if (!units->drives) /* a broadcast has no choice */
         u->group.algorithm = e->collective;
-    u->turn += e->drive.on ? 1 : (uint32_t)(u->pieces.end - u->pieces.first);
-    u->order_seq = tutti_engine_units_turn(e);
+    u->turn += units->drives ? 1 : (uint32_t)(u->pieces.end - u->pieces.first);
+    u->order_seq = next_turn(units);
     u->counts = e->clock.running && e->clock.doing != TUTTI_DOING_OUTSIDE && e->clock.doing != TUTTI_DOING_REPORT;
     u->job = (tutti_job){ .run = gather_job, .owner = u, .index = unit };
     u->pending = true;
-    was = e->units.beside ? e->clock.doing : tutti_engine_expose(e); /* without a thread it is over now */
-    tutti_lane_start(e->units.lane, &u->job);
+    was = units->beside ? e->clock.doing : tutti_engine_expose(e); /* without a thread it is over now */
+    tutti_lane_start(units->lane, &u->job);
     tutti_engine_doing(e, was);
 }
 
@@ -599,19 +630,20 @@ static void begin_gather(tutti_engine *e, tutti_engine_unit *u)
    the gather begins when the unit is acquired. */
 static tutti_status start_unit(tutti_engine *e, int unit, bool ahead, tutti_error *err)
 {
-    tutti_engine_unit *u = &e->units.unit[unit];
+    tutti_units *units = tutti_units_of(e);
+    tutti_unit *u = &units->unit[unit];
 
     TUTTI_TRY(place_unit(e, u, ahead, err));
     if (u->values == NULL)
         return TUTTI_OK;
-    u->filled = ahead && e->units.fills;
+    u->filled = ahead && units->fills;
     if (u->filled)
         return TUTTI_OK;
-    if (e->units.x == NULL) {
+    if (units->x == NULL) {
         u->posted = true;
         TUTTI_TRY(read(e, u, err));
     }
-    if (e->units.beside || !ahead)
+    if (units->beside || !ahead)
         begin_gather(e, u);
     return TUTTI_OK;
 }
@@ -622,10 +654,10 @@ static tutti_status start_unit(tutti_engine *e, int unit, bool ahead, tutti_erro
    acquired now and will be needed again: its values are released in between. */
 static tutti_status look_ahead(tutti_engine *e, tutti_error *err)
 {
-    const tutti_engine_units *s = &e->units;
+    const tutti_units *s = tutti_units_of(e);
 
     for (int at = s->at; !s->records && at < s->n_seen && s->ahead > 0; at++) {
-        const tutti_engine_unit *u = &s->unit[s->seen[at]];
+        const tutti_unit *u = &s->unit[s->seen[at]];
         if (u->values != NULL && u->needs > 0 && !u->keeps)
             return TUTTI_OK;
         if (u->values != NULL)
@@ -639,7 +671,7 @@ static tutti_status look_ahead(tutti_engine *e, tutti_error *err)
 
 static tutti_status follow(tutti_engine *e, int unit, tutti_error *err)
 {
-    tutti_engine_units *s = &e->units;
+    tutti_units *s = tutti_units_of(e);
 
     if (!s->records && s->at < s->n_seen && s->seen[s->at] == unit) {
         s->at++;
@@ -661,9 +693,9 @@ static tutti_status follow(tutti_engine *e, int unit, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_engine_units_need(tutti_engine *e, int unit, tutti_error *err)
+static tutti_status need_unit(tutti_engine *e, int unit, tutti_error *err)
 {
-    tutti_engine_unit *u = &e->units.unit[unit];
+    tutti_unit *u = &tutti_units_of(e)->unit[unit];
     const bool in_pass = e->stage == STAGE_PASS;
 
     if (in_pass)
@@ -679,9 +711,9 @@ tutti_status tutti_engine_units_need(tutti_engine *e, int unit, tutti_error *err
 
 /* A unit that comes from a tier and is needed again before any unit that is absent would be read
    again for nothing, so it stays: the layers that forward ends with and backward begins with. */
-static bool is_near(const tutti_engine *e, const tutti_engine_unit *u)
+static bool is_near(const tutti_engine *e, const tutti_unit *u)
 {
-    const tutti_engine_units *s = &e->units;
+    const tutti_units *s = tutti_units_of(e);
     int at = s->at;
 
     while (at < s->n_seen && s->unit[s->seen[at]].values != NULL && &s->unit[s->seen[at]] != u)
@@ -689,9 +721,9 @@ static bool is_near(const tutti_engine *e, const tutti_engine_unit *u)
     return s->io != NULL && e->stage == STAGE_PASS && !s->records && at < s->n_seen && &s->unit[s->seen[at]] == u;
 }
 
-tutti_status tutti_engine_units_done(tutti_engine *e, int unit, tutti_error *err)
+static tutti_status done_unit(tutti_engine *e, int unit, tutti_error *err)
 {
-    tutti_engine_unit *u = &e->units.unit[unit];
+    tutti_unit *u = &tutti_units_of(e)->unit[unit];
 
     if (u->needs == 0 || --u->needs > 0)
         return TUTTI_OK;
@@ -700,17 +732,19 @@ tutti_status tutti_engine_units_done(tutti_engine *e, int unit, tutti_error *err
     return e->stage == STAGE_PASS ? look_ahead(e, err) : TUTTI_OK;
 }
 
-void tutti_engine_units_pass(tutti_engine *e)
+static void first_unit(tutti_engine *e)
 {
-    e->units.records = e->units.n_seen == 0;
-    e->units.at = 0;
+    tutti_units *units = tutti_units_of(e);
+
+    units->records = units->n_seen == 0;
+    units->at = 0;
 }
 
 /* Waits for the gathers in flight, and releases what was prefetched in vain. */
 static tutti_status drop(tutti_engine *e, bool kept, tutti_error *err)
 {
     for (int i = 0; i < e->layout.n_units; i++) {
-        tutti_engine_unit *u = &e->units.unit[i];
+        tutti_unit *u = &tutti_units_of(e)->unit[i];
         TUTTI_TRY(await_unit(e, u, err));
         if (u->values != NULL && u->needs == 0 && !u->filled && (kept || !u->keeps))
             release(e, u);
@@ -718,9 +752,10 @@ static tutti_status drop(tutti_engine *e, bool kept, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_engine_units_passed(tutti_engine *e, tutti_error *err)
+static tutti_status end_pass(void *self, tutti_error *err)
 {
-    tutti_engine_units *s = &e->units;
+    tutti_units *s = self;
+    tutti_engine *e = s->e;
     tutti_doing was;
     tutti_status status;
 
@@ -750,13 +785,13 @@ static bool goes_on(const tutti_engine *e)
 static tutti_status begin_anew(tutti_engine *e, tutti_error *err)
 {
     TUTTI_TRY(drop(e, true, err));
-    tutti_engine_units_pass(e);
+    first_unit(e);
     return TUTTI_OK;
 }
 
-tutti_status tutti_engine_units_fill(tutti_engine *e, tutti_error *err)
+tutti_status tutti_units_fill(tutti_engine *e, tutti_error *err)
 {
-    tutti_engine_units *s = &e->units;
+    tutti_units *s = tutti_units_of(e);
     tutti_status status;
 
     if (s->io == NULL || !goes_on(e))
@@ -768,9 +803,9 @@ tutti_status tutti_engine_units_fill(tutti_engine *e, tutti_error *err)
     return status;
 }
 
-float *tutti_engine_units_filled(const tutti_engine *e, int piece)
+float *tutti_units_filled(const tutti_engine *e, int piece)
 {
-    const tutti_engine_unit *u = &e->units.unit[e->tensors[e->pieces[piece].first_tensor].unit];
+    const tutti_unit *u = &tutti_units_of(e)->unit[e->tensors[e->pieces[piece].first_tensor].unit];
 
     return u->filled ? shard_in(e, u, piece) : NULL;
 }
@@ -778,10 +813,10 @@ float *tutti_engine_units_filled(const tutti_engine *e, int piece)
 /* The update has left my shards in these units: begins their gathers. */
 static void begin_filled(tutti_engine *e)
 {
-    const tutti_engine_units *s = &e->units;
+    const tutti_units *s = tutti_units_of(e);
 
     for (int at = 0; at < s->n_seen; at++) {
-        tutti_engine_unit *u = &s->unit[s->seen[at]];
+        tutti_unit *u = &s->unit[s->seen[at]];
         if (!u->filled)
             continue;
         u->filled = false;
@@ -791,19 +826,22 @@ static void begin_filled(tutti_engine *e)
     }
 }
 
-tutti_status tutti_engine_units_updated(tutti_engine *e, tutti_error *err)
+static tutti_status values_replaced(void *self, tutti_error *err)
 {
+    tutti_engine *e = ((tutti_units *)self)->e;
+
     TUTTI_TRY(begin_anew(e, err));
     begin_filled(e);
     return goes_on(e) ? look_ahead(e, err) : TUTTI_OK;
 }
 
-tutti_status tutti_engine_units_rest(tutti_engine *e, tutti_error *err)
+tutti_status tutti_units_rest(tutti_engine *e, tutti_error *err)
 {
+    tutti_units *units = tutti_units_of(e);
     tutti_status status = TUTTI_OK;
 
-    for (int i = 0; e->units.on && i < e->layout.n_units; i++) {
-        const tutti_status one = await_unit(e, &e->units.unit[i], status == TUTTI_OK ? err : NULL);
+    for (int i = 0; units != NULL && i < e->layout.n_units; i++) {
+        const tutti_status one = await_unit(e, &units->unit[i], status == TUTTI_OK ? err : NULL);
         status = status == TUTTI_OK ? one : status;
     }
     return status;
@@ -811,18 +849,19 @@ tutti_status tutti_engine_units_rest(tutti_engine *e, tutti_error *err)
 
 /* ---- values ---- */
 
-float *tutti_engine_units_values(const tutti_engine *e, int tensor)
+static float *values_of(const void *self, int tensor)
 {
+    const tutti_engine *e = ((const tutti_units *)self)->e;
     const tutti_tensor *t = &e->tensors[tensor];
-    const tutti_engine_unit *u = &e->units.unit[t->unit];
+    const tutti_unit *u = &tutti_units_of(e)->unit[t->unit];
 
     return u->values != NULL && u->needs > 0 ? u->values + (t->first - u->first) : NULL;
 }
 
-static tutti_status keep_shards(tutti_engine *e, const tutti_engine_unit *u, tutti_error *err)
+static tutti_status keep_shards(tutti_engine *e, const tutti_unit *u, tutti_error *err)
 {
-    tutti_engine_units *s = &e->units;
-    const tutti_engine_shards *of = &e->shards;
+    tutti_units *s = tutti_units_of(e);
+    const tutti_shards *of = tutti_shards_of(e);
 
     for (int k = u->pieces.first; k < u->pieces.end; k++) {
         tutti_io io = { 0 }, *const one = &io;
@@ -839,10 +878,15 @@ static tutti_status keep_shards(tutti_engine *e, const tutti_engine_unit *u, tut
 }
 
 /* Unit by unit, so no worker ever has all values. */
-tutti_status tutti_engine_units_initial(tutti_engine *e, tutti_group *workers, tutti_error *err)
+static tutti_status initial(void *self, tutti_group *workers, bool *done, tutti_error *err)
 {
+    tutti_engine *e = ((tutti_units *)self)->e;
+
+    if (((tutti_units *)self)->drives) /* the stages do that */
+        return TUTTI_OK;
+    *done = true;
     for (int i = 0; i < e->layout.n_units; i++) {
-        tutti_engine_unit *u = &e->units.unit[i];
+        tutti_unit *u = &tutti_units_of(e)->unit[i];
         if (u->count == 0)
             continue;
         TUTTI_TRY(place_unit(e, u, false, err));
@@ -861,9 +905,52 @@ tutti_status tutti_engine_units_initial(tutti_engine *e, tutti_group *workers, t
 size_t tutti_units_bytes(const tutti_method *m)
 {
     const tutti_engine *e = m->engine;
+    tutti_units *units = tutti_units_of(e);
     size_t kept = 0;
 
-    for (int i = 0; e->units.on && i < e->layout.n_units; i++)
-        kept += e->units.unit[i].keeps ? lines_of(e->units.unit[i].count) : 0;
-    return ((size_t)e->units.buffers * e->units.room + kept) * sizeof(float);
+    for (int i = 0; units != NULL && i < e->layout.n_units; i++)
+        kept += units->unit[i].keeps ? lines_of(units->unit[i].count) : 0;
+    return (units != NULL ? (size_t)units->buffers * units->room + kept : 0) * sizeof(float);
 }
+
+static tutti_status begin_pass(void *self, const tutti_pass *next, tutti_error *err)
+{
+    (void)next;
+    (void)err;
+    first_unit(((tutti_units *)self)->e);
+    return TUTTI_OK;
+}
+
+static tutti_status acquire(void *self, int unit, tutti_error *err)
+{
+    return need_unit(((tutti_units *)self)->e, unit, err);
+}
+
+static tutti_status release_unit(void *self, int unit, bool backward, tutti_error *err)
+{
+    (void)backward;
+    return done_unit(((tutti_units *)self)->e, unit, err);
+}
+
+static void settle(void *self, bool measured)
+{
+    if (!measured)
+        tutti_units_rest(((tutti_units *)self)->e, NULL);
+}
+
+static size_t list_memory(const void *self, tutti_memory_record *records)
+{
+    const tutti_units *s = self;
+    const uint64_t most = s->more_most * sizeof(float);
+
+    records[0] = (tutti_memory_record){ s->more_name, s->drives ? TUTTI_MEMORY_BUFFERS : TUTTI_MEMORY_VALUES,
+                                        most > s->reserve ? most : s->reserve };
+    return 1;
+}
+
+const tutti_facility_ops tutti_units_mode = {
+    .close = close_units, .cut = cut, .begin = start_of_run, .arrive = units_arrive, .settle = settle,
+    .initial = initial, .values = values_of, .values_replaced = values_replaced, .begin_pass = begin_pass,
+    .acquire = acquire, .release = release_unit, .end_pass = end_pass, .start_piece = start_piece,
+    .begin_piece = begin_piece, .memory = list_memory
+};

@@ -14,9 +14,14 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine_internal.h"
+#include "sharded.h"
 #include "optim/placed.h"
 #include "optim/schedule.h"
+
+tutti_driven *tutti_drive_of(const tutti_engine *e)
+{
+    return tutti_facility_self(&e->m, &tutti_drive_mode);
+}
 
 /* ---- declared ---- */
 
@@ -165,21 +170,27 @@ tutti_status tutti_drive_optimizer(tutti_method *m, tutti_plan *plan, const char
                                    tutti_error *err)
 {
     const tutti_engine *e = m->engine;
-    return tutti_optim_declare_ranges(optim, plan, e->options.optimizer, prefix, &m->own, 1,
-                                      (e->drive.o.alike && m->member > 0) || m->replica > 0, NULL, m->device, err);
+    const bool copy = (tutti_drive_of(e)->o.alike && m->member > 0) || m->replica > 0;
+
+    return tutti_optim_declare_ranges(optim, plan, e->options.optimizer, prefix, &m->own, 1, copy, NULL, m->device,
+                                      err);
 }
 
 tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_drive_options *o, tutti_error *err)
 {
     tutti_engine *e = m->engine;
-    tutti_engine_driven *d = &e->drive;
+    tutti_driven *d;
     char prefix[32] = "optim";
     tutti_state x = { .name = "x", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .placed = true },
                 g = { .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .placed = true };
 
     TUTTI_TRY(check_options(e, err));
     TUTTI_TRY(check_plan(e, o, err));
-    d->on = true;
+    d = tutti_alloc(1, sizeof *d);
+    if (d == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "placing %d stages", m->workers);
+    d->e = e;
+    tutti_facility_add(m, &tutti_drive_mode, d);
     if ((m->traits & TUTTI_DDP_EQUIVALENT_ALONE) != 0 && o->pipelines == 1)
         m->traits |= TUTTI_DDP_EQUIVALENT;
     d->o = *o;
@@ -219,50 +230,46 @@ tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_
     if (m->member > 0 && !o->alike) /* each pipeline has its own momenta */
         snprintf(prefix, sizeof prefix, "optim-%d", m->member);
     TUTTI_TRY(tutti_drive_optimizer(m, plan, prefix, &m->optim, err));
-    TUTTI_TRY(tutti_engine_units_declare_looks(e, err));
+    TUTTI_TRY(tutti_units_declare_looks(e, err));
     e->lr = tutti_optim_lr(m->optim);
     return TUTTI_OK;
 }
 
-tutti_status tutti_engine_check_drive(const tutti_engine *e, tutti_error *err)
+static tutti_status prepare(void *self, tutti_error *err)
 {
-    return e->m.ops->drive == NULL || e->drive.on
-               ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' drives training but has not declared what it drives "
-                                                     "(tutti_drive_declare)",
-                            e->m.ops->name);
-}
-
-tutti_status tutti_engine_drive_open(tutti_engine *e, tutti_error *err)
-{
-    tutti_engine_driven *d = &e->drive;
+    tutti_driven *d = self;
+    tutti_engine *e = d->e;
     const tutti_model *model = e->options.model;
 
-    if (!d->on)
-        return TUTTI_OK;
     d->replicas = tutti_group_of(e->world, d->worker + d->place - e->m.replica, e->m.replicas,
                                  tutti_port_of("stage", (uint64_t)e->m.stage, (uint64_t)e->m.member));
     TUTTI_TRY(model->open(model->self, d->first[e->m.stage], d->first[e->m.stage + 1], d->o.slots, d->o.samples,
                           d->o.apart, err));
-    return tutti_engine_drive_sums_open(e, err);
+    return tutti_drive_sums_open(d, err);
 }
 
-void tutti_engine_drive_close(tutti_engine *e)
+static void close_drive(void *self)
 {
-    tutti_free(e->drive.worker);
-    tutti_free(e->drive.peers);
+    tutti_driven *d = self;
+
+    tutti_free(d->worker);
+    tutti_free(d->peers);
+    tutti_free(d);
 }
 
 /* ---- values that no stage has ---- */
 
 /* One tensor at a time: no worker has memory for all. */
-tutti_status tutti_engine_drive_initial(tutti_engine *e, tutti_error *err)
+static tutti_status initial(void *self, tutti_group *workers, bool *done, tutti_error *err)
 {
+    tutti_engine *e = ((tutti_driven *)self)->e;
     tutti_method *m = &e->m;
     size_t most = 0;
     float *room;
     tutti_status status = TUTTI_OK;
 
+    (void)workers; /* there are no ranks that only serve */
+    *done = true;
     for (int i = 0; i < e->layout.n_tensors; i++)
         most = e->tensors[i].count > most ? e->tensors[i].count : most;
     room = tutti_alloc(most, sizeof *room);
@@ -282,10 +289,10 @@ tutti_status tutti_engine_drive_initial(tutti_engine *e, tutti_error *err)
     return status;
 }
 
-tutti_status tutti_engine_drive_bring(tutti_engine *e, int unit, tutti_range range, float *values, tutti_group *workers,
+tutti_status tutti_drive_bring(tutti_engine *e, int unit, tutti_range range, float *values, tutti_group *workers,
                                       tutti_error *err)
 {
-    const tutti_engine_driven *d = &e->drive;
+    const tutti_driven *d = tutti_drive_of(e);
     const tutti_method *m = &e->m;
     int stage = 0, who;
 
@@ -309,12 +316,13 @@ static tutti_status drive(tutti_engine *e, uint64_t until, tutti_error *err)
 
 tutti_status tutti_engine_drive(tutti_engine *e, uint64_t until, tutti_error *err)
 {
+    tutti_driven *driven = tutti_drive_of(e);
     tutti_method *m = &e->m;
     tutti_status status;
 
-    if (e->stage != STAGE_READY || !e->drive.on)
+    if (e->stage != STAGE_READY || driven == NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          !e->drive.on ? "drive is for methods that drive; this one takes passes (tutti.h)"
+                          driven == NULL ? "drive is for methods that drive; this one takes passes (tutti.h)"
                                        : "drive is legal between steps only (tutti.h)");
     if (until <= e->progress.step)
         return TUTTI_OK;
@@ -357,7 +365,7 @@ void tutti_drive_pass(const tutti_method *m, uint64_t step, int64_t index, tutti
 void tutti_drive_waits(tutti_method *m, bool waits)
 {
     tutti_engine *e = m->engine;
-    tutti_engine_driven *d = &e->drive;
+    tutti_driven *d = tutti_drive_of(e);
 
     if (waits) {
         d->waits_since_ns = tutti_now_ns(m->rt);
@@ -386,7 +394,7 @@ static void computed(tutti_engine *e, const char *what, uint64_t step, const tut
 static void count(tutti_engine *e, const tutti_pass *pass, double loss)
 {
     e->loss_sum += loss;
-    e->computed += e->m.stage == e->drive.o.stages - 1 ? pass->samples : 0;
+    e->computed += e->m.stage == tutti_drive_of(e)->o.stages - 1 ? pass->samples : 0;
 }
 
 static const char *const marks[] = { "stage forward", "stage backward" };
@@ -400,7 +408,7 @@ static tutti_status to_the_end(tutti_engine *e, int slot, bool over, double *los
     const tutti_model *model = e->options.model;
 
     while (!over) {
-        if (e->drive.o.stages > 1)
+        if (tutti_drive_of(e)->o.stages > 1)
             tutti_wait_some(e->world, NULL, 0, 0, 0, NULL, NULL);
         TUTTI_TRY(model->go_on(model->self, slot, &over, loss, err));
     }
@@ -553,15 +561,16 @@ tutti_status tutti_drive_sum(tutti_method *m, float *x, size_t count, tutti_erro
     if (m->replicas == 1 || count == 0)
         return TUTTI_OK;
     tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
-    status = tutti_allreduce(&e->drive.replicas, TUTTI_SUM, tutti_f32(m->device, x, count), err);
+    status = tutti_allreduce(&tutti_drive_of(e)->replicas, TUTTI_SUM, tutti_f32(m->device, x, count), err);
     tutti_engine_doing(e, TUTTI_DOING_OTHER);
     tutti_engine_comm(e, "stage sum", 0, begin_ns, tutti_now_ns(m->rt));
     return status;
 }
 
 /* Waits in here do not count as computing. */
-tutti_status tutti_engine_drive_need_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+static tutti_status acquire_rows(void *self, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
 {
+    tutti_engine *e = ((tutti_driven *)self)->e;
     tutti_method *m = &e->m;
     const tutti_tensor *t = &e->tensors[tensor];
 
@@ -576,3 +585,13 @@ tutti_status tutti_engine_drive_need_rows(tutti_engine *e, int tensor, const uin
                           "rows_acquire was called for %s, which this worker's stage does not have", t->name);
     return m->ops->rows_acquire != NULL ? m->ops->rows_acquire(m, tensor, ids, n, err) : TUTTI_OK;
 }
+
+static void stop(void *self)
+{
+    tutti_drive_sums_close(self);
+}
+
+const tutti_facility_ops tutti_drive_mode = {
+    .provides = TUTTI_DRIVES, .prepare = prepare, .stop = stop, .close = close_drive, .initial = initial,
+    .acquire_rows = acquire_rows
+};

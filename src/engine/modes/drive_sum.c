@@ -2,12 +2,12 @@
    pipelines (pipeline.h). Each sum is a job on a lane of one thread, so that sums go in the order
    in which they were started, which is the same on all workers of a stage. The sum is ddp's:
    weights, then the one order of summation. */
-#include "engine_internal.h"
+#include "sharded.h"
 #include "engine/lane.h"
 
-tutti_status tutti_engine_drive_sums_open(tutti_engine *e, tutti_error *err)
+tutti_status tutti_drive_sums_open(tutti_driven *d, tutti_error *err)
 {
-    tutti_engine_driven *d = &e->drive;
+    tutti_engine *e = d->e;
 
     if (d->o.pipelines == 1 || d->o.own_cuts)
         return TUTTI_OK;
@@ -16,10 +16,10 @@ tutti_status tutti_engine_drive_sums_open(tutti_engine *e, tutti_error *err)
     return tutti_lane_open(&d->lane, e->rt, "sums", e->options.lane < 0 ? 0 : 1, err);
 }
 
-void tutti_engine_drive_sums_close(tutti_engine *e)
+void tutti_drive_sums_close(tutti_driven *d)
 {
-    tutti_lane_close(e->drive.lane);
-    e->drive.lane = NULL;
+    tutti_lane_close(d->lane);
+    d->lane = NULL;
 }
 
 static tutti_status run_sum(tutti_job *job, tutti_error *err)
@@ -34,7 +34,7 @@ static tutti_status run_sum(tutti_job *job, tutti_error *err)
 void tutti_drive_sum_start(tutti_method *m, int which, double weight, float *gradient)
 {
     tutti_engine *e = m->engine;
-    tutti_engine_driven *d = &e->drive;
+    tutti_driven *d = tutti_drive_of(e);
     struct tutti_drive_sum *sum = &d->sum[which];
 
     if (d->lane == NULL)
@@ -48,14 +48,14 @@ void tutti_drive_sum_start(tutti_method *m, int which, double weight, float *gra
 
 bool tutti_drive_sum_over(tutti_method *m, int which)
 {
-    tutti_engine_driven *d = &((tutti_engine *)m->engine)->drive;
+    const tutti_driven *d = tutti_drive_of(m->engine);
     return d->lane == NULL || tutti_job_over(d->lane, &d->sum[which].job);
 }
 
 tutti_status tutti_drive_sum_wait(tutti_method *m, int which, double *seconds, tutti_error *err)
 {
     tutti_engine *e = m->engine;
-    tutti_engine_driven *d = &e->drive;
+    tutti_driven *d = tutti_drive_of(e);
     struct tutti_drive_sum *sum = &d->sum[which];
 
     if (seconds != NULL)

@@ -1,7 +1,7 @@
-/* take.h: variable batches: free sample counts (take.c). */
-#ifndef TUTTI_ENGINE_TAKE_H
-#define TUTTI_ENGINE_TAKE_H
-#include "engine_facility.h"
+/* take.h: what the two files of variable batches share. */
+#ifndef TUTTI_TAKE_H
+#define TUTTI_TAKE_H
+#include "engine/engine_internal.h"
 #include "runtime/files.h"
 
 /* Positions of all epochs, concatenated: position p of epoch e is e x samples + p. */
@@ -9,8 +9,9 @@ typedef struct tutti_take_range { uint64_t first, end; } tutti_take_range;
 /* The ranges leased to a worker: used in this order, empty ones last. */
 enum { TUTTI_TAKE_RANGES = 8 };
 
-typedef struct tutti_engine_take {
-    bool on, leased, even;
+typedef struct tutti_take {
+    tutti_engine *e;
+    bool leased, even;
     int64_t pass, most;          /* pass: samples of a pass; most: the method's maximum of a step;
                                     with leases see loan_size() */
     uint64_t limit;              /* samples of the run; 0: not known */
@@ -45,33 +46,15 @@ typedef struct tutti_engine_take {
     uint64_t replay_steps;
     char *line;                  /* buffer for one line */
     size_t line_bytes;
-} tutti_engine_take;
-
-/* ---- take.c, called by the step ---- */
-
-void tutti_engine_take_begin(tutti_engine *e);
-/* The next pass as it is before the method changes it. */
-void tutti_engine_take_pass(const tutti_engine *e, tutti_pass *p);
-/* The method's hook has set the pass: takes its samples. TUTTI_ERR_STATE: not allowed. */
-tutti_status tutti_engine_take_check(tutti_engine *e, const tutti_pass *p, tutti_error *err);
-/* Scales the piece's gradient to the right divisor. */
-void tutti_engine_take_scale(tutti_engine *e, tutti_piece *p);
-/* The step is over. */
-tutti_status tutti_engine_take_end(tutti_engine *e, tutti_error *err);
-/* Is there another step before the run has `samples` samples? */
-bool tutti_engine_take_more(tutti_engine *e, uint64_t samples);
-/* Declared state was replaced by that of another run. TUTTI_ERR_CORRUPT: it is inconsistent. */
-tutti_status tutti_engine_take_loaded(const tutti_engine *e, tutti_error *err);
-/* The step that the learning-rate schedule uses. */
-uint64_t tutti_engine_take_turn(const tutti_engine *e);
+} tutti_take;
 
 /* ---- take_file.c ---- */
 
-tutti_status tutti_take_file_open(tutti_engine *e, tutti_error *err);
-void tutti_take_file_close(tutti_engine *e);
+tutti_status tutti_take_file_open(tutti_take *t, tutti_error *err);
+void tutti_take_file_close(tutti_take *t);
 /* The replay file's count for this step, and whether the step was shortened; -1: there is no
    replay. TUTTI_ERR_USAGE: the file has none. */
-tutti_status tutti_take_file_count(const tutti_engine *e, int64_t *count, bool *cut,
+tutti_status tutti_take_file_count(const tutti_take *t, int64_t *count, bool *cut,
                                    tutti_error *err);
-tutti_status tutti_take_file_write(tutti_engine *e, tutti_error *err);
+tutti_status tutti_take_file_write(tutti_take *t, tutti_error *err);
 #endif

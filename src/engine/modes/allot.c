@@ -1,19 +1,67 @@
 /* allot.c: methods that decide how much of a step each worker computes (steps.h). The engine
    keeps the assignment as declared state and in its share, from which weights, passes and the
    client's loader follow; so a method changes numbers only. */
+#include <errno.h>
 #include <string.h>
 
-#include "engine_internal.h"
+#include "engine/engine_internal.h"
 
 static int64_t all_passes(const tutti_engine *e)
 {
     return e->options.batch * e->options.accumulate * e->m.workers / e->share.batch;
 }
 
+typedef struct allotment {
+    tutti_engine *e;
+    int64_t *passes_of;          /* workers; declared */
+} allotment;
+
+/* Assigns the passes evenly. */
+static tutti_status deal(void *self, tutti_error *err)
+{
+    const allotment *a = self;
+    const int64_t all = all_passes(a->e), workers = a->e->m.workers;
+
+    (void)err;
+    for (int64_t r = 0; r < workers; r++)
+        a->passes_of[r] = all / workers + (r < all % workers);
+    a->e->share.passes_of = a->passes_of;
+    return TUTTI_OK;
+}
+
+static tutti_status check_deal(const tutti_engine *e, const int64_t *passes_of, tutti_error *err)
+{
+    const int64_t all = all_passes(e);
+    int64_t sum = 0;
+
+    for (int r = 0; r < e->m.workers; r++) {
+        if (passes_of[r] < 0 || passes_of[r] > all)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "worker %d gets %lld passes of a step; it must be from 0 to %lld", r,
+                              (long long)passes_of[r], (long long)all);
+        sum += passes_of[r];
+    }
+    if (sum != all)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the workers get %lld passes of a step; it has %lld of %lld samples each", (long long)sum,
+                          (long long)all, (long long)e->share.batch);
+    return TUTTI_OK;
+}
+
+static tutti_status check_loaded(const void *self, tutti_error *err)
+{
+    const allotment *a = self;
+
+    return tutti_fail_within(err, check_deal(a->e, a->passes_of, err), "what is loaded has another cut of a step");
+}
+
+static const tutti_facility_ops facility = { .close = tutti_free, .loaded = check_loaded, .prepare = deal };
+
 tutti_status tutti_allot_declare(tutti_method *m, tutti_plan *plan, int64_t samples, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     const int64_t step = e->options.batch * e->options.accumulate * m->workers;
+    allotment *a;
 
     if (e->options.batch_of != NULL)
         return tutti_fail(
@@ -37,6 +85,11 @@ tutti_status tutti_allot_declare(tutti_method *m, tutti_plan *plan, int64_t samp
                           "method '%s': a step of %lld samples (%d workers x batch x accumulate) cannot be cut in "
                           "passes of %lld; the number must divide it",
                           m->ops->name, (long long)step, m->workers, (long long)samples);
+    a = tutti_alloc(1, sizeof *a);
+    if (a == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the passes of %d workers", m->workers);
+    a->e = e;
+    tutti_facility_add(m, &facility, a);
     e->share.batch = samples;
     tutti_declare(plan,
                   &(tutti_state){ .name = "engine.passes",
@@ -44,49 +97,22 @@ tutti_status tutti_allot_declare(tutti_method *m, tutti_plan *plan, int64_t samp
                                   .dtype = TUTTI_I64,
                                   .count = (size_t)m->workers,
                                   .of_workers = true },
-                  &e->passes_of);
-    return TUTTI_OK;
-}
-
-void tutti_engine_deal(tutti_engine *e)
-{
-    const int64_t all = all_passes(e), workers = e->m.workers;
-
-    for (int64_t r = 0; r < workers; r++)
-        e->passes_of[r] = all / workers + (r < all % workers);
-    e->share.passes_of = e->passes_of;
-}
-
-tutti_status tutti_engine_check_deal(const tutti_engine *e, const int64_t *passes_of, tutti_error *err)
-{
-    const int64_t all = all_passes(e);
-    int64_t sum = 0;
-
-    for (int r = 0; r < e->m.workers; r++) {
-        if (passes_of[r] < 0 || passes_of[r] > all)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "worker %d gets %lld passes of a step; it must be from 0 to %lld", r,
-                              (long long)passes_of[r], (long long)all);
-        sum += passes_of[r];
-    }
-    if (sum != all)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "the workers get %lld passes of a step; it has %lld of %lld samples each", (long long)sum,
-                          (long long)all, (long long)e->share.batch);
+                  &a->passes_of);
     return TUTTI_OK;
 }
 
 tutti_status tutti_allot(tutti_method *m, const int64_t *passes_of, tutti_error *err)
 {
-    tutti_engine *e = m->engine;
+    const tutti_engine *e = m->engine;
+    const allotment *a = tutti_facility_self(m, &facility);
 
-    if (e->passes_of == NULL || (e->stage != STAGE_READY && (e->stage != STAGE_BETWEEN || tutti_engine_passes_left(e))))
+    if (a == NULL || (e->stage != STAGE_READY && (e->stage != STAGE_BETWEEN || tutti_engine_passes_left(e))))
         return tutti_fail(
             err, TUTTI_ERR_STATE, 0,
             "method '%s': tutti_allot is legal within open and step, after tutti_allot_declare (steps.h)",
             m->ops->name);
-    TUTTI_TRY(tutti_engine_check_deal(e, passes_of, err));
-    memcpy(e->passes_of, passes_of, (size_t)m->workers * sizeof *passes_of);
+    TUTTI_TRY(check_deal(e, passes_of, err));
+    memcpy(a->passes_of, passes_of, (size_t)m->workers * sizeof *passes_of);
     return TUTTI_OK;
 }
 
