@@ -205,6 +205,7 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
     TUTTI_TRY(tutti_team_parse(m, "codec-hierarchy", e->options.codec_hierarchy, &e->codec_team, err));
     if (m->ops->declare != NULL)
         TUTTI_TRY(m->ops->declare(m, e->plan, err));
+    TUTTI_TRY(tutti_facilities_check(e, err));
     if (m->by_piece && !m->beside)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' sets by_piece; call tutti_by_piece_declare (steps.h)",
                           m->ops->name);

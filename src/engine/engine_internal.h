@@ -392,6 +392,8 @@ tutti_status tutti_facilities_without(const tutti_engine *e, int rank, tutti_err
 bool tutti_facilities_slices(const tutti_engine *e, int64_t *slices);
 tutti_status tutti_facilities_loaded(const tutti_engine *e, tutti_error *err);
 /* As facility.h describes. */
+/* Refuses facilities that cannot be combined. */
+tutti_status tutti_facilities_check(const tutti_engine *e, tutti_error *err);
 tutti_status tutti_facilities_declared(tutti_engine *e, tutti_error *err);
 tutti_status tutti_facilities_cut(tutti_engine *e, tutti_error *err);
 bool tutti_facilities_exchange_alone(const tutti_engine *e);

@@ -54,13 +54,16 @@ const char *tutti_facility_does(const tutti_method *m, unsigned excluded)
     return first_of(provided & excluded);
 }
 
-tutti_status tutti_facility_check(const tutti_method *m, const tutti_facility_ops *ops, tutti_error *err)
+tutti_status tutti_facilities_check(const tutti_engine *e, tutti_error *err)
 {
-    const char *other = tutti_facility_does(m, ops->excludes);
-
-    return other == NULL ? TUTTI_OK
-                         : tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' %s, but it also %s; it can do one of them",
-                                      m->ops->name, first_of(ops->provides), other);
+    for (int i = 0; i < e->n_facilities; i++) {
+        const tutti_facility_ops *ops = e->facility[i].ops;
+        const char *other = tutti_facility_does(&e->m, ops->excludes);
+        if (other != NULL)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' %s, but it also %s; it can do one of them",
+                              e->m.ops->name, first_of(ops->provides), other);
+    }
+    return TUTTI_OK;
 }
 
 /* Each facility that has the function, in order; those that add themselves meanwhile, too. */

@@ -50,7 +50,8 @@ typedef struct tutti_step_sizes {
     uint64_t (*nominal)(const void *self);
 } tutti_step_sizes;
 typedef struct tutti_facility_ops {
-    /* Bits of the above, and those that it cannot be combined with (tutti_facility_check). */
+    /* Bits of the above, and those that it cannot be combined with: when the method has declared,
+       the engine refuses two such facilities. */
     unsigned provides, excludes;
     const tutti_step_sizes *sizes;       /* NULL: it does not decide */
     /* Called on every rank, when x has been set to rank 0's on all workers. May communicate. */
@@ -96,7 +97,6 @@ typedef struct tutti_facility_ops {
     bool (*recuts)(const void *self, const tutti_saved_run *run, const void *memory);
     tutti_status (*load)(void *self, tutti_checkpoint *checkpoint, const tutti_saved_run *run,
                          tutti_error *err);
-
     /* Declared state was replaced by that of a checkpoint, or written by the client. Checks it. */
     tutti_status (*loaded)(const void *self, tutti_error *err);
 
@@ -127,7 +127,7 @@ typedef struct tutti_facility_ops {
     /* The client is about to read rows of a table. */
     tutti_status (*acquire_rows)(void *self, int tensor, const uint32_t *ids, size_t n,
                                  tutti_error *err);
-    /* The values of a tensor, if x does not have them; else NULL, as if there is no function. */
+    /* Where a tensor's values are, if not in x; NULL: they are not here now. */
     float *(*values)(const void *self, int tensor);
     /* A gradient is about to be announced. */
     tutti_status (*announce)(void *self, int tensor, tutti_error *err);
@@ -187,9 +187,5 @@ void tutti_facility_add(tutti_method *m, const tutti_facility_ops *ops, void *se
 void *tutti_facility_self(const tutti_method *m, const tutti_facility_ops *ops);
 /* What those that were added do of `excluded`, as the end of "method 'X' ..."; NULL: nothing. */
 const char *tutti_facility_does(const tutti_method *m, unsigned excluded);
-/* Within declare(), before it adds itself. TUTTI_ERR_USAGE: it cannot be combined with one that was
-   added. */
-tutti_status tutti_facility_check(const tutti_method *m, const tutti_facility_ops *ops,
-                                  tutti_error *err);
 #pragma GCC visibility pop
 #endif

@@ -498,7 +498,6 @@ tutti_status tutti_late_declare(tutti_method *m, tutti_plan *plan, int steps, ui
     if (steps == 0)
         return TUTTI_OK;
     TUTTI_TRY(refuse_late(m, steps, err));
-    TUTTI_TRY(tutti_facility_check(m, &facility, err));
     l = tutti_alloc(1, sizeof *l);
     if (l == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %d late exchanges", steps);

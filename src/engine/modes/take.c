@@ -452,7 +452,6 @@ tutti_status tutti_take_declare(tutti_method *m, tutti_plan *plan, const tutti_t
                       weight = { .name = "take.weight", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = n };
 
     TUTTI_TRY(refuse_take(e, o, err));
-    TUTTI_TRY(tutti_facility_check(m, &facility, err));
     t = tutti_alloc(1, sizeof *t);
     if (t == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the samples of %zu workers", n);
