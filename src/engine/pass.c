@@ -265,12 +265,12 @@ tutti_status tutti_engine_unit_release(tutti_engine *e, int unit, bool backward,
     tutti_status status;
 
     TUTTI_TRY(check_unit(e, "unit_release", unit, err));
+    if (e->stage == STAGE_PASS && e->options.trace_events > 0) /* a piece may be updated as soon as it is over */
+        tutti_engine_mark(e, backward ? "backward" : "forward", unit, 0, *began(e, unit, backward),
+                          tutti_now_ns(e->rt));
     TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_release(e, unit, backward, err), err));
     if (e->stage != STAGE_PASS)
         return TUTTI_OK;
-    if (e->options.trace_events > 0)
-        tutti_engine_mark(e, backward ? "backward" : "forward", unit, 0, *began(e, unit, backward),
-                          tutti_now_ns(e->rt));
     if (e->m.ops->unit_release == NULL || e->abandoned)
         return e->abandoned ? TUTTI_CLOSED : TUTTI_OK;
     status = e->m.ops->unit_release(&e->m, unit, backward, err);

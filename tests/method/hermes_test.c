@@ -427,8 +427,9 @@ static void overflowing_values_and_nonfinite_losses_end_the_run(void **state)
     for (int k = 0; k < 2; k++) {
         t = trial_hermes(k == 0 ? ALWAYS ",wire=fp32)" : ALWAYS ")", 6, bad_loss);
         assert_int_equal(trial_try(&t, 3, &err), TUTTI_ERR_NUMBER);
-        assert_non_null(strstr(err.text, k == 0 ? "worker 1: the loss on the samples held out is nan in step 1"
-                                                : "worker 1: the loss on the samples held out is inf in step 1"));
+        /* in which step of the run that is depends on how far the others are */
+        assert_non_null(strstr(err.text, k == 0 ? "worker 1: the loss on the samples held out is nan in step "
+                                                : "worker 1: the loss on the samples held out is inf in step "));
         trial_drop(&t);
     }
 }
