@@ -316,11 +316,9 @@ static tutti_status sees_what_is_taken(void *t, tutti_runtime *rt, void *arg, tu
     tutti_tcp_lines(e, seconds(4));
     tutti_tcp_lines(e, seconds(5));
     EXPECT(p->acked_ns < seconds(5));
-    /* and its connections bear as much as this rank does */
-    e->late_ns = seconds(30);
-    tutti_tcp_lines(e, seconds(6));
+    /* the kernel ends no connection before this rank would */
     EXPECT(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, &bytes) == 0 &&
-           milliseconds == (int)(tutti_tcp_patience_ns(e) / TCP_MS) && milliseconds > 80000);
+           milliseconds == TCP_LONGEST * 60 * 1000);
     EXPECT(tutti_tcp_look(fd, &look) && look.queued >= TCP_MUCH && look.acked > 0 && look.late_ns > 0);
     EXPECT(!tutti_tcp_look(e->wake_fd, &look) && look.late_ns == 0);
     /* what was seen is forgotten slowly, what is worse counts at once, and no more than may be */
@@ -417,6 +415,38 @@ static void aborted_peer_is_lost_after_root_cause_is_known(void **state)
     }
 }
 
+/* Worker 2 has connected to this one, falls silent, and never connects to worker 1, which waits
+   for it: worker 1 is connected to this one and healthy. */
+static tutti_status loses_the_silent_one(void *t, tutti_runtime *rt, void *arg, tutti_error *err)
+{
+    tutti_peer_event first = { .rank = -1 };
+
+    (void)arg;
+    for (int i = 0; i < 20000 && tcp()->events(t, 0, &first, 1) == 0; i++)
+        pause_ms(rt, 1);
+    return first.rank == 2 ? TUTTI_OK
+                           : tutti_fail(err, TUTTI_ERR_STATE, 0, "the first event is of worker %d: %s", first.rank,
+                                        first.rank >= 0 ? first.why : "there is none");
+}
+
+static void a_rank_that_waits_for_another_to_connect_is_not_silent(void **state)
+{
+    _Atomic bool end = true;
+    real_rank ranks[2];
+    fake_rank f;
+    run_of run;
+
+    run_open(&run, *state, "unix", 3, 0);
+    rank_start(&ranks[0], &run, 0, "tcp(peer-timeout=1)", loses_the_silent_one, NULL);
+    rank_start(&ranks[1], &run, 1, "tcp(peer-timeout=1)", stays, &end);
+    fake_join(&f, &run, 2);
+    if (rank_end(&ranks[0]) != TUTTI_OK)
+        fail_msg("%s", ranks[0].err.text);
+    assert_int_equal(rank_end(&ranks[1]), TUTTI_ERR_PEER);
+    fake_close(&f);
+    run_close(&run);
+}
+
 /* A runtime whose clock advances when the test advances it. Its waits are those of the real one,
    so it may be used only by code that never waits until a time: a meeting place. */
 static _Atomic int64_t held_ns;
@@ -473,6 +503,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(accepted_bytes_of_a_large_send_count_as_progress, setup, teardown),
         cmocka_unit_test_setup_teardown(
             aborted_peer_is_lost_after_root_cause_is_known, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_rank_that_waits_for_another_to_connect_is_not_silent, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(meeting_place_declares_silent_ranks_lost_in_three_seconds, setup,
                                         teardown),
     };

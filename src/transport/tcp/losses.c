@@ -17,13 +17,14 @@
 
    Over a full connection a heartbeat is late: it waits behind what was sent before it, in the
    queues of the network. Each rank measures this delay on its own connections (TCP_INFO) and
-   reports it in its heartbeats, to its peers and to the meeting place. The limit on a silence,
-   and on the time that bytes may stay unacknowledged (TCP_USER_TIMEOUT), grows by the delay that
-   this rank measures itself and by the largest that others report. In addition, a peer to which
-   much is queued, and whose kernel acknowledges some of it, does not count as silent. (A stopped
-   process' kernel does so until its buffer is full.) All of that excuses at most TCP_LONGEST
-   times peer-timeout: a dead peer is detected by then. Where connections are fast it excuses
-   nothing: a heartbeat alone, which the kernel of a stopped process acknowledges, is not much.
+   reports it in its heartbeats, to its peers and to the meeting place. The limit on a silence
+   grows by the delay that this rank measures itself and by the largest that others report. In
+   addition, a peer to which much is queued, and whose kernel acknowledges some of it, does not
+   count as silent. (A stopped process' kernel does so until its buffer is full.) All of that
+   excuses at most TCP_LONGEST times peer-timeout: a dead peer is detected by then. Where
+   connections are fast it excuses nothing: a heartbeat alone, which the kernel of a stopped
+   process acknowledges, is not much. The kernel's own limit (TCP_USER_TIMEOUT) is the longest
+   from the start, so that it never decides first.
 
    A rank that receives nothing from another cannot know whether that one is dead. Where a
    launcher serves the meeting place, the meeting place decides. Ranks report to it which ranks
@@ -245,7 +246,7 @@ int64_t tutti_tcp_patience_ns(const tcp_endpoint *e)
 
 void tutti_tcp_lines(tcp_endpoint *e, int64_t now)
 {
-    int64_t late = 0, patience;
+    int64_t late = 0;
     tcp_look look;
 
     if (e->control.fd >= 0 && tutti_tcp_look(e->control.fd, &look))
@@ -265,12 +266,6 @@ void tutti_tcp_lines(tcp_endpoint *e, int64_t now)
         p->acked = acked;
     }
     tutti_tcp_late(&e->late_ns, late, (TCP_LONGEST - 1) * timeout_ns(e));
-    patience = tutti_tcp_patience_ns(e);
-    for (size_t i = 0; i < (size_t)e->size * (size_t)e->options.streams; i++)
-        if (e->links[i].fd >= 0)
-            tutti_tcp_bear(e->links[i].fd, patience);
-    if (e->control.fd >= 0)
-        tutti_tcp_bear(e->control.fd, patience);
 }
 
 bool tutti_tcp_silence(tcp_endpoint *e, int rank, int64_t now)

@@ -307,9 +307,6 @@ static void look_at_the_lines(tutti_meet *m)
     m->patience_ns = m->silence_ns + m->late_ns + told;
     if (m->patience_ns > longest)
         m->patience_ns = longest;
-    for (int r = 0; r < m->size; r++)
-        if (m->lines[r].fd >= 0)
-            tutti_tcp_bear(m->lines[r].fd, m->patience_ns);
 }
 
 static void look_at_the_clock(tutti_meet *m)

@@ -25,7 +25,8 @@ typedef struct finder {
     tcp_listener listener;
     tcp_call *calls;             /* of all links to lower ranks */
     size_t n_calls, missing;     /* missing: links not there yet */
-    int64_t deadline_ns, beat_ns;
+    int64_t deadline_ns;
+    int64_t beat_ns, peers_beat_ns; /* the next heartbeat to the meeting place; to peers */
 } finder;
 
 /* ---- what the environment specifies ---- */
@@ -440,16 +441,34 @@ static tutti_status step_calls(finder *f, struct pollfd *polled, nfds_t *n, int6
     return TUTTI_OK;
 }
 
+/* A peer that is connected with all others counts silences, while this rank may wait for one that
+   is slow to connect. */
+static void beat_to_peers(finder *f, int64_t now)
+{
+    tcp_endpoint *e = f->e;
+
+    if (now < f->peers_beat_ns)
+        return;
+    f->peers_beat_ns = now + tutti_tcp_period_ns(e);
+    for (int r = 0; r < e->size; r++) {
+        if (r != e->rank && link_up(e, r)) {
+            e->peers[r].beat = true;
+            tutti_tcp_link_write(e, &e->peers[r].links[0]);
+        }
+    }
+}
+
 static tutti_status connect_all(finder *f, tutti_error *err)
 {
     tcp_endpoint *e = f->e;
+    const int64_t period = tutti_tcp_period_ns(e);
     bool table = true;
 
     TUTTI_TRY(prepare_calls(f, err));
     while (f->missing > 0) {
         struct pollfd polled[TCP_CALLS + 2];
         const int64_t now = tutti_now_ns(e->rt);
-        int64_t until = now + TCP_TICK < f->deadline_ns ? now + TCP_TICK : f->deadline_ns;
+        int64_t until = now + period < f->deadline_ns ? now + period : f->deadline_ns;
         const size_t before = f->missing;
         nfds_t n = 2;
         polled[0] = (struct pollfd){ .fd = f->listener.epoll, .events = POLLIN };
@@ -458,6 +477,7 @@ static tutti_status connect_all(finder *f, tutti_error *err)
         tutti_tcp_listener_serve(&f->listener);
         TUTTI_TRY(hear_meeting_place(f, &table, err));
         TUTTI_TRY(look_for_the_gone(e, now, err));
+        beat_to_peers(f, now);
         if (f->missing < before) /* there may be more at once */
             continue;
         if (now >= f->deadline_ns)

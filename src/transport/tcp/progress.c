@@ -356,12 +356,18 @@ static void tick(tcp_endpoint *e, bool slept)
         tutti_tcp_line_flush(&e->control, NULL);
 }
 
-/* Six times in peer-timeout, but not less than twice a second, and whenever the meeting place has
-   something to do if that is ours. */
+int64_t tutti_tcp_period_ns(const tcp_endpoint *e)
+{
+    const int64_t sixth = (int64_t)(e->options.peer_timeout * 1e9 / 6);
+
+    return sixth < TCP_TICK ? sixth : TCP_TICK;
+}
+
+/* Once a period, and whenever the meeting place has something to do if that is ours. */
 tutti_status tutti_tcp_serve(void *arg, tutti_error *err)
 {
     tcp_endpoint *e = arg;
-    const int64_t sixth = (int64_t)(e->options.peer_timeout * 1e9 / 6), period = sixth < TCP_TICK ? sixth : TCP_TICK;
+    const int64_t period = tutti_tcp_period_ns(e);
     int64_t next = tutti_now_ns(e->rt) + period;
 
     (void)err;

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/tcp.h>
 #include <linux/sockios.h>
 #include <math.h>
@@ -196,20 +197,17 @@ int tutti_tcp_connect(const tcp_address *a, int *fd)
     return cause;
 }
 
-void tutti_tcp_tune(int fd, bool local, int64_t timeout_ns)
+/* The kernel counts from the first retransmission of a loss episode, also where bytes are
+   acknowledged meanwhile: a shorter limit ends healthy connections over a full link. */
+void tutti_tcp_tune(int fd, bool local, int64_t peer_timeout_ns)
 {
+    const int64_t longest_ms = TCP_LONGEST * (peer_timeout_ns / TCP_MS);
+    const int milliseconds = longest_ms < INT_MAX ? (int)longest_ms : INT_MAX;
     const int on = 1;
 
     if (local)
         return;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    tutti_tcp_bear(fd, timeout_ns);
-}
-
-void tutti_tcp_bear(int fd, int64_t timeout_ns)
-{
-    const int milliseconds = (int)(timeout_ns / TCP_MS);
-
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
 }
 

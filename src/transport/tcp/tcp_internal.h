@@ -78,9 +78,9 @@ tutti_status tutti_tcp_resolve_host(const char *host, int port, bool to_bind, tc
 int tutti_tcp_listen(tcp_address *a, int *fd);         /* errno; *a: what the kernel chose */
 int tutti_tcp_listen_local(char name[16], int *fd);    /* an abstract name that the kernel chose */
 int tutti_tcp_connect(const tcp_address *a, int *fd);  /* errno; EINPROGRESS is 0 */
-void tutti_tcp_tune(int fd, bool local, int64_t timeout_ns);
-/* Unacknowledged bytes end the connection after that time. */
-void tutti_tcp_bear(int fd, int64_t timeout_ns);
+/* Unacknowledged bytes end the connection after TCP_LONGEST times peer-timeout: losses.c detects
+   a silence earlier. */
+void tutti_tcp_tune(int fd, bool local, int64_t peer_timeout_ns);
 /* What the kernel knows of a connection: the bytes that it has queued or that are not
    acknowledged, the total acknowledged so far, and the delay with which a byte written now will
    arrive. */
@@ -114,7 +114,7 @@ typedef struct tcp_listener {
     int epoll;                   /* the acceptor's own epoll descriptor; to be watched for
                                     reading */
     int listening[2];            /* TCP; local */
-    int64_t timeout_ns;          /* TCP_USER_TIMEOUT of accepted connections */
+    int64_t timeout_ns;          /* peer-timeout, for accepted connections */
     const tutti_run_key *key;
     tcp_rules rules;
     tutti_run_id id;
@@ -363,8 +363,8 @@ void tutti_tcp_departed(tcp_endpoint *e, const tcp_departure *d, tcp_teller tell
 void tutti_tcp_out(tcp_endpoint *e, const char *why);
 /* decides which of the uncertain peers are gone */
 void tutti_tcp_judge(tcp_endpoint *e);
-/* How long a silence may last, and how long bytes may stay unacknowledged: peer-timeout plus the
-   delays of the connections that this rank knows of. */
+/* How long a silence may last: peer-timeout plus the delays of the connections that this rank
+   knows of. */
 int64_t tutti_tcp_patience_ns(const tcp_endpoint *e);
 /* measures all connections, at each tick */
 void tutti_tcp_lines(tcp_endpoint *e, int64_t now);
@@ -401,6 +401,8 @@ void tutti_tcp_wake_all(tcp_endpoint *e);
 /* When no thread waits any more. */
 void tutti_tcp_close_seats(tcp_endpoint *e);
 tutti_status tutti_tcp_serve(void *arg, tutti_error *err);              /* the service thread */
+/* of heartbeats: a sixth of peer-timeout, at most TCP_TICK */
+int64_t tutti_tcp_period_ns(const tcp_endpoint *e);
 /* notifies all that this rank leaves, or fails (why); once; under the lock */
 void tutti_tcp_take_leave(tcp_endpoint *e, const tutti_error *why);
 
