@@ -24,8 +24,8 @@ tutti_status tutti_buffers_declare(tutti_method *m, tutti_plan *plan, bool avera
                           m->ops->name, e->scaler.on ? "loss-scale" : "nonfinite=skip",
                           e->scaler.on ? "leave it off" : "leave nonfinite at stop");
     if (!average)
-        tutti_declare_value(plan, "engine.updates-before-reset", TUTTI_OWN_ZERO, &e->updates_before_reset,
-                            sizeof e->updates_before_reset);
+        tutti_declare_value(plan, "engine.updates-before-reset", TUTTI_OWN_ZERO, &e->counts.before_reset,
+                            sizeof e->counts.before_reset);
     return TUTTI_OK;
 }
 
@@ -35,7 +35,7 @@ void tutti_buffers_reset(tutti_method *m)
 
     for (int k = 0; k < m->optim->ops->slots(m->optim->self); k++)
         tutti_fill(m->device, m->optim->count, 0, m->optim->slot[k]);
-    e->updates_before_reset = tutti_engine_updates_after_step(e);
+    e->counts.before_reset = tutti_engine_updates_after_step(e);
 }
 
 tutti_status tutti_buffers_average(tutti_method *m, tutti_error *err)

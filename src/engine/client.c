@@ -147,7 +147,7 @@ static void put_rows(tutti_engine *e, int tensor, int k, const tutti_engine_sour
 
     if (e->m.held != TUTTI_HELD_WHOLE) /* else a gradient that is not kept is 0 by now */
         load_range(e, tensor, k, 0, t->count, NULL, s->dtype, false);
-    for (size_t i = 0; i < s->n && s->from != NULL && e->pass.samples > 0; i++)
+    for (size_t i = 0; i < s->n && s->from != NULL && e->step.pass.samples > 0; i++)
         load_range(e, tensor, k, s->ids[i] * t->cols, t->cols,
                    (const char *)s->from + (s->whole ? s->ids[i] : i) * bytes, s->dtype, true);
 }
@@ -160,9 +160,9 @@ void tutti_engine_take_gradient(tutti_engine *e, int tensor, int k, const tutti_
         put_rows(e, tensor, k, s);
     else if (s->from != NULL && s->from == (const void *)tutti_engine_gradient(e, tensor))
         return;
-    else if (s->from != NULL && e->pass.samples > 0)
-        load_range(e, tensor, k, 0, count, s->from, s->dtype, e->pass.keep);
-    else if (!e->pass.keep)
+    else if (s->from != NULL && e->step.pass.samples > 0)
+        load_range(e, tensor, k, 0, count, s->from, s->dtype, e->step.pass.keep);
+    else if (!e->step.pass.keep)
         load_range(e, tensor, k, 0, count, NULL, s->dtype, false);
 }
 

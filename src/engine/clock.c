@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "hooks.h"
 
 static bool is_excluded(tutti_doing what)
 {
@@ -101,13 +102,13 @@ void tutti_engine_comm(tutti_engine *e, const char *what, int thread, int64_t be
 static uint64_t own_steps(const tutti_engine *e)
 {
     if ((e->m.traits & TUTTI_REPLICAS_EQUAL) == 0)
-        return e->own.steps - e->sat_out;
-    return e->m.rank < e->m.workers ? e->progress.step : 0;
+        return e->counts.own.steps - e->counts.sat_out;
+    return e->m.rank < e->m.workers ? e->counts.progress.step : 0;
 }
 
 uint64_t *tutti_engine_skipped(tutti_engine *e)
 {
-    return e->m.traits & TUTTI_REPLICAS_EQUAL ? &e->progress.skipped : &e->own.skipped;
+    return e->m.traits & TUTTI_REPLICAS_EQUAL ? &e->counts.progress.skipped : &e->counts.own.skipped;
 }
 
 void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
@@ -116,14 +117,14 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
     uint64_t bytes, messages;
     int64_t end = c->ended_ns;
 
-    *f = (tutti_figures){ .gradients = e->is_async ? e->pace.agreed : e->progress.step,
-                          .steps = e->progress.step,
-                          .samples = e->progress.samples,
+    *f = (tutti_figures){ .gradients = e->is_async ? e->pace.agreed : e->counts.progress.step,
+                          .steps = e->counts.progress.step,
+                          .samples = e->counts.progress.samples,
                           .skipped = *tutti_engine_skipped(e),
                           .loss_scale = e->scaler.on ? e->scaler.now.scale : 0,
                           .own_steps = own_steps(e),
-                          .restarts = e->history.restarts,
-                          .staleness = &e->history.stale };
+                          .restarts = e->counts.history.restarts,
+                          .staleness = &e->counts.history.stale };
     if (c->started_ns == 0)
         return;
     if (c->running) { /* bring the account up to date */
@@ -145,9 +146,10 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
         sent_by_client(e, &bytes, &messages);
     f->bytes_sent = bytes - c->bytes_at_start - c->bytes_excluded;
     f->messages_sent = messages - c->messages_at_start - c->messages_excluded;
-    f->staleness_max = e->history.stale_most;
-    f->staleness_mean = e->history.stale_n > 0 ? e->history.stale_sum / (double)e->history.stale_n : 0;
-    f->staleness_gradients = e->history.stale_n;
+    f->staleness_max = e->counts.history.stale_most;
+    f->staleness_mean =
+        e->counts.history.stale_n > 0 ? e->counts.history.stale_sum / (double)e->counts.history.stale_n : 0;
+    f->staleness_gradients = e->counts.history.stale_n;
     if (e->services.monitor != NULL)
         tutti_lock(e->services.monitor);
     f->bytes_sent += e->services.bytes;
@@ -168,12 +170,12 @@ void tutti_discarded(tutti_method *m)
 void tutti_sit_out_declare(tutti_method *m, tutti_plan *plan)
 {
     tutti_engine *e = m->engine;
-    tutti_declare_late_value(plan, "engine.sat-out", TUTTI_OWN_ZERO, &e->sat_out, sizeof e->sat_out);
+    tutti_declare_late_value(plan, "engine.sat-out", TUTTI_OWN_ZERO, &e->counts.sat_out, sizeof e->counts.sat_out);
 }
 
 void tutti_sit_out(tutti_method *m)
 {
-    ((tutti_engine *)m->engine)->sat_out++;
+    ((tutti_engine *)m->engine)->counts.sat_out++;
     tutti_discarded(m);
 }
 
@@ -181,11 +183,11 @@ void tutti_stale(tutti_method *m, uint64_t staleness)
 {
     tutti_engine *e = m->engine;
 
-    if (staleness > e->history.stale_most)
-        e->history.stale_most = staleness;
-    e->history.stale_sum += (double)staleness;
-    e->history.stale_n++;
-    tutti_histogram_add(&e->history.stale, staleness);
+    if (staleness > e->counts.history.stale_most)
+        e->counts.history.stale_most = staleness;
+    e->counts.history.stale_sum += (double)staleness;
+    e->counts.history.stale_n++;
+    tutti_histogram_add(&e->counts.history.stale, staleness);
 }
 
 int64_t tutti_computed_ns(const tutti_method *m)
@@ -207,7 +209,7 @@ int64_t tutti_engine_exposed_ns(const tutti_engine *e)
 
 void tutti_engine_mark(tutti_engine *e, const char *what, int index, int thread, int64_t begin_ns, int64_t end_ns)
 {
-    tutti_engine_mark_step(e, what, index, thread, e->progress.step, begin_ns, end_ns);
+    tutti_engine_mark_step(e, what, index, thread, e->counts.progress.step, begin_ns, end_ns);
 }
 
 void tutti_engine_mark_step(tutti_engine *e, const char *what, int index, int thread, uint64_t step, int64_t begin_ns,
@@ -218,24 +220,24 @@ void tutti_engine_mark_step(tutti_engine *e, const char *what, int index, int th
     if (o->trace_events == 0 || step < o->trace_first ||
         (o->trace_steps > 0 && step - o->trace_first >= o->trace_steps))
         return;
-    if (e->n_trace == o->trace_events) {
-        e->trace_lost++;
+    if (e->records.n_trace == o->trace_events) {
+        e->records.trace_lost++;
         return;
     }
-    e->trace[e->n_trace++] = (tutti_trace_event){
+    e->records.trace[e->records.n_trace++] = (tutti_trace_event){
         .what = what, .index = index, .thread = (uint8_t)thread, .step = step, .begin_ns = begin_ns, .end_ns = end_ns
     };
 }
 
 size_t tutti_engine_trace(const tutti_engine *e, const tutti_trace_event **events)
 {
-    *events = e->trace;
-    return e->n_trace;
+    *events = e->records.trace;
+    return e->records.n_trace;
 }
 
 uint64_t tutti_engine_trace_lost(const tutti_engine *e)
 {
-    return e->trace_lost;
+    return e->records.trace_lost;
 }
 
 void tutti_event(tutti_method *m, const char *kind, const char *format, ...)
@@ -265,29 +267,29 @@ void tutti_engine_note(tutti_engine *e, const tutti_event_record *what)
 {
     char *copy;
 
-    if (e->n_events == e->room_events) {
-        const int room = e->room_events == 0 ? 16 : 2 * e->room_events;
+    if (e->records.n_events == e->records.room_events) {
+        const int room = e->records.room_events == 0 ? 16 : 2 * e->records.room_events;
         tutti_event_record *more = tutti_alloc((size_t)room, sizeof *more);
         if (more == NULL)
             return;
-        for (int i = 0; i < e->n_events; i++)
-            more[i] = e->events[i];
-        tutti_free(e->events);
-        e->events = more;
-        e->room_events = room;
+        for (int i = 0; i < e->records.n_events; i++)
+            more[i] = e->records.events[i];
+        tutti_free(e->records.events);
+        e->records.events = more;
+        e->records.room_events = room;
     }
     copy = tutti_copy_text(what->text);
     if (copy == NULL)
         return;
-    e->events[e->n_events] = *what;
-    e->events[e->n_events].step = e->progress.step;
-    e->events[e->n_events++].text = copy;
+    e->records.events[e->records.n_events] = *what;
+    e->records.events[e->records.n_events].step = e->counts.progress.step;
+    e->records.events[e->records.n_events++].text = copy;
 }
 
 int tutti_engine_events(const tutti_engine *e, const tutti_event_record **events)
 {
-    *events = e->events;
-    return e->n_events;
+    *events = e->records.events;
+    return e->records.n_events;
 }
 
 /* The slot of that metric, or the free one for it. By hash: histograms of many workers have a
@@ -295,19 +297,19 @@ int tutti_engine_events(const tutti_engine *e, const tutti_event_record **events
 static int *find_metric(const tutti_engine *e, const char *name, int worker, int64_t at)
 {
     const uint64_t words[3] = { tutti_hash(name, strlen(name)), (uint64_t)worker, (uint64_t)at };
-    size_t k = (size_t)tutti_hash(words, sizeof words) & (e->metric_slots - 1);
+    size_t k = (size_t)tutti_hash(words, sizeof words) & (e->records.metric_slots - 1);
 
-    for (; e->metric_at[k] > 0; k = (k + 1) & (e->metric_slots - 1)) {
-        const tutti_metric_record *reported = &e->metrics[e->metric_at[k] - 1];
+    for (; e->records.metric_at[k] > 0; k = (k + 1) & (e->records.metric_slots - 1)) {
+        const tutti_metric_record *reported = &e->records.metrics[e->records.metric_at[k] - 1];
         if (reported->worker == worker && reported->at == at && strcmp(reported->name, name) == 0)
             break;
     }
-    return &e->metric_at[k];
+    return &e->records.metric_at[k];
 }
 
 static bool grow_metrics(tutti_engine *e)
 {
-    const int room = e->room_metrics == 0 ? 16 : 2 * e->room_metrics;
+    const int room = e->records.room_metrics == 0 ? 16 : 2 * e->records.room_metrics;
     tutti_metric_record *more = tutti_alloc((size_t)room, sizeof *more);
     int *slots = tutti_alloc(2 * (size_t)room, sizeof *slots);
 
@@ -316,15 +318,15 @@ static bool grow_metrics(tutti_engine *e)
         tutti_free(slots);
         return false;
     }
-    for (int i = 0; i < e->n_metrics; i++)
-        more[i] = e->metrics[i];
-    tutti_free(e->metrics);
-    tutti_free(e->metric_at);
-    e->metrics = more;
-    e->metric_at = slots;
-    e->room_metrics = room;
-    e->metric_slots = 2 * (size_t)room;
-    for (int i = 0; i < e->n_metrics; i++)
+    for (int i = 0; i < e->records.n_metrics; i++)
+        more[i] = e->records.metrics[i];
+    tutti_free(e->records.metrics);
+    tutti_free(e->records.metric_at);
+    e->records.metrics = more;
+    e->records.metric_at = slots;
+    e->records.room_metrics = room;
+    e->records.metric_slots = 2 * (size_t)room;
+    for (int i = 0; i < e->records.n_metrics; i++)
         *find_metric(e, more[i].name, more[i].worker, more[i].at) = i + 1;
     return true;
 }
@@ -337,19 +339,19 @@ void tutti_metric(tutti_method *m, const char *name, int worker, double value)
 void tutti_metric_at(tutti_method *m, const char *name, int worker, int64_t at, double value)
 {
     tutti_engine *e = m->engine;
-    int *slot = e->metric_slots > 0 ? find_metric(e, name, worker, at) : NULL;
+    int *slot = e->records.metric_slots > 0 ? find_metric(e, name, worker, at) : NULL;
 
     if (slot != NULL && *slot > 0) {
-        e->metrics[*slot - 1].value = value;
+        e->records.metrics[*slot - 1].value = value;
         return;
     }
-    if (e->n_metrics == e->room_metrics) { /* as with events: without memory the metric is lost, not the run */
+    if (e->records.n_metrics == e->records.room_metrics) { /* without memory the metric is lost, not the run */
         if (!grow_metrics(e))
             return;
         slot = find_metric(e, name, worker, at);
     }
-    e->metrics[e->n_metrics++] = (tutti_metric_record){ name, worker, value, at };
-    *slot = e->n_metrics;
+    e->records.metrics[e->records.n_metrics++] = (tutti_metric_record){ name, worker, value, at };
+    *slot = e->records.n_metrics;
 }
 
 void tutti_metric_histogram(tutti_method *m, const char *name, int worker, const tutti_histogram *h)
@@ -364,21 +366,21 @@ static const char *keep_name(tutti_engine *e, const char *name)
 {
     char **more, *copy;
 
-    for (int i = 0; i < e->n_metric_names; i++)
-        if (strcmp(e->metric_names[i], name) == 0)
-            return e->metric_names[i];
+    for (int i = 0; i < e->records.n_names; i++)
+        if (strcmp(e->records.names[i], name) == 0)
+            return e->records.names[i];
     copy = tutti_copy_text(name);
-    more = tutti_alloc((size_t)e->n_metric_names + 1, sizeof *more);
+    more = tutti_alloc((size_t)e->records.n_names + 1, sizeof *more);
     if (copy == NULL || more == NULL) {
         tutti_free(copy);
         tutti_free(more);
         return NULL;
     }
-    for (int i = 0; i < e->n_metric_names; i++)
-        more[i] = e->metric_names[i];
-    tutti_free(e->metric_names);
-    e->metric_names = more;
-    return more[e->n_metric_names++] = copy;
+    for (int i = 0; i < e->records.n_names; i++)
+        more[i] = e->records.names[i];
+    tutti_free(e->records.names);
+    e->records.names = more;
+    return more[e->records.n_names++] = copy;
 }
 
 tutti_group tutti_engine_metrics_group(const tutti_engine *e)
@@ -396,7 +398,7 @@ tutti_status tutti_engine_tell_metrics(tutti_engine *e, tutti_error *err)
     group.uncounted = true;
     for (int from = m->all.size; from < group.size && status == TUTTI_OK; from++) {
         const bool mine = group.index == from;
-        int64_t n = mine ? e->n_metrics : 0;
+        int64_t n = mine ? e->records.n_metrics : 0;
         char (*names)[TUTTI_METRIC_NAME];
         double *values; /* worker, at, value */
         TUTTI_TRY(tutti_broadcast(&group, from, tutti_host(&n, 1, TUTTI_I64), err));
@@ -409,10 +411,10 @@ tutti_status tutti_engine_tell_metrics(tutti_engine *e, tutti_error *err)
         if (names == NULL || values == NULL)
             status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %lld figures of a server", (long long)n);
         for (int i = 0; i < n && mine && status == TUTTI_OK; i++) {
-            snprintf(names[i], sizeof names[i], "%s", e->metrics[i].name);
-            values[3 * i] = e->metrics[i].worker;
-            values[3 * i + 1] = (double)e->metrics[i].at;
-            values[3 * i + 2] = e->metrics[i].value;
+            snprintf(names[i], sizeof names[i], "%s", e->records.metrics[i].name);
+            values[3 * i] = e->records.metrics[i].worker;
+            values[3 * i + 1] = (double)e->records.metrics[i].at;
+            values[3 * i + 2] = e->records.metrics[i].value;
         }
         if (n > 0 && status == TUTTI_OK)
             status = tutti_broadcast(&group, from, tutti_host(names, (size_t)n * sizeof *names, TUTTI_U8), err);
@@ -434,6 +436,6 @@ tutti_status tutti_engine_tell_metrics(tutti_engine *e, tutti_error *err)
 
 int tutti_engine_metrics(const tutti_engine *e, const tutti_metric_record **metrics)
 {
-    *metrics = e->metrics;
-    return e->n_metrics;
+    *metrics = e->records.metrics;
+    return e->records.n_metrics;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "engine_internal.h"
+#include "hooks.h"
 #include "collective/table.h"
 #include "optim/schedule.h"
 #include "state/plan.h"
@@ -40,9 +41,9 @@ static tutti_status declare_codec(tutti_engine *e, const tutti_method_ops *const
         "that comes back is lost every time, since models do not go to zero";
     char names[256] = "";
 
-    if (e->codec_is_used)
+    if (e->sums.codec_is_used)
         return TUTTI_OK;
-    if ((e->m.traits & TUTTI_TAKES_CODEC) != 0 || e->exchange != NULL)
+    if ((e->m.traits & TUTTI_TAKES_CODEC) != 0 || e->sums.exchange != NULL)
         return tutti_exchange_declare(&e->m, e->plan, e->options.codec, err);
     for (size_t i = 0, used = 0; methods[i] != NULL && used < sizeof names - 34; i++)
         if ((methods[i]->traits & TUTTI_TAKES_CODEC) != 0)
@@ -62,15 +63,15 @@ static tutti_status make_team(tutti_engine *e, tutti_error *err)
     tutti_method *m = &e->m;
     const int first = m->rank / m->team * m->team;
 
-    e->team_ranks = tutti_alloc((size_t)m->team, sizeof *e->team_ranks);
-    if (e->team_ranks == NULL)
+    e->groups.team_ranks = tutti_alloc((size_t)m->team, sizeof *e->groups.team_ranks);
+    if (e->groups.team_ranks == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a group of %d workers", m->team);
     for (int j = 0; j < m->team; j++)
-        e->team_ranks[j] = tutti_group_rank(&m->all, first + j);
-    e->team = tutti_group_of(e->world, e->team_ranks, m->team, tutti_port_of("team", 0, 0));
-    return e->collective == NULL
+        e->groups.team_ranks[j] = tutti_group_rank(&m->all, first + j);
+    e->groups.team = tutti_group_of(e->world, e->groups.team_ranks, m->team, tutti_port_of("team", 0, 0));
+    return e->sums.collective == NULL
                ? TUTTI_OK
-               : tutti_fail_within(err, tutti_algorithm_check(e->collective, m->team, err),
+               : tutti_fail_within(err, tutti_algorithm_check(e->sums.collective, m->team, err),
                                    "collective, among the %d workers that make a step together", m->team);
 }
 
@@ -83,7 +84,7 @@ tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t f
         return keep == TUTTI_SLICE ? tutti_engine_refuse_slices(e, err) : TUTTI_OK;
     TUTTI_TRY(tutti_optim_declare(&m->optim, plan, e->options.optimizer, "optim", first, count, keep, m->device, err));
     e->at_servers = e->at_servers || keep == TUTTI_SLICE;
-    e->lr = tutti_optim_lr(m->optim);
+    e->rate.base = tutti_optim_lr(m->optim);
     return TUTTI_OK;
 }
 
@@ -97,7 +98,8 @@ tutti_status tutti_engine_updates_elsewhere(tutti_engine *e, tutti_error *err)
 void tutti_engine_declare_history(tutti_engine *e)
 {
     if ((e->m.traits & TUTTI_REPLICAS_EQUAL) == 0)
-        tutti_declare_late_value(e->plan, "engine.history", TUTTI_OWN_ZERO, &e->history, sizeof e->history);
+        tutti_declare_late_value(e->plan, "engine.history", TUTTI_OWN_ZERO, &e->counts.history,
+                                 sizeof e->counts.history);
 }
 
 /* Declares the engine's own state. A rank that only serves takes no part in windows that all open
@@ -122,19 +124,19 @@ static void declare_own(tutti_engine *e)
         tutti_declare(e->plan, &x, &m->x);
     tutti_engine_snapshots_declare(e);
     if (e->options.batch_of != NULL)
-        tutti_declare(e->plan, &shares, &e->batch_of);
-    tutti_declare_value(e->plan, "engine.progress", TUTTI_SAME, &e->progress, sizeof e->progress);
+        tutti_declare(e->plan, &shares, &e->division.batch_of);
+    tutti_declare_value(e->plan, "engine.progress", TUTTI_SAME, &e->counts.progress, sizeof e->counts.progress);
     if (!equal)
-        tutti_declare_value(e->plan, "engine.own", TUTTI_OWN_ZERO, &e->own, sizeof e->own);
+        tutti_declare_value(e->plan, "engine.own", TUTTI_OWN_ZERO, &e->counts.own, sizeof e->counts.own);
     if (e->scaler.on)
         tutti_declare_value(e->plan, "engine.loss-scale", equal ? TUTTI_SAME : TUTTI_OWN_ZERO, &e->scaler.now,
                             sizeof e->scaler.now);
     if (e->is_async)
         tutti_declare_value(e->plan, "engine.agreed", TUTTI_SAME, &e->pace.agreed, sizeof e->pace.agreed);
     if (e->options.own_values > 0)
-        tutti_declare(e->plan, &client, &e->own_state);
+        tutti_declare(e->plan, &client, &e->own_values.now);
     if (e->options.own_values > 0 && several)
-        tutti_declare(e->plan, &kept, &e->own_kept);
+        tutti_declare(e->plan, &kept, &e->own_values.kept);
     if (n == 0)
         return;
     if (!equal && several)
@@ -168,7 +170,7 @@ static tutti_status check_pieces(const tutti_engine *e, tutti_error *err)
 {
     const tutti_method *m = &e->m;
 
-    if (m->cut_bytes && e->exchange != NULL)
+    if (m->cut_bytes && e->sums.exchange != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "codec is '%.80s', which encodes whole tensors, but method '%s' cuts pieces inside of them; "
                           "omit codec, or take a method whose pieces end between tensors (ddp)",
@@ -193,16 +195,16 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
     m->team = 1;
     m->held = m->traits & TUTTI_SHARDED_PARAMETERS ? TUTTI_HELD_BY_UNIT : TUTTI_HELD_WHOLE;
     TUTTI_TRY(tutti_plan_open(&e->plan, m->rank < m->workers ? m->n : 0, err));
-    TUTTI_TRY(tutti_arena_open(&e->device, e->rt, "device memory", "raise device-memory",
+    TUTTI_TRY(tutti_arena_open(&e->memory.device, e->rt, "device memory", "raise device-memory",
                                e->options.device_memory > 0 ? e->options.device_memory : TUTTI_UNBOUNDED, err));
-    TUTTI_TRY(tutti_arena_open(&e->host, e->rt, "host memory", "", TUTTI_UNBOUNDED, err));
-    tutti_plan_count_in(e->plan, e->device, e->host);
+    TUTTI_TRY(tutti_arena_open(&e->memory.host, e->rt, "host memory", "", TUTTI_UNBOUNDED, err));
+    tutti_plan_count_in(e->plan, e->memory.device, e->memory.host);
     declare_own(e);
     if (!(m->traits & (TUTTI_OWNS_UPDATE | TUTTI_SHARDED_OPTIMIZER)))
         TUTTI_TRY(tutti_optimizer_declare(m, e->plan, 0, m->rank < m->workers ? m->n : 0,
                                           m->traits & TUTTI_REPLICAS_EQUAL ? TUTTI_SAME : TUTTI_OWN_ZERO, err));
-    TUTTI_TRY(tutti_lr_schedule_open(&e->schedule, e->options.lr_schedule, e->options.steps, err));
-    TUTTI_TRY(tutti_team_parse(m, "codec-hierarchy", e->options.codec_hierarchy, &e->codec_team, err));
+    TUTTI_TRY(tutti_lr_schedule_open(&e->rate.schedule, e->options.lr_schedule, e->options.steps, err));
+    TUTTI_TRY(tutti_team_parse(m, "codec-hierarchy", e->options.codec_hierarchy, &e->sums.codec_team, err));
     if (m->ops->declare != NULL)
         TUTTI_TRY(m->ops->declare(m, e->plan, err));
     TUTTI_TRY(tutti_facilities_check(e, err));

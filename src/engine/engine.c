@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "hooks.h"
 #include "collective/compare.h"
 #include "collective/members.h"
 #include "engine/lane.h"
@@ -18,7 +19,7 @@
 static tutti_status initial_values(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
-    tutti_group apart = m->all, *workers = m->servers > 0 ? &apart : &e->opening;
+    tutti_group apart = m->all, *workers = m->servers > 0 ? &apart : &e->groups.opening;
     bool done;
 
     if (m->rank >= m->workers)
@@ -47,13 +48,14 @@ static void count_run(tutti_engine *e)
     e->m.steps = e->options.steps;
     if (e->m.steps == 0)
         return;
-    if (e->sizes != NULL) {
+    if (e->facilities.sizes != NULL) {
         const uint64_t all = (uint64_t)(e->options.batch * e->options.accumulate * e->m.workers);
-        e->m.epochs = (e->m.steps * all + e->share.samples - 1) / e->share.samples;
+        e->m.epochs = (e->m.steps * all + e->division.share.samples - 1) / e->division.share.samples;
         return;
     }
     /* a rank that only serves: as worker 0 */
-    tutti_share_pass(&e->share, e->m.steps - 1, e->m.rank < e->m.workers ? e->member : 0, 0, &e->m.epochs, &position);
+    tutti_share_pass(&e->division.share, e->m.steps - 1, e->m.rank < e->m.workers ? e->division.member : 0, 0,
+                     &e->m.epochs, &position);
     e->m.epochs++;
 }
 
@@ -67,9 +69,9 @@ static tutti_status declare(tutti_engine *e, const tutti_param *params, int n_pa
     TUTTI_TRY(tutti_engine_snapshots_open(e, err));
     TUTTI_TRY(tutti_engine_rows_open(e, err)); /* shards of servers are split between rows */
     TUTTI_TRY(tutti_engine_declare(e, methods, err));
-    e->unit_began_ns = tutti_alloc(2 * (size_t)e->layout.n_units, sizeof *e->unit_began_ns);
-    e->trace = tutti_alloc(e->options.trace_events + 1, sizeof *e->trace);
-    if (e->unit_began_ns == NULL || e->trace == NULL)
+    e->records.unit_began_ns = tutti_alloc(2 * (size_t)e->layout.n_units, sizeof *e->records.unit_began_ns);
+    e->records.trace = tutti_alloc(e->options.trace_events + 1, sizeof *e->records.trace);
+    if (e->records.unit_began_ns == NULL || e->records.trace == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %zu trace events", e->options.trace_events);
     return TUTTI_OK;
 }
@@ -85,7 +87,7 @@ static tutti_status prepare(tutti_engine *e, const tutti_param *params, int n_pa
     if (status == TUTTI_OK)
         return tutti_engine_compare(e, err);
     if (status == TUTTI_ERR_USAGE && e->m.everyone.size > 1)
-        return tutti_compare_refuse(&e->opening, &why, err);
+        return tutti_compare_refuse(&e->groups.opening, &why, err);
     if (err != NULL)
         *err = why;
     return status;
@@ -107,20 +109,20 @@ static tutti_status open_lane(tutti_engine *e, tutti_error *err)
 static void tell_device_bytes(tutti_engine *e)
 {
     if (e->options.device_memory > 0)
-        tutti_metric(&e->m, "device_bytes", -1, (double)tutti_arena_count(e->device, NULL).peak);
+        tutti_metric(&e->m, "device_bytes", -1, (double)tutti_arena_count(e->memory.device, NULL).peak);
 }
 
 tutti_status tutti_engine_use_device(tutti_engine *e, uint64_t bytes, tutti_error *err)
 {
     static const char name[] = "activations";
 
-    if (bytes == e->client_bytes)
+    if (bytes == e->memory.client_bytes)
         return TUTTI_OK;
-    if (bytes > e->client_bytes)
-        TUTTI_TRY(tutti_arena_charge(e->device, name, bytes - e->client_bytes, err));
+    if (bytes > e->memory.client_bytes)
+        TUTTI_TRY(tutti_arena_charge(e->memory.device, name, bytes - e->memory.client_bytes, err));
     else
-        tutti_arena_refund(e->device, name, e->client_bytes - bytes);
-    e->client_bytes = bytes;
+        tutti_arena_refund(e->memory.device, name, e->memory.client_bytes - bytes);
+    e->memory.client_bytes = bytes;
     tell_device_bytes(e);
     return TUTTI_OK;
 }
@@ -135,9 +137,9 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
     tell_device_bytes(e);
     if (e->client.kept == NULL) /* x is never saved for two reasons at a time */
         e->client.kept = e->kept;
-    if (e->batch_of != NULL) {
-        memcpy(e->batch_of, e->options.batch_of, (size_t)e->m.workers * sizeof *e->batch_of);
-        e->share.batch_of = e->batch_of;
+    if (e->division.batch_of != NULL) {
+        memcpy(e->division.batch_of, e->options.batch_of, (size_t)e->m.workers * sizeof *e->division.batch_of);
+        e->division.share.batch_of = e->division.batch_of;
         e->options.batch_of = NULL; /* it was the caller's */
     }
     if (e->m.ops->exchange == NULL || e->m.rank >= e->m.workers ||
@@ -184,10 +186,10 @@ tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world, cons
     e->m.codecs = e->options.codecs;
     e->m.all = tutti_group_workers(world, tutti_port_of("engine", 0, 0));
     e->m.everyone = tutti_group_workers(world, tutti_port_of("everyone", 0, 0));
-    e->opening = tutti_group_workers(world, tutti_port_of("opening", 0, 0));
+    e->groups.opening = tutti_group_workers(world, tutti_port_of("opening", 0, 0));
     e->m.rank = e->m.everyone.index;
     e->m.rng = (tutti_rng){ e->options.seed, (uint64_t)e->m.rank + 1, 0 };
-    e->m.share = &e->share;
+    e->m.share = &e->division.share;
     e->m.engine = e;
     if (!tutti_world_take(world))
         status = tutti_fail(err, TUTTI_ERR_STATE, 0,
@@ -221,37 +223,37 @@ void tutti_engine_close(tutti_engine *e)
     tutti_lane_close(e->lane);
     tutti_engine_services_close(e);
     tutti_engine_left_close(e);
-    tutti_members_close(e->members);
+    tutti_members_close(e->losses.members);
     tutti_hooks_close(e);
     tutti_engine_exchange_close(e);
     tutti_optim_close(e->m.optim);
-    tutti_lr_schedule_close(e->schedule);
+    tutti_lr_schedule_close(e->rate.schedule);
     tutti_plan_close(e->plan);
-    if (e->client_bytes > 0)
+    if (e->memory.client_bytes > 0)
         tutti_engine_use_device(e, 0, NULL);
-    tutti_arena_close(e->device);
-    tutti_arena_close(e->host);
+    tutti_arena_close(e->memory.device);
+    tutti_arena_close(e->memory.host);
     tutti_engine_snapshots_close(e);
     tutti_free(e->m.self);
     tutti_spec_close(e->method_spec);
-    for (int i = 0; i < e->n_events; i++)
-        tutti_free((void *)e->events[i].text);
-    tutti_free(e->events);
-    tutti_free(e->metrics);
-    tutti_free(e->metric_at);
-    tutti_free(e->trace);
+    for (int i = 0; i < e->records.n_events; i++)
+        tutti_free((void *)e->records.events[i].text);
+    tutti_free(e->records.events);
+    tutti_free(e->records.metrics);
+    tutti_free(e->records.metric_at);
+    tutti_free(e->records.trace);
     tutti_free(e->state_pieces);
-    tutti_free(e->was_member);
-    tutti_free(e->team_ranks);
-    tutti_free(e->worker_ranks);
-    for (int i = 0; i < e->n_metric_names; i++)
-        tutti_free(e->metric_names[i]);
-    tutti_free(e->metric_names);
-    tutti_free(e->unit_began_ns);
+    tutti_free(e->losses.was_member);
+    tutti_free(e->groups.team_ranks);
+    tutti_free(e->groups.worker_ranks);
+    for (int i = 0; i < e->records.n_names; i++)
+        tutti_free(e->records.names[i]);
+    tutti_free(e->records.names);
+    tutti_free(e->records.unit_began_ns);
     tutti_free(e->pieces);
     tutti_free(e->piece_state);
     tutti_free(e->pieces_of);
-    tutti_free(e->announced);
+    tutti_free(e->step.announced);
     tutti_engine_rows_close(e);
     tutti_free(e->tensors);
     tutti_free(e->params);
@@ -268,7 +270,7 @@ const tutti_method *tutti_engine_method(const tutti_engine *e)
 
 float *tutti_engine_client_state(tutti_engine *e)
 {
-    return e->own_state;
+    return e->own_values.now;
 }
 
 /* ---- for facilities ---- */
@@ -285,7 +287,7 @@ const char *tutti_engine_optimizer(const tutti_engine *e)
 
 const char *tutti_engine_collective(const tutti_engine *e)
 {
-    return e->collective;
+    return e->sums.collective;
 }
 
 bool tutti_engine_has_lanes(const tutti_engine *e)
@@ -306,7 +308,7 @@ const char *tutti_engine_codec(const tutti_engine *e, bool *checked)
 
 void tutti_engine_take_codec(tutti_engine *e)
 {
-    e->codec_is_used = true;
+    e->sums.codec_is_used = true;
 }
 
 float *tutti_engine_kept(tutti_engine *e)

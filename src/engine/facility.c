@@ -4,17 +4,18 @@
 #include <assert.h>
 
 #include "engine_internal.h"
+#include "hooks.h"
 #include "engine/facility.h"
 
 void tutti_facility_add(tutti_method *m, const tutti_facility_ops *ops, void *self)
 {
     tutti_engine *e = m->engine;
 
-    assert(e->n_facilities < TUTTI_FACILITIES_MOST);
-    e->facility[e->n_facilities++] = (tutti_engine_facility){ ops, self };
+    assert(e->facilities.n < TUTTI_FACILITIES_MOST);
+    e->facilities.at[e->facilities.n++] = (tutti_engine_facility){ ops, self };
     if (ops->sizes != NULL) {
-        e->sizes = ops->sizes;
-        e->sizer = self;
+        e->facilities.sizes = ops->sizes;
+        e->facilities.sizer = self;
     }
 }
 
@@ -22,9 +23,9 @@ void *tutti_facility_self(const tutti_method *m, const tutti_facility_ops *ops)
 {
     const tutti_engine *e = m->engine;
 
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops == ops)
-            return e->facility[i].self;
+    for (int i = 0; i < e->facilities.n; i++)
+        if (e->facilities.at[i].ops == ops)
+            return e->facilities.at[i].self;
     return NULL;
 }
 
@@ -49,15 +50,15 @@ const char *tutti_facility_does(const tutti_method *m, unsigned excluded)
     const tutti_engine *e = m->engine;
     unsigned provided = 0;
 
-    for (int i = 0; i < e->n_facilities; i++)
-        provided |= e->facility[i].ops->provides;
+    for (int i = 0; i < e->facilities.n; i++)
+        provided |= e->facilities.at[i].ops->provides;
     return first_of(provided & excluded);
 }
 
 tutti_status tutti_facilities_check(const tutti_engine *e, tutti_error *err)
 {
-    for (int i = 0; i < e->n_facilities; i++) {
-        const tutti_facility_ops *ops = e->facility[i].ops;
+    for (int i = 0; i < e->facilities.n; i++) {
+        const tutti_facility_ops *ops = e->facilities.at[i].ops;
         const char *other = tutti_facility_does(&e->m, ops->excludes);
         if (other != NULL)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' %s, but it also %s; it can do one of them",
@@ -68,7 +69,7 @@ tutti_status tutti_facilities_check(const tutti_engine *e, tutti_error *err)
 
 /* Each facility that has the function, in order; those that add themselves meanwhile, too. */
 #define EACH(e, f, function) \
-    for (const tutti_engine_facility *f = (e)->facility; f < (e)->facility + (e)->n_facilities; f++) \
+    for (const tutti_engine_facility *f = (e)->facilities.at; f < (e)->facilities.at + (e)->facilities.n; f++) \
         if (f->ops->function != NULL)
 
 /* ---- together with the method's hooks ---- */
@@ -84,8 +85,8 @@ void tutti_hooks_close(tutti_engine *e)
 {
     if (e->m.ops != NULL && e->m.ops->close != NULL)
         e->m.ops->close(&e->m);
-    while (e->n_facilities > 0) {
-        const tutti_engine_facility *f = &e->facility[--e->n_facilities];
+    while (e->facilities.n > 0) {
+        const tutti_engine_facility *f = &e->facilities.at[--e->facilities.n];
         if (f->ops->close != NULL)
             f->ops->close(f->self);
     }
@@ -109,8 +110,8 @@ bool tutti_hooks_rest(const tutti_engine *e)
 {
     bool rest = e->m.ops->quiesce != NULL || e->m.ops->resume != NULL;
 
-    for (int i = 0; i < e->n_facilities; i++)
-        rest = rest || e->facility[i].ops->quiesce != NULL || e->facility[i].ops->resume != NULL;
+    for (int i = 0; i < e->facilities.n; i++)
+        rest = rest || e->facilities.at[i].ops->quiesce != NULL || e->facilities.at[i].ops->resume != NULL;
     return rest;
 }
 
@@ -140,9 +141,9 @@ bool tutti_facilities_snapshot_values(tutti_engine *e, float *to)
 {
     bool there = false;
 
-    for (int i = 0; i < e->n_facilities && !there; i++)
-        if (e->facility[i].ops->snapshot_values != NULL) {
-            e->facility[i].ops->snapshot_values(e->facility[i].self, to);
+    for (int i = 0; i < e->facilities.n && !there; i++)
+        if (e->facilities.at[i].ops->snapshot_values != NULL) {
+            e->facilities.at[i].ops->snapshot_values(e->facilities.at[i].self, to);
             there = true;
         }
     return there;
@@ -194,8 +195,9 @@ bool tutti_facilities_slices(const tutti_engine *e, int64_t *slices)
 
 bool tutti_facilities_recut(const tutti_engine *e, const tutti_saved_run *run, const void *memory)
 {
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->recuts != NULL && e->facility[i].ops->recuts(e->facility[i].self, run, memory))
+    for (int i = 0; i < e->facilities.n; i++)
+        if (e->facilities.at[i].ops->recuts != NULL &&
+            e->facilities.at[i].ops->recuts(e->facilities.at[i].self, run, memory))
             return true;
     return false;
 }
@@ -226,16 +228,16 @@ tutti_status tutti_facilities_prepare(tutti_engine *e, tutti_error *err)
 
 void tutti_facilities_stop(tutti_engine *e)
 {
-    for (int i = e->n_facilities - 1; i >= 0; i--)
-        if (e->facility[i].ops->stop != NULL)
-            e->facility[i].ops->stop(e->facility[i].self);
+    for (int i = e->facilities.n - 1; i >= 0; i--)
+        if (e->facilities.at[i].ops->stop != NULL)
+            e->facilities.at[i].ops->stop(e->facilities.at[i].self);
 }
 
 static const tutti_engine_facility *exchanging(const tutti_engine *e)
 {
-    for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->exchanges != NULL && e->facility[i].ops->exchanges(e->facility[i].self))
-            return &e->facility[i];
+    for (int i = 0; i < e->facilities.n; i++)
+        if (e->facilities.at[i].ops->exchanges != NULL && e->facilities.at[i].ops->exchanges(e->facilities.at[i].self))
+            return &e->facilities.at[i];
     return NULL;
 }
 
@@ -266,9 +268,9 @@ void tutti_facilities_take_in(tutti_engine *e, tutti_piece *p)
 tutti_status tutti_facilities_keep(tutti_engine *e, bool *kept, tutti_error *err)
 {
     *kept = false;
-    for (int i = 0; i < e->n_facilities && !*kept; i++)
-        if (e->facility[i].ops->keep != NULL)
-            TUTTI_TRY(e->facility[i].ops->keep(e->facility[i].self, kept, err));
+    for (int i = 0; i < e->facilities.n && !*kept; i++)
+        if (e->facilities.at[i].ops->keep != NULL)
+            TUTTI_TRY(e->facilities.at[i].ops->keep(e->facilities.at[i].self, kept, err));
     return TUTTI_OK;
 }
 
@@ -281,9 +283,9 @@ void tutti_facilities_updated(tutti_engine *e)
 tutti_status tutti_facilities_drain(tutti_engine *e, bool *due, tutti_error *err)
 {
     *due = false;
-    for (int i = 0; i < e->n_facilities && !*due; i++)
-        if (e->facility[i].ops->drain != NULL)
-            TUTTI_TRY(e->facility[i].ops->drain(e->facility[i].self, due, err));
+    for (int i = 0; i < e->facilities.n && !*due; i++)
+        if (e->facilities.at[i].ops->drain != NULL)
+            TUTTI_TRY(e->facilities.at[i].ops->drain(e->facilities.at[i].self, due, err));
     return TUTTI_OK;
 }
 

@@ -101,7 +101,7 @@ tutti_status tutti_engine_compare(tutti_engine *e, tutti_error *err)
     if (e->m.everyone.size == 1)
         return TUTTI_OK;
     describe(e, &mine);
-    status = tutti_compare_text(&e->opening, mine.lost ? NULL : mine.at, err);
+    status = tutti_compare_text(&e->groups.opening, mine.lost ? NULL : mine.at, err);
     tutti_free(mine.at);
     return status;
 }

@@ -33,5 +33,5 @@ void tutti_engine_find_bad_of(const tutti_engine *e, const tutti_piece *p, tutti
 bool tutti_engine_may_skip(const tutti_engine *e)
 {
     return e->scaler.on || e->options.nonfinite == TUTTI_NONFINITE_SKIP ||
-           (e->options.nonfinite == TUTTI_NONFINITE_KEEP && e->exchange != NULL);
+           (e->options.nonfinite == TUTTI_NONFINITE_KEEP && e->sums.exchange != NULL);
 }

@@ -29,7 +29,7 @@ static tutti_status say_decoded(const tutti_engine *e, const tutti_engine_bad *b
 tutti_status tutti_engine_look(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad, tutti_error *err)
 {
     bad->found = false;
-    if (e->options.nonfinite == TUTTI_NONFINITE_KEEP && e->exchange == NULL)
+    if (e->options.nonfinite == TUTTI_NONFINITE_KEEP && e->sums.exchange == NULL)
         return TUTTI_OK;
     if (!tutti_engine_finite(e, p))
         tutti_engine_find_bad_of(e, p, bad);
@@ -40,7 +40,7 @@ tutti_status tutti_engine_look(const tutti_engine *e, const tutti_piece *p, tutt
 tutti_status tutti_engine_look_decoded(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad,
                                        tutti_error *err)
 {
-    if (e->exchange == NULL || bad->found || tutti_engine_finite(e, p))
+    if (e->sums.exchange == NULL || bad->found || tutti_engine_finite(e, p))
         return TUTTI_OK;
     tutti_engine_find_bad_of(e, p, bad);
     bad->decoded = true;
@@ -117,7 +117,7 @@ static tutti_status leave_out(tutti_engine *e, const verdict *v, uint64_t step, 
 
 tutti_status tutti_engine_judge(tutti_engine *e, bool *skip, tutti_error *err)
 {
-    const tutti_applied_gradient *late = e->applied;
+    const tutti_applied_gradient *late = e->step.applied;
     const uint64_t step = tutti_engine_gradient_step(e);
     verdict v;
     int64_t who;
@@ -128,15 +128,15 @@ tutti_status tutti_engine_judge(tutti_engine *e, bool *skip, tutti_error *err)
     if (late != NULL)
         who = late->who;
     else {
-        const tutti_doing was = tutti_engine_doing(e, e->exchanged ? TUTTI_DOING_EXPOSED : e->clock.doing);
-        const tutti_status status = tutti_engine_vote(
-            e, e->piece_state, step, e->exchanged ? tutti_engine_together(e) : NULL, &who, err);
+        const tutti_doing was = tutti_engine_doing(e, e->step.exchanged ? TUTTI_DOING_EXPOSED : e->clock.doing);
+        const tutti_status status =
+            tutti_engine_vote(e, e->piece_state, step, e->step.exchanged ? tutti_engine_together(e) : NULL, &who, err);
         tutti_engine_doing(e, was);
         TUTTI_TRY(status);
     }
     v = verdict_of(e, who);
     *skip = v.bad;
-    if (v.bad && late == NULL && e->exchanged)
+    if (v.bad && late == NULL && e->step.exchanged)
         tutti_engine_exchange_left_out(e, step);
     if (v.bad)
         return leave_out(e, &v, step, late != NULL ? late->scale : e->scaler.now.scale, err);

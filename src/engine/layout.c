@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "hooks.h"
 
 enum { PADDING = 64, CUT = 64 / sizeof(float) }; /* elements; a cut piece is a multiple of CUT */
 
@@ -89,10 +90,10 @@ tutti_status tutti_engine_place(tutti_engine *e, const tutti_param *params, int 
     e->tensors = tutti_alloc((size_t)n, sizeof *e->tensors);
     e->params = tutti_alloc((size_t)n, sizeof *e->params);
     e->pieces_of = tutti_alloc((size_t)n, sizeof *e->pieces_of);
-    e->announced = tutti_alloc((size_t)n, sizeof *e->announced);
+    e->step.announced = tutti_alloc((size_t)n, sizeof *e->step.announced);
     e->rows = tutti_alloc((size_t)n, sizeof *e->rows);
     e->names = name = tutti_alloc(bytes, 1);
-    if (e->tensors == NULL || e->params == NULL || e->pieces_of == NULL || e->announced == NULL ||
+    if (e->tensors == NULL || e->params == NULL || e->pieces_of == NULL || e->step.announced == NULL ||
         e->rows == NULL || e->names == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "placing %d parameters", n);
     for (int i = 0; i < n; i++) {
@@ -200,8 +201,11 @@ static void cut_pieces(tutti_engine *e)
             const size_t room = e->m.cut_bytes && !table ? cut_of(bytes) - (p != NULL ? p->count : 0) : t->count;
             if (p == NULL) {
                 p = &e->pieces[n];
-                *p = (tutti_piece){ .index = n, .first = t->first + at, .first_tensor = i,
-                                    .rows = table ? &e->rows[i].known : NULL, .group.algorithm = e->collective };
+                *p = (tutti_piece){ .index = n,
+                                    .first = t->first + at,
+                                    .first_tensor = i,
+                                    .rows = table ? &e->rows[i].known : NULL,
+                                    .group.algorithm = e->sums.collective };
                 e->piece_state[n++].unit = t->unit;
             }
             some = t->count - at < room ? t->count - at : room;
@@ -251,14 +255,14 @@ tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err)
 tutti_status tutti_recut(tutti_method *m, size_t piece_bytes, size_t first_piece_bytes, tutti_error *err)
 {
     tutti_engine *e = m->engine;
-    const char *keeps = m->piece_bytes_least == 0 ? "its declare() has not set how small they may become"
-                        : e->exchange != NULL     ? "a codec's memory is for those that there were when the run began"
+    const char *keeps = m->piece_bytes_least == 0  ? "its declare() has not set how small they may become"
+                        : e->sums.exchange != NULL ? "a codec's memory is for those that there were when the run began"
                         : tutti_facility_does(m, TUTTI_LATE_GRADIENTS) != NULL
                             ? "exchanges that are late are under way with those that there were"
-                        : e->pieces_stay          ? "its servers go by those that there were when the run began"
-                                                  : NULL;
+                        : e->pieces_stay ? "its servers go by those that there were when the run began"
+                                         : NULL;
 
-    if (e->stage != STAGE_BETWEEN || e->pass.index >= 0)
+    if (e->stage != STAGE_BETWEEN || e->step.pass.index >= 0)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "method '%s': tutti_recut is legal within pass, of a step's first pass (steps.h)",
                           m->ops->name);

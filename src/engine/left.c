@@ -24,10 +24,10 @@ tutti_status tutti_engine_left_open(tutti_engine *e, tutti_error *err)
 {
     const int ranks = e->m.workers + e->m.servers;
 
-    if (ranks == 1 || (e->members == NULL && e->services.n == 0))
+    if (ranks == 1 || (e->losses.members == NULL && e->services.n == 0))
         return TUTTI_OK;
-    e->left.leaves = tutti_alloc((size_t)ranks, sizeof *e->left.leaves);
-    if (e->left.leaves == NULL)
+    e->losses.left.leaves = tutti_alloc((size_t)ranks, sizeof *e->losses.left.leaves);
+    if (e->losses.left.leaves == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %d workers", ranks);
     if (e->services.n > 0) /* the services' watch thread does it */
         return TUTTI_OK;
@@ -40,36 +40,37 @@ tutti_status tutti_engine_left_open(tutti_engine *e, tutti_error *err)
 
 tutti_status tutti_engine_left_post(tutti_engine *e, int rank, tutti_error *err)
 {
-    return tutti_post_recv(e->world, &e->left.leaves[rank], rank, tutti_port_of("watch", 0, 0), tutti_nothing(), err);
+    return tutti_post_recv(e->world, &e->losses.left.leaves[rank], rank, tutti_port_of("watch", 0, 0), tutti_nothing(),
+                           err);
 }
 
 void tutti_engine_left_posted(tutti_engine *e)
 {
-    atomic_store_explicit(&e->left.posted, true, memory_order_release);
+    atomic_store_explicit(&e->losses.left.posted, true, memory_order_release);
 }
 
 void tutti_engine_left_close(tutti_engine *e)
 {
-    for (int r = 0; e->left.leaves != NULL && r < e->m.workers + e->m.servers; r++)
-        tutti_cancel(e->world, &e->left.leaves[r]);
-    tutti_free(e->left.leaves);
-    e->left.leaves = NULL;
+    for (int r = 0; e->losses.left.leaves != NULL && r < e->m.workers + e->m.servers; r++)
+        tutti_cancel(e->world, &e->losses.left.leaves[r]);
+    tutti_free(e->losses.left.leaves);
+    e->losses.left.leaves = NULL;
 }
 
 void tutti_engine_may_leave(tutti_engine *e)
 {
     /* relaxed: a thread that reads it late takes a worker that leaves at the end for one that
        left before, which is never reported any more */
-    atomic_store_explicit(&e->left.may, true, memory_order_relaxed);
+    atomic_store_explicit(&e->losses.left.may, true, memory_order_relaxed);
 }
 
 int tutti_engine_left(const tutti_engine *e)
 {
-    if (!atomic_load_explicit(&e->left.posted, memory_order_acquire) ||
-        atomic_load_explicit(&e->left.may, memory_order_relaxed))
+    if (!atomic_load_explicit(&e->losses.left.posted, memory_order_acquire) ||
+        atomic_load_explicit(&e->losses.left.may, memory_order_relaxed))
         return -1;
     for (int r = 0; r < e->m.workers + e->m.servers; r++) {
-        const tutti_request *const of = &e->left.leaves[r];
+        const tutti_request *const of = &e->losses.left.leaves[r];
         /* an error that names this rank means that it was expelled itself */
         if (r != e->m.rank && tutti_request_done(of) && of->status == TUTTI_ERR_PEER && of->rank != e->m.rank &&
             !tutti_world_lost(e->world, r, NULL, 0))
@@ -88,7 +89,7 @@ tutti_status tutti_engine_left_look(const tutti_engine *e, tutti_error *err)
         return TUTTI_OK;
     if (e->m.rank < e->m.workers)
         snprintf(step, sizeof step, "step %llu: ", (unsigned long long)e->m.step + 1);
-    for (int i = 0; e->members != NULL && tutti_world_events(e->world, i, &event, 1) > i; i++)
+    for (int i = 0; e->losses.members != NULL && tutti_world_events(e->world, i, &event, 1) > i; i++)
         if (event.change == TUTTI_PEER_LOST)
             return tutti_fail_rank(err, TUTTI_ERR_PEER, e->m.rank,
                                    "%sthis rank has lost rank %d, and rank %d has ended the run in order: the others "

@@ -12,7 +12,7 @@ static tutti_status all_reduce(tutti_method *m, tutti_reduction op, const char *
     const int64_t begin = tutti_now_ns(e->rt);
     tutti_status status;
 
-    m->all.algorithm = e->collective;
+    m->all.algorithm = e->sums.collective;
     status = tutti_allreduce(&m->all, op, tutti_f32(m->device, x, n), err);
     m->all.algorithm = NULL;
     tutti_engine_comm(e, what, 0, begin, tutti_now_ns(e->rt));
@@ -50,7 +50,7 @@ tutti_status tutti_take_over(tutti_method *m, float *x, tutti_error *err)
     const int64_t begin = tutti_now_ns(e->rt);
     const tutti_status status =
         m->team > 1 ? tutti_engine_with_team(
-                          e, tutti_broadcast(&e->team, 0, tutti_f32(m->device, x, m->layout->used), err), err)
+                          e, tutti_broadcast(&e->groups.team, 0, tutti_f32(m->device, x, m->layout->used), err), err)
                     : TUTTI_OK;
 
     tutti_engine_comm(e, "take over", 0, begin, tutti_now_ns(e->rt));

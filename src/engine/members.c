@@ -13,6 +13,7 @@
 #include <errno.h>
 
 #include "engine_internal.h"
+#include "hooks.h"
 #include "collective/members.h"
 
 /* Do all workers vote in every step? A loss would make the vote fail on some and not on
@@ -27,29 +28,29 @@ tutti_status tutti_engine_members_open(tutti_engine *e, tutti_error *err)
     if (!(e->m.traits & TUTTI_FAULT_TOLERANT) || votes_in_steps(e) || e->options.stop_on_loss ||
         e->m.everyone.size == 1 || !tutti_world_survives(e->world))
         return TUTTI_OK;
-    e->was_member = tutti_alloc((size_t)e->m.workers, sizeof *e->was_member);
-    if (e->was_member == NULL)
+    e->losses.was_member = tutti_alloc((size_t)e->m.workers, sizeof *e->losses.was_member);
+    if (e->losses.was_member == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the members of a run of %d workers", e->m.workers);
-    return tutti_members_open(&e->members, e->world, tutti_port_of("engine", 0, 0), err);
+    return tutti_members_open(&e->losses.members, e->world, tutti_port_of("engine", 0, 0), err);
 }
 
 bool tutti_engine_fault_tolerant(const tutti_engine *e)
 {
-    return e->members != NULL;
+    return e->losses.members != NULL;
 }
 
 bool tutti_engine_has(const tutti_engine *e, int worker)
 {
-    return e->members == NULL || tutti_members_has(e->members, worker);
+    return e->losses.members == NULL || tutti_members_has(e->losses.members, worker);
 }
 
 bool tutti_engine_regroup(const tutti_engine *e, tutti_group *group, uint64_t key)
 {
     tutti_group now;
 
-    if (e->members == NULL)
+    if (e->losses.members == NULL)
         return false;
-    now = tutti_members_group(e->members, key);
+    now = tutti_members_group(e->losses.members, key);
     if (!now.apart || now.context == group->context)
         return false;
     *group = now;
@@ -64,7 +65,8 @@ void tutti_engine_watch(tutti_engine *e)
     };
     tutti_peer_event event;
 
-    for (; e->members != NULL && tutti_world_events(e->world, e->watched, &event, 1) > e->watched; e->watched++)
+    for (; e->losses.members != NULL && tutti_world_events(e->world, e->losses.watched, &event, 1) > e->losses.watched;
+         e->losses.watched++)
         tutti_engine_note(e, &(tutti_event_record){ .kind = kinds[event.change],
                                                     .text = event.why,
                                                     .worker = event.rank,
@@ -78,7 +80,7 @@ int tutti_engine_first(const tutti_engine *e)
 
 bool tutti_engine_misses(const tutti_engine *e, int rank)
 {
-    return e->members != NULL && rank != e->m.rank && tutti_world_lost(e->world, rank, NULL, 0);
+    return e->losses.members != NULL && rank != e->m.rank && tutti_world_lost(e->world, rank, NULL, 0);
 }
 
 bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_error *err)
@@ -86,7 +88,7 @@ bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_e
     const tutti_engine *e = m->engine;
     /* an error that names this rank means that it was expelled itself; and no run continues after
        a rank has left */
-    return status == TUTTI_ERR_PEER && e->members != NULL && err->rank != m->rank && tutti_engine_left(e) < 0;
+    return status == TUTTI_ERR_PEER && e->losses.members != NULL && err->rank != m->rank && tutti_engine_left(e) < 0;
 }
 
 tutti_status tutti_fails_with(const tutti_method *m, const char *peers, tutti_status status, tutti_error *err)
@@ -113,24 +115,24 @@ static uint64_t not_computed(const tutti_engine *e, int worker)
 {
     int64_t sum = 0;
 
-    for (uint64_t step = e->agreed_step; step < e->progress.step; step++)
-        sum += tutti_share_step(&e->share, step, worker);
+    for (uint64_t step = e->losses.agreed_step; step < e->counts.progress.step; step++)
+        sum += tutti_share_step(&e->division.share, step, worker);
     return (uint64_t)sum;
 }
 
 tutti_group *tutti_engine_together(tutti_engine *e)
 {
-    return e->is_async ? &e->team : &e->m.all;
+    return e->is_async ? &e->groups.team : &e->m.all;
 }
 
 int64_t tutti_engine_samples(const tutti_engine *e, uint64_t step)
 {
     int64_t sum = 0;
 
-    if (e->members == NULL || tutti_members_epoch(e->members) == 0)
-        return tutti_share_step(&e->share, step, -1);
+    if (e->losses.members == NULL || tutti_members_epoch(e->losses.members) == 0)
+        return tutti_share_step(&e->division.share, step, -1);
     for (int r = 0; r < e->m.workers; r++)
-        sum += tutti_members_has(e->members, r) ? tutti_share_step(&e->share, step, r) : 0;
+        sum += tutti_members_has(e->losses.members, r) ? tutti_share_step(&e->division.share, step, r) : 0;
     return sum;
 }
 
@@ -145,7 +147,7 @@ static void leave_out_servers(const tutti_engine *e, tutti_group *group)
 static tutti_status can_go_on(const tutti_engine *e, tutti_error *err)
 {
     for (int r = 0; r < e->m.workers + e->m.servers; r++)
-        if (!tutti_members_has(e->members, r))
+        if (!tutti_members_has(e->losses.members, r))
             TUTTI_TRY(tutti_facilities_without(e, r, err));
     return e->m.all.size > 0
                ? TUTTI_OK
@@ -173,28 +175,28 @@ tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again
     int left;
 
     *again = false;
-    if (e->members == NULL)
+    if (e->losses.members == NULL)
         return mine;
     for (int r = 0; r < e->m.workers; r++)
-        e->was_member[r] = tutti_members_has(e->members, r);
+        e->losses.was_member[r] = tutti_members_has(e->losses.members, r);
     was = tutti_engine_expose(e);
     if (mine == TUTTI_ERR_PEER)
         give_up(e, err != NULL && err->rank >= 0 ? err->rank : e->m.rank);
-    status = tutti_members_agree(e->members, mine, again, err);
+    status = tutti_members_agree(e->losses.members, mine, again, err);
     tutti_engine_doing(e, was);
     if (status != TUTTI_OK)
         return status;
     for (int r = 0; r < e->m.workers; r++)
         /* if asynchronous, computed samples are reported instead */
-        if (!e->is_async && e->was_member[r] && !tutti_members_has(e->members, r))
-            e->progress.samples -= not_computed(e, r);
-    e->agreed_step = e->progress.step;
+        if (!e->is_async && e->losses.was_member[r] && !tutti_members_has(e->losses.members, r))
+            e->counts.progress.samples -= not_computed(e, r);
+    e->losses.agreed_step = e->counts.progress.step;
     tutti_engine_regroup(e, &e->m.everyone, tutti_port_of("everyone", 0, 0));
     if (tutti_engine_regroup(e, &e->m.all, tutti_port_of("engine", 0, 0)))
         leave_out_servers(e, &e->m.all);
     tutti_engine_watch(e);
     left = tutti_engine_left(e);
-    if (left >= 0 && !tutti_members_has(e->members, left)) /* else it took part in this meeting,
+    if (left >= 0 && !tutti_members_has(e->losses.members, left)) /* else it took part in this meeting,
                                                               and a later one will miss it */
         return tutti_engine_left_look(e, err);
     return can_go_on(e, err);
@@ -203,5 +205,5 @@ tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again
 tutti_status tutti_engine_part(tutti_engine *e, tutti_error *err)
 {
     tutti_engine_may_leave(e);
-    return e->members != NULL ? tutti_members_part(e->members, err) : TUTTI_OK;
+    return e->losses.members != NULL ? tutti_members_part(e->losses.members, err) : TUTTI_OK;
 }

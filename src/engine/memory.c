@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "hooks.h"
 #include "state/plan.h"
 
 const char *tutti_memory_name(tutti_memory kind)

@@ -38,10 +38,10 @@ tutti_status tutti_engine_names_check(const tutti_engine *e, const tutti_pass *p
                           "tutti_names_declare (steps.h)",
                           e->m.ops->name);
     for (int64_t i = 0; p->ids != NULL && i < p->samples; i++)
-        if (p->ids[i] >= e->share.samples)
+        if (p->ids[i] >= e->division.share.samples)
             return tutti_fail(err, TUTTI_ERR_STATE, 0,
                               "method '%s' names sample %llu in a pass; the training set has %llu", e->m.ops->name,
-                              (unsigned long long)p->ids[i], (unsigned long long)e->share.samples);
+                              (unsigned long long)p->ids[i], (unsigned long long)e->division.share.samples);
     for (int64_t i = 0; p->losses != NULL && i < p->samples; i++)
         p->losses[i] = NAN;
     return TUTTI_OK;
@@ -49,7 +49,7 @@ tutti_status tutti_engine_names_check(const tutti_engine *e, const tutti_pass *p
 
 tutti_status tutti_engine_losses_check(const tutti_engine *e, double loss_sum, tutti_error *err)
 {
-    const tutti_pass *p = &e->pass;
+    const tutti_pass *p = &e->step.pass;
 
     for (int64_t i = 0; p->losses != NULL && isfinite(loss_sum) && i < p->samples; i++)
         if (isnan(p->losses[i]))
@@ -57,6 +57,6 @@ tutti_status tutti_engine_losses_check(const tutti_engine *e, double loss_sum, t
                               "the loss of sample %lld of %lld was not reported in step %llu; a client that is opened "
                               "with names writes tutti_pass.losses before it calls passed (in PyTorch: "
                               "optimizer.step(losses=...))",
-                              (long long)i, (long long)p->samples, (unsigned long long)e->progress.step);
+                              (long long)i, (long long)p->samples, (unsigned long long)e->counts.progress.step);
     return TUTTI_OK;
 }

@@ -70,9 +70,9 @@ static tutti_status keep_texts(tutti_engine *e, tutti_error *err)
         if (e->text[i] == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the engine");
     }
-    e->route = tutti_exchange_route(e->options.collective);
-    e->collective =
-        strcmp(e->options.collective, "auto") == 0 || e->route != TUTTI_ROUTE_AUTO ? NULL : e->options.collective;
+    e->sums.route = tutti_exchange_route(e->options.collective);
+    e->sums.collective =
+        strcmp(e->options.collective, "auto") == 0 || e->sums.route != TUTTI_ROUTE_AUTO ? NULL : e->options.collective;
     return TUTTI_OK;
 }
 
@@ -99,12 +99,12 @@ static tutti_status give_roles(tutti_engine *e, tutti_error *err)
     m->workers = size - m->servers;
     if (m->servers == 0)
         return TUTTI_OK;
-    e->worker_ranks = tutti_alloc((size_t)m->workers, sizeof *e->worker_ranks);
-    if (e->worker_ranks == NULL)
+    e->groups.worker_ranks = tutti_alloc((size_t)m->workers, sizeof *e->groups.worker_ranks);
+    if (e->groups.worker_ranks == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the engine");
     for (int r = 0; r < m->workers; r++)
-        e->worker_ranks[r] = r;
-    m->all = tutti_group_of(e->world, e->worker_ranks, m->workers, tutti_port_of("engine", 0, 0));
+        e->groups.worker_ranks[r] = r;
+    m->all = tutti_group_of(e->world, e->groups.worker_ranks, m->workers, tutti_port_of("engine", 0, 0));
     return TUTTI_OK;
 }
 
@@ -131,12 +131,12 @@ static tutti_status check_options(tutti_engine *e, tutti_error *err)
     if (o->lane < -1 || o->lane > 64)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the lane width is %d; it must be -1 (none) to 64 threads", o->lane);
     global = o->batch * o->accumulate * e->m.workers;
-    e->share = (tutti_share){ .samples = o->data_samples > 0 ? o->data_samples : (uint64_t)global,
-                              .workers = e->m.workers,
-                              .batch = o->batch,
-                              .accumulate = o->accumulate,
-                              .seed = o->seed,
-                              .parts = o->parts };
+    e->division.share = (tutti_share){ .samples = o->data_samples > 0 ? o->data_samples : (uint64_t)global,
+                                       .workers = e->m.workers,
+                                       .batch = o->batch,
+                                       .accumulate = o->accumulate,
+                                       .seed = o->seed,
+                                       .parts = o->parts };
     return TUTTI_OK;
 }
 
@@ -145,17 +145,18 @@ static tutti_status check_shares(const tutti_engine *e, const int64_t *batch_of,
     int64_t sum = 0;
 
     for (int r = 0; r < e->m.workers; r++) {
-        if (batch_of[r] < 0 || batch_of[r] > e->share.batch * e->m.workers)
+        if (batch_of[r] < 0 || batch_of[r] > e->division.share.batch * e->m.workers)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "worker %d's share of a pass is %lld samples; it must be from 0 to %lld", r,
-                              (long long)batch_of[r], (long long)(e->share.batch * e->m.workers));
+                              (long long)batch_of[r], (long long)(e->division.share.batch * e->m.workers));
         sum += batch_of[r];
     }
-    if (sum != e->share.batch * e->m.workers)
+    if (sum != e->division.share.batch * e->m.workers)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
             "the workers' shares of a pass sum to %lld samples; %d workers with a batch of %lld have %lld",
-            (long long)sum, e->m.workers, (long long)e->share.batch, (long long)(e->share.batch * e->m.workers));
+            (long long)sum, e->m.workers, (long long)e->division.share.batch,
+            (long long)(e->division.share.batch * e->m.workers));
     return TUTTI_OK;
 }
 
@@ -218,7 +219,7 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
 static tutti_status set_pace(tutti_engine *e, tutti_error *err)
 {
     e->is_async = e->m.traits & TUTTI_ASYNC;
-    e->member = e->is_async ? 0 : e->m.rank;
+    e->division.member = e->is_async ? 0 : e->m.rank;
     if (!e->is_async)
         return TUTTI_OK;
     if (e->options.batch_of != NULL)
@@ -226,17 +227,18 @@ static tutti_status set_pace(tutti_engine *e, tutti_error *err)
                           "method '%s' lets every worker go at its own pace, so there are no shares of a step to give "
                           "out; omit batch-share or take a synchronous method",
                           e->m.ops->name);
-    e->share.workers = 1;
+    e->division.share.workers = 1;
     if (e->options.parts != NULL) {
-        e->own_part = (tutti_parts){ e->options.parts->first + e->m.rank, e->options.parts->sample };
-        e->share.parts = &e->own_part;
+        e->division.own_part = (tutti_parts){ e->options.parts->first + e->m.rank, e->options.parts->sample };
+        e->division.share.parts = &e->division.own_part;
     }
     if (e->options.data_samples == 0)
-        e->share.samples = (uint64_t)(e->share.batch * e->share.accumulate);
-    if (e->share.batch * e->share.accumulate > UINT32_MAX)
+        e->division.share.samples = (uint64_t)(e->division.share.batch * e->division.share.accumulate);
+    if (e->division.share.batch * e->division.share.accumulate > UINT32_MAX)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "batch %lld x accumulate %lld is more than the %u samples that a step of '%s' may have",
-                          (long long)e->share.batch, (long long)e->share.accumulate, UINT32_MAX, e->m.ops->name);
+                          (long long)e->division.share.batch, (long long)e->division.share.accumulate, UINT32_MAX,
+                          e->m.ops->name);
     return TUTTI_OK;
 }
 
@@ -250,20 +252,20 @@ tutti_status tutti_engine_reshare(tutti_engine *e, const int64_t *batch_of, tutt
 {
     if (e->stage != STAGE_READY)
         return tutti_engine_out_of_order(err, "reshare");
-    if (e->batch_of == NULL)
+    if (e->division.batch_of == NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "reshare is for engines that were opened with batch_of (tutti.h)");
-    if (e->share.parts != NULL)
+    if (e->division.share.parts != NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "reshare is not for engines with parts: how far a worker is in its own follows from the "
                           "shares it had all along");
     TUTTI_TRY(check_shares(e, batch_of, err));
     /* services read shares, and a request in flight belongs to a step with the old ones */
     TUTTI_TRY(tutti_engine_quiesce(e, err));
-    memcpy(e->batch_of, batch_of, (size_t)e->m.workers * sizeof *e->batch_of);
+    memcpy(e->division.batch_of, batch_of, (size_t)e->m.workers * sizeof *e->division.batch_of);
     return TUTTI_OK;
 }
 
 const tutti_share *tutti_engine_share(const tutti_engine *e)
 {
-    return &e->share;
+    return &e->division.share;
 }

@@ -66,7 +66,7 @@ tutti_status tutti_engine_pace_open(tutti_engine *e, tutti_error *err)
         return TUTTI_OK;
     /* begins with the agreed count: the lost predecessor had received reports that this worker
        has not */
-    e->pace.received.samples = (double)(e->progress.samples - e->pace.first_samples);
+    e->pace.received.samples = (double)(e->counts.progress.samples - e->pace.first_samples);
     e->pace.customer = tutti_alloc((size_t)e->m.workers, sizeof *e->pace.customer);
     e->pace.dealt = tutti_alloc((size_t)(e->m.workers / e->m.team), sizeof *e->pace.dealt);
     return e->pace.customer != NULL && e->pace.dealt != NULL
@@ -202,9 +202,9 @@ static tutti_status next_gradient(tutti_engine *e, int64_t *gradient, tutti_erro
    others: then none of the group begins the block. */
 static tutti_status agree_in_team(tutti_engine *e, int64_t *gradient, tutti_error *err)
 {
-    tutti_group team = tutti_group_keyed(&e->team, tutti_port_of("block", 0, 0), (uint32_t)e->steps_here);
+    tutti_group team = tutti_group_keyed(&e->groups.team, tutti_port_of("block", 0, 0), (uint32_t)e->groups.steps);
 
-    if (e->members == NULL || e->m.team == 1)
+    if (e->losses.members == NULL || e->m.team == 1)
         return TUTTI_OK;
     team.uncounted = true;
     *gradient -= *gradient < 0 ? 0 : e->m.rank % e->m.team;
@@ -244,7 +244,7 @@ static tutti_status more_at_own_pace(tutti_engine *e, uint64_t until, bool *more
             return status;
         if (gradient < 0) {
             TUTTI_TRY(tutti_engine_quiesce(e, err));
-            if (e->members == NULL || tutti_members_epoch(e->members) == 0)
+            if (e->losses.members == NULL || tutti_members_epoch(e->losses.members) == 0)
                 break;
             continue; /* for what is left, if the worker that assigned it was lost */
         }
@@ -261,16 +261,16 @@ static tutti_status serve_until(tutti_engine *e, uint64_t until, tutti_error *er
     e->pace.until = until;
     if (!e->is_async) {
         TUTTI_TRY(tutti_engine_unquiesce(e, err));
-        for (; e->progress.step < until; e->progress.step++)
-            e->progress.samples += (uint64_t)tutti_engine_samples(e, e->progress.step);
-        e->m.step = e->progress.step;
+        for (; e->counts.progress.step < until; e->counts.progress.step++)
+            e->counts.progress.samples += (uint64_t)tutti_engine_samples(e, e->counts.progress.step);
+        e->m.step = e->counts.progress.step;
         return TUTTI_OK;
     }
     while (!e->pace.ended && (!e->services.held || e->pace.agreed < until)) { /* as more_at_own_pace */
         if (e->services.held)
             TUTTI_TRY(tutti_engine_unquiesce(e, err));
         TUTTI_TRY(tutti_engine_quiesce(e, err));
-        if (e->members == NULL || tutti_members_epoch(e->members) == 0)
+        if (e->losses.members == NULL || tutti_members_epoch(e->losses.members) == 0)
             break;
     }
     return TUTTI_OK;
@@ -284,7 +284,7 @@ tutti_status tutti_engine_more(tutti_engine *e, uint64_t until, bool *more, tutt
     if (e->stage != STAGE_READY)
         return tutti_engine_out_of_order(err, "more");
     if (!e->is_async && e->m.rank < e->m.workers) {
-        *more = e->progress.step < until;
+        *more = e->counts.progress.step < until;
         return TUTTI_OK;
     }
     tutti_engine_clock_start(e);
@@ -319,7 +319,7 @@ static tutti_status more_taken(tutti_engine *e, const char *what, uint64_t whole
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "that many %s are more than 2^63 samples; ask for fewer", what);
     if (e->stage != STAGE_READY)
         return tutti_engine_out_of_order(err, "more");
-    *more = e->sizes->more(e->sizer, until);
+    *more = e->facilities.sizes->more(e->facilities.sizer, until);
     return TUTTI_OK;
 }
 
@@ -330,19 +330,20 @@ tutti_status tutti_engine_more_epochs(tutti_engine *e, uint64_t epochs, bool *mo
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%llu epochs of a training set whose size is not given; give "
                           "data_samples when opening the engine, or ask for samples (tutti_engine_more_samples)",
                           (unsigned long long)epochs);
-    if (e->sizes != NULL)
-        return more_taken(e, "epochs", epochs, e->share.samples, more, err);
-    return more_steps(e, "epochs", epochs, tutti_share_steps(&e->share), 0, more, err);
+    if (e->facilities.sizes != NULL)
+        return more_taken(e, "epochs", epochs, e->division.share.samples, more, err);
+    return more_steps(e, "epochs", epochs, tutti_share_steps(&e->division.share), 0, more, err);
 }
 
 tutti_status tutti_engine_more_samples(tutti_engine *e, uint64_t samples, bool *more, tutti_error *err)
 {
-    const uint64_t set = e->share.samples, step = (uint64_t)tutti_share_step(&e->share, 0, -1), rest = samples % set;
+    const uint64_t set = e->division.share.samples, step = (uint64_t)tutti_share_step(&e->division.share, 0, -1),
+                   rest = samples % set;
 
-    if (e->sizes != NULL)
+    if (e->facilities.sizes != NULL)
         return more_taken(e, "samples", samples, 1, more, err);
-    return more_steps(e, "samples", samples / set, tutti_share_steps(&e->share), rest / step + (rest % step != 0), more,
-                      err);
+    return more_steps(e, "samples", samples / set, tutti_share_steps(&e->division.share),
+                      rest / step + (rest % step != 0), more, err);
 }
 
 void tutti_engine_received(tutti_engine *e, tutti_received *received)
@@ -359,8 +360,8 @@ void tutti_engine_received(tutti_engine *e, tutti_received *received)
    and the highest number given out. */
 tutti_status tutti_engine_pace_sum(tutti_engine *e, uint64_t sum[4], tutti_error *err)
 {
-    sum[0] = e->own.steps - e->reported.steps;
-    sum[1] = e->own.samples - e->reported.samples;
+    sum[0] = e->counts.own.steps - e->counts.reported.steps;
+    sum[1] = e->counts.own.samples - e->counts.reported.samples;
     sum[2] = e->pace.ends;
     sum[3] = e->pace.given;
     if (e->m.rank == tutti_engine_first(e)) {
@@ -370,27 +371,28 @@ tutti_status tutti_engine_pace_sum(tutti_engine *e, uint64_t sum[4], tutti_error
         tutti_unlock(e->services.monitor);
     }
     TUTTI_TRY(tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(sum, 3, TUTTI_I64), err));
-    return e->members == NULL ? TUTTI_OK
-                              : tutti_allreduce(&e->services.group, TUTTI_MAX, tutti_host(sum + 3, 1, TUTTI_I64), err);
+    return e->losses.members == NULL
+               ? TUTTI_OK
+               : tutti_allreduce(&e->services.group, TUTTI_MAX, tutti_host(sum + 3, 1, TUTTI_I64), err);
 }
 
 static void count_steps(tutti_engine *e)
 {
     const uint64_t workers = (uint64_t)e->m.workers;
-    e->m.step = e->progress.step = (e->pace.agreed + workers - 1) / workers;
-    e->reported = e->own;
+    e->m.step = e->counts.progress.step = (e->pace.agreed + workers - 1) / workers;
+    e->counts.reported = e->counts.own;
 }
 
 /* All are quiescent: the steps done are the gradients that were handed out, unless a worker was
    lost with some. */
 void tutti_engine_pace_agree(tutti_engine *e, const uint64_t sum[4])
 {
-    const bool whole = e->members == NULL || tutti_members_epoch(e->members) == 0;
+    const bool whole = e->losses.members == NULL || tutti_members_epoch(e->losses.members) == 0;
 
     e->pace.agreed = whole || sum[3] < e->pace.agreed + sum[0] ? e->pace.agreed + sum[0]
                      : sum[3] < e->pace.until                  ? sum[3]
                                                                : e->pace.until;
-    e->progress.samples += sum[1];
+    e->counts.progress.samples += sum[1];
     count_steps(e);
     if (sum[2] > 0 && !e->pace.ended)
         tutti_event(&e->m, "ended", "method '%s' ended the run after %llu gradients", e->m.ops->name,
@@ -414,7 +416,7 @@ void tutti_engine_pace_loaded(tutti_engine *e, int workers)
 {
     if (workers > 0)
         e->pace.agreed = (e->pace.agreed * (uint64_t)e->m.workers + (uint64_t)workers - 1) / (uint64_t)workers;
-    e->pace.first_samples = e->progress.samples;
+    e->pace.first_samples = e->counts.progress.samples;
     count_steps(e);
 }
 
@@ -431,7 +433,7 @@ void tutti_engine_pace_samples(const tutti_engine *e, int64_t *mine, int64_t *al
     for (int j = 0; j < e->m.team; j++) {
         const uint64_t gradient = first_of_block(e) + (uint64_t)j;
         const int64_t samples =
-            e->pace.drawn && gradient >= e->pace.until ? 0 : tutti_share_step(&e->share, gradient, 0);
+            e->pace.drawn && gradient >= e->pace.until ? 0 : tutti_share_step(&e->division.share, gradient, 0);
         *all += samples;
         *mine += gradient == e->pace.gradient ? samples : 0;
     }
@@ -441,32 +443,32 @@ tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_erro
 {
     const uint64_t workers = (uint64_t)e->m.workers;
 
-    *step = e->progress.step;
+    *step = e->counts.progress.step;
     if (!e->is_async)
         return TUTTI_OK;
     if (!e->pace.drawn)
-        e->pace.gradient = e->own.steps * workers + (uint64_t)e->m.rank;
+        e->pace.gradient = e->counts.own.steps * workers + (uint64_t)e->m.rank;
     *step = e->pace.gradient;
-    e->progress.step = first_of_block(e) / workers; /* the same in a node group, and so are learning rates */
+    e->counts.progress.step = first_of_block(e) / workers; /* the same in a node group, and so are learning rates */
     return e->pace.drawn && e->m.rank != tutti_engine_first(e) ? ask_grant(e, true, err) : TUTTI_OK;
 }
 
 void tutti_engine_pace_end(tutti_engine *e)
 {
-    e->steps_here++;
+    e->groups.steps++;
     /* with variable batches a step that exchanges counts for all workers, even for those that
        took no samples */
-    e->own.steps += e->m.samples > 0 || (!e->is_async && (e->sizes == NULL || e->exchanged));
+    e->counts.own.steps += e->m.samples > 0 || (!e->is_async && (e->facilities.sizes == NULL || e->step.exchanged));
     if (e->is_async) {
-        e->own.samples += (uint64_t)e->m.samples;
+        e->counts.own.samples += (uint64_t)e->m.samples;
         e->pace.unsent_samples = (double)e->m.samples;
         e->pace.unsent_loss = e->m.loss * (double)e->m.samples; /* a sample may have been computed several times */
         e->pace.drawn = false;
     } else {
         e->snapshots.samples += (uint64_t)e->m.samples;
-        if (e->sizes == NULL)
-            e->progress.samples += (uint64_t)tutti_engine_samples(e, e->progress.step);
-        e->progress.step++;
+        if (e->facilities.sizes == NULL)
+            e->counts.progress.samples += (uint64_t)tutti_engine_samples(e, e->counts.progress.step);
+        e->counts.progress.step++;
     }
-    e->m.step = e->progress.step;
+    e->m.step = e->counts.progress.step;
 }

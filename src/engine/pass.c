@@ -3,11 +3,12 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "hooks.h"
 #include "optim/schedule.h"
 
 static int64_t passes_over(const tutti_engine *e, int64_t samples, int worker)
 {
-    const int64_t batch = tutti_share_batch(&e->share, worker);
+    const int64_t batch = tutti_share_batch(&e->division.share, worker);
     return samples > 0 ? (samples + batch - 1) / batch : 1;
 }
 
@@ -18,33 +19,33 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
     int64_t all;
 
     TUTTI_TRY(tutti_engine_pace_begin(e, &step, err));
-    m->step = e->progress.step;
+    m->step = e->counts.progress.step;
     m->rng.step = step;
-    if (e->sizes != NULL)
-        e->sizes->begin(e->sizer);
+    if (e->facilities.sizes != NULL)
+        e->facilities.sizes->begin(e->facilities.sizer);
     else {
-        all = tutti_share_step(&e->share, step, -1);
-        m->samples = tutti_share_step(&e->share, step, e->member);
+        all = tutti_share_step(&e->division.share, step, -1);
+        m->samples = tutti_share_step(&e->division.share, step, e->division.member);
         if (e->is_async)
             tutti_engine_pace_samples(e, &m->samples, &all);
         m->weight = all > 0 ? (double)m->samples / (double)all : 0;
         /* a codec's warm-up, which begins with the step, depends on the epoch */
-        tutti_share_pass(&e->share, step, e->member, 0, &m->epoch, &position);
+        tutti_share_pass(&e->division.share, step, e->division.member, 0, &m->epoch, &position);
     }
     m->loss = 0;
-    e->lr_factor = tutti_lr_schedule_factor(e->schedule,
-                                            e->sizes != NULL ? e->sizes->nominal(e->sizer)
-                                                             : tutti_engine_updates(e) + e->sat_out);
-    m->lr = e->lr * e->lr_factor;
-    e->loss_sum = 0;
-    e->passes = passes_over(e, m->samples, e->member);
+    e->rate.factor = tutti_lr_schedule_factor(e->rate.schedule, e->facilities.sizes != NULL
+                                                                    ? e->facilities.sizes->nominal(e->facilities.sizer)
+                                                                    : tutti_engine_updates(e) + e->counts.sat_out);
+    m->lr = e->rate.base * e->rate.factor;
+    e->step.loss_sum = 0;
+    e->step.passes = passes_over(e, m->samples, e->division.member);
     for (int w = 0; w < m->workers && m->held != TUTTI_HELD_WHOLE; w++) { /* each pass is exchanged */
-        const int64_t theirs = passes_over(e, tutti_share_step(&e->share, step, w), w);
-        e->passes = theirs > e->passes ? theirs : e->passes;
+        const int64_t theirs = passes_over(e, tutti_share_step(&e->division.share, step, w), w);
+        e->step.passes = theirs > e->step.passes ? theirs : e->step.passes;
     }
-    e->pass.index = -1;
-    e->exchanged = false;
-    e->computed = 0;
+    e->step.pass.index = -1;
+    e->step.exchanged = false;
+    e->step.computed = 0;
     e->stage = STAGE_BETWEEN;
     return TUTTI_OK;
 }
@@ -53,11 +54,11 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
 static void begin_anew(tutti_engine *e)
 {
     tutti_engine_doing(e, TUTTI_DOING_OTHER);
-    e->abandoned = false;
-    e->history.restarts++;
-    e->loss_sum = e->m.loss = 0;
-    e->computed = 0;
-    e->pass.index = -1;
+    e->step.abandoned = false;
+    e->counts.history.restarts++;
+    e->step.loss_sum = e->m.loss = 0;
+    e->step.computed = 0;
+    e->step.pass.index = -1;
     e->values_changed = true; /* the pass hook may bring a newer model */
     e->stage = STAGE_BETWEEN;
 }
@@ -73,7 +74,7 @@ static tutti_status begin_exchange(tutti_engine *e, tutti_error *err)
 {
     const tutti_engine_begun begun = { .e = e,
                                        .group = &e->m.all,
-                                       .step = e->progress.step,
+                                       .step = e->counts.progress.step,
                                        .epoch = e->m.epoch,
                                        .lr = e->m.lr,
                                        .say = e->m.rank == 0 ? note : NULL,
@@ -81,7 +82,7 @@ static tutti_status begin_exchange(tutti_engine *e, tutti_error *err)
     tutti_doing was;
     tutti_status status;
 
-    if (e->exchange == NULL)
+    if (e->sums.exchange == NULL)
         return TUTTI_OK;
     TUTTI_TRY(tutti_engine_exchange_weigh(e, err));
     if (tutti_facilities_exchange_later(e))
@@ -95,25 +96,27 @@ static tutti_status begin_exchange(tutti_engine *e, tutti_error *err)
 /* The next pass of this step, before its method changes it. */
 static tutti_pass default_pass(const tutti_engine *e)
 {
-    tutti_pass next = { .index = e->pass.index + 1, .divisor = e->m.samples };
+    tutti_pass next = { .index = e->step.pass.index + 1, .divisor = e->m.samples };
 
     next.keep = next.index > 0 && e->m.held == TUTTI_HELD_WHOLE;
     next.same_values = next.index > 0;
-    if (e->sizes != NULL) {
-        e->sizes->pass(e->sizer, &next);
+    if (e->facilities.sizes != NULL) {
+        e->facilities.sizes->pass(e->facilities.sizer, &next);
         return next;
     }
-    if (next.index < e->passes) {
-        next.samples = tutti_share_pass(&e->share, e->m.rng.step, e->member, next.index, &next.epoch, &next.position);
+    if (next.index < e->step.passes) {
+        next.samples = tutti_share_pass(&e->division.share, e->m.rng.step, e->division.member, next.index, &next.epoch,
+                                        &next.position);
         next.samples = e->m.samples > 0 ? next.samples : 0;
         /* only this worker knows which gradients it computed; passes before this one were full */
-        if (e->share.parts != NULL && e->is_async)
-            next.position = e->own.samples + (uint64_t)(next.index * tutti_share_batch(&e->share, e->member));
+        if (e->division.share.parts != NULL && e->is_async)
+            next.position = e->counts.own.samples +
+                            (uint64_t)(next.index * tutti_share_batch(&e->division.share, e->division.member));
     } else { /* a pass that the method has added, which sets its samples itself */
-        next.epoch = e->pass.epoch;
-        next.position = e->pass.position;
+        next.epoch = e->step.pass.epoch;
+        next.position = e->step.pass.position;
     }
-    next.more = next.index + 1 < e->passes;
+    next.more = next.index + 1 < e->step.passes;
     next.exchange = !next.more || e->m.held != TUTTI_HELD_WHOLE;
     return next;
 }
@@ -121,27 +124,27 @@ static tutti_pass default_pass(const tutti_engine *e)
 /* The hook has ended the step's passes; if this would be the first, the step has none. */
 static tutti_status close_step(tutti_engine *e, bool exchange, tutti_error *err)
 {
-    if (e->sizes == NULL || !e->sizes->closed(e->sizer))
+    if (e->facilities.sizes == NULL || !e->facilities.sizes->closed(e->facilities.sizer))
         return tutti_engine_failed(e,
                       tutti_fail(err, TUTTI_ERR_STATE, 0,
                                  "method '%s': pass gave TUTTI_CLOSED, which is for steps that tutti_take_close has "
                                  "closed (method.h)",
                                  e->m.ops->name),
                       err);
-    if (e->pass.index < 0) {
+    if (e->step.pass.index < 0) {
         tutti_engine_rows_clear(e);
         for (int i = 0; i < e->layout.n_tensors; i++)
             if (!e->tensors[i].row_sparse)
                 tutti_fill(e->m.device, e->tensors[i].count, 0, e->m.g + e->tensors[i].first);
-        e->taken_in = true;
-        e->pass = (tutti_pass){ .index = 0 };
+        e->step.taken_in = true;
+        e->step.pass = (tutti_pass){ .index = 0 };
     }
-    e->pass.more = false;
-    e->exchanged = exchange && e->m.ops->exchange != NULL;
-    e->next_piece = 0;
+    e->step.pass.more = false;
+    e->step.exchanged = exchange && e->m.ops->exchange != NULL;
+    e->step.next_piece = 0;
     for (int k = 0; k < e->layout.n_pieces; k++)
         e->piece_state[k].missing = 0;
-    if (e->exchanged)
+    if (e->step.exchanged)
         tutti_engine_start_ready(e);
     return TUTTI_CLOSED;
 }
@@ -161,7 +164,7 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
                           "method '%s' drives: its client calls tutti_engine_drive in place of pass ... step "
                           "(tutti.h)",
                           e->m.ops->name);
-    if (e->abandoned && e->stage == STAGE_PASS)
+    if (e->step.abandoned && e->stage == STAGE_PASS)
         begin_anew(e);
     if (e->stage == STAGE_READY) {
         tutti_status status;
@@ -180,7 +183,7 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
                      e->stage == STAGE_PASS    ? "before passed"
                      : e->stage == STAGE_SHOWN ? "before resume"
                                                : "after the end or a failure");
-    if (e->pass.index >= 0 && !e->pass.more)
+    if (e->step.pass.index >= 0 && !e->step.pass.more)
         return TUTTI_CLOSED;
     next = default_pass(e);
     if (next.index == 0) {
@@ -196,8 +199,8 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
         if (status != TUTTI_OK)
             return tutti_engine_failed(e, status, err);
     }
-    if (e->sizes != NULL)
-        TUTTI_TRY(tutti_engine_failed(e, e->sizes->check(e->sizer, &next, err), err));
+    if (e->facilities.sizes != NULL)
+        TUTTI_TRY(tutti_engine_failed(e, e->facilities.sizes->check(e->facilities.sizer, &next, err), err));
     if (next.ids != NULL || next.losses != NULL) {
         const tutti_status status = tutti_engine_names_check(e, &next, err);
         if (status != TUTTI_OK)
@@ -208,19 +211,19 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
         tutti_engine_snapshots_pass(e);
     next.exchange = next.exchange && e->m.ops->exchange != NULL && !tutti_facilities_exchange_later(e);
     tutti_facilities_pass(e, &next);
-    e->exchanged = e->exchanged || next.exchange;
+    e->step.exchanged = e->step.exchanged || next.exchange;
     e->values_changed = e->values_changed || !next.same_values;
     TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_begin_pass(e, &next, err), err));
     if (!e->m.beside)
         tutti_engine_hand_out(e);
     if (!next.keep)
         tutti_engine_rows_clear(e);
-    e->pass = *pass = next;
+    e->step.pass = *pass = next;
     e->stage = STAGE_PASS;
-    e->next_piece = 0;
+    e->step.next_piece = 0;
     for (int i = 0; i < e->layout.n_tensors; i++)
         e->rows[i].needs = false;
-    memset(e->announced, 0, (size_t)e->layout.n_tensors * sizeof *e->announced);
+    memset(e->step.announced, 0, (size_t)e->layout.n_tensors * sizeof *e->step.announced);
     for (int k = 0; k < e->layout.n_pieces; k++)
         e->piece_state[k].missing = e->pieces[k].tensors;
     tutti_engine_doing(e, TUTTI_DOING_COMPUTE);
@@ -229,7 +232,7 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
 
 static int64_t *began(tutti_engine *e, int unit, bool backward)
 {
-    return &e->unit_began_ns[2 * unit + backward];
+    return &e->records.unit_began_ns[2 * unit + backward];
 }
 
 /* Checks that a call is within a pass or an evaluation. */
@@ -271,17 +274,18 @@ tutti_status tutti_engine_unit_release(tutti_engine *e, int unit, bool backward,
     TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_release(e, unit, backward, err), err));
     if (e->stage != STAGE_PASS)
         return TUTTI_OK;
-    if (e->m.ops->unit_release == NULL || e->abandoned)
-        return e->abandoned ? TUTTI_CLOSED : TUTTI_OK;
+    if (e->m.ops->unit_release == NULL || e->step.abandoned)
+        return e->step.abandoned ? TUTTI_CLOSED : TUTTI_OK;
     status = e->m.ops->unit_release(&e->m, unit, backward, err);
-    if (status == TUTTI_CLOSED && (e->m.ops->exchange != NULL || e->sizes != NULL))
+    if (status == TUTTI_CLOSED && (e->m.ops->exchange != NULL || e->facilities.sizes != NULL))
         return tutti_engine_failed(e,
-                      tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s': done gave TUTTI_CLOSED, but %s (method.h)",
-                                 e->m.ops->name,
-                                 e->sizes != NULL ? "the samples of this step may have been counted by all"
-                                            : "pieces of this step may have been exchanged"),
-                      err);
-    e->abandoned = status == TUTTI_CLOSED;
+                                   tutti_fail(err, TUTTI_ERR_STATE, 0,
+                                              "method '%s': done gave TUTTI_CLOSED, but %s (method.h)", e->m.ops->name,
+                                              e->facilities.sizes != NULL
+                                                  ? "the samples of this step may have been counted by all"
+                                                  : "pieces of this step may have been exchanged"),
+                                   err);
+    e->step.abandoned = status == TUTTI_CLOSED;
     return tutti_engine_failed(e, status, err);
 }
 
@@ -315,23 +319,23 @@ tutti_status tutti_engine_pass_end(tutti_engine *e, double loss_sum, tutti_error
 {
     if (e->stage != STAGE_PASS)
         return tutti_engine_wrong(err, "pass_end", "outside a pass");
-    if (e->abandoned) { /* a client that cannot leave a pass before its end, or has skipped the rest */
+    if (e->step.abandoned) { /* a client that cannot leave a pass before its end, or has skipped the rest */
         begin_anew(e);
         return TUTTI_OK;
     }
     TUTTI_TRY(tutti_engine_losses_check(e, loss_sum, err));
     TUTTI_TRY(tutti_engine_unused(e, err));
     TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_end_pass(e, err), err));
-    if (e->pass.more && e->pass.exchange) /* the next pass has the same pieces */
+    if (e->step.pass.more && e->step.pass.exchange) /* the next pass has the same pieces */
         TUTTI_TRY(tutti_engine_failed(e, tutti_engine_settle_pieces(e, err), err));
-    if (e->own_state != NULL && e->pass.samples > 0)
-        e->own_state[e->options.own_values] = 1;
-    if (!e->pass.again) {
-        e->loss_sum += loss_sum;
-        e->computed += e->pass.samples;
+    if (e->own_values.now != NULL && e->step.pass.samples > 0)
+        e->own_values.now[e->options.own_values] = 1;
+    if (!e->step.pass.again) {
+        e->step.loss_sum += loss_sum;
+        e->step.computed += e->step.pass.samples;
     }
-    e->m.loss = e->computed > 0 ? e->loss_sum / (double)e->computed : 0;
-    e->taken_in = false;
+    e->m.loss = e->step.computed > 0 ? e->step.loss_sum / (double)e->step.computed : 0;
+    e->step.taken_in = false;
     tutti_engine_doing(e, TUTTI_DOING_OTHER);
     e->stage = STAGE_BETWEEN;
     return TUTTI_OK;

@@ -4,6 +4,7 @@
    3.2.3). Under TUTTI_ORDER_LED each starts as soon as it is complete, and the lane orders
    them. */
 #include "engine_internal.h"
+#include "hooks.h"
 #include "engine/lane.h"
 
 /* The lane is not given smaller pieces: a hand-over takes longer than it hides (35 to 47 us,
@@ -24,21 +25,21 @@ static void take_in(tutti_engine *e, tutti_piece *p)
 
 void tutti_engine_take_in(tutti_engine *e)
 {
-    for (int k = 0; k < e->layout.n_pieces && !e->taken_in && !e->exchanged; k++)
+    for (int k = 0; k < e->layout.n_pieces && !e->step.taken_in && !e->step.exchanged; k++)
         take_in(e, &e->pieces[k]);
-    e->taken_in = true;
+    e->step.taken_in = true;
 }
 
 bool tutti_engine_adds_up(const tutti_engine *e)
 {
-    return e->m.held != TUTTI_HELD_WHOLE && e->pass.index > 0;
+    return e->m.held != TUTTI_HELD_WHOLE && e->step.pass.index > 0;
 }
 
 /* Before the exchange: takes the gradient in, and checks that it is finite. TUTTI_CLOSED: some
    exchange has failed here, so this one does not begin. */
 static tutti_status check_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_error *err)
 {
-    if (e->broken)
+    if (e->failure.flag)
         return TUTTI_CLOSED;
     if (!e->m.whole && !e->m.by_piece) /* with m->by_piece there is nothing to take in, and the
                                           next step may have begun */
@@ -60,25 +61,25 @@ static bool may_be_waited_for(tutti_engine *e, const tutti_engine_piece *s)
 
     if (!s->on_lane)
         return true;
-    if (atomic_load(&e->turns_at_failure) == 0) /* a number stored by another thread is equally valid */
-        atomic_compare_exchange_strong(&e->turns_at_failure, &first, tutti_lane_turns(e->lane));
-    return s->job.turn < atomic_load(&e->turns_at_failure) + (uint64_t)e->m.lane_width;
+    if (atomic_load(&e->failure.turns) == 0) /* a number stored by another thread is equally valid */
+        atomic_compare_exchange_strong(&e->failure.turns, &first, tutti_lane_turns(e->lane));
+    return s->job.turn < atomic_load(&e->failure.turns) + (uint64_t)e->m.lane_width;
 }
 
 /* This worker does not join the piece, and notifies the others at once, not only when it leaves
    the run. Otherwise another might wait for it in this piece, while it waits for that one in a
-   piece in which that one has failed. A failure of its own is kept in e->own_failure: of two
+   piece in which that one has failed. A failure of its own is kept in e->failure.own: of two
    workers that have each failed, and hear of each other's failure, each reports its own. */
 void tutti_engine_give_up_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_status status,
                                 const tutti_error *err)
 {
-    const int rank = status == TUTTI_CLOSED ? (int)e->broken_by : tutti_engine_failed_by(e, status, err);
+    const int rank = status == TUTTI_CLOSED ? (int)e->failure.by : tutti_engine_failed_by(e, status, err);
 
-    if (status != TUTTI_CLOSED && status != TUTTI_ERR_PEER && !atomic_exchange(&e->own_failure.claimed, true)) {
-        e->own_failure.status = status;
+    if (status != TUTTI_CLOSED && status != TUTTI_ERR_PEER && !atomic_exchange(&e->failure.own.claimed, true)) {
+        e->failure.own.status = status;
         if (err != NULL)
-            e->own_failure.error = *err;
-        e->own_failure.reported = true;
+            e->failure.own.error = *err;
+        e->failure.own.reported = true;
     }
     if (e->m.workers == 1 || e->m.lane_width == 0 || (status == TUTTI_CLOSED && !may_be_waited_for(e, s)))
         return;
@@ -153,8 +154,8 @@ static void start_piece(tutti_engine *e, int k)
     tutti_engine_piece *s = &e->piece_state[k];
     tutti_piece *p = &e->pieces[k];
 
-    p->group = tutti_group_keyed(tutti_engine_together(e), (uint64_t)k + 1, (uint32_t)e->steps_here);
-    p->step = e->progress.step;
+    p->group = tutti_group_keyed(tutti_engine_together(e), (uint64_t)k + 1, (uint32_t)e->groups.steps);
+    p->step = e->counts.progress.step;
     p->weight = e->m.weight;
     s->job.run = exchange;
     s->job.owner = s;
@@ -164,22 +165,22 @@ static void start_piece(tutti_engine *e, int k)
     s->pending = true;
     s->on_lane = goes_to_lane(e, p);
     tutti_facilities_start_piece(e, p);
-    p->group.algorithm = e->collective;
+    p->group.algorithm = e->sums.collective;
     if (s->on_lane)
         tutti_engine_give_to_lane(e, s);
 }
 
 void tutti_engine_start_ready(tutti_engine *e)
 {
-    while (e->next_piece < e->layout.n_pieces && e->piece_state[e->next_piece].missing == 0)
-        start_piece(e, e->next_piece++);
+    while (e->step.next_piece < e->layout.n_pieces && e->piece_state[e->step.next_piece].missing == 0)
+        start_piece(e, e->step.next_piece++);
 }
 
 void tutti_engine_piece_gets(tutti_engine *e, int k)
 {
     const bool complete = --e->piece_state[k].missing == 0;
 
-    if (!e->pass.exchange)
+    if (!e->step.pass.exchange)
         return;
     if (e->m.order == TUTTI_ORDER_READY)
         tutti_engine_start_ready(e);

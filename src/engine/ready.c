@@ -1,6 +1,7 @@
 /* ready.c: gradients as the client announces them: whole or by rows, in place or from its own
    memory. They are copied to pieces, whose further processing is in pieces.c. */
 #include "engine_internal.h"
+#include "hooks.h"
 
 /* Checks that a gradient may be announced now. */
 static tutti_status check_ready(tutti_engine *e, int tensor, tutti_error *err)
@@ -10,7 +11,7 @@ static tutti_status check_ready(tutti_engine *e, int tensor, tutti_error *err)
     if (tensor < 0 || tensor >= e->layout.n_tensors)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "grad_ready was called for tensor %d; there are %d", tensor,
                           e->layout.n_tensors);
-    if (e->announced[tensor])
+    if (e->step.announced[tensor])
         return tutti_fail(
             err, TUTTI_ERR_STATE, 0,
             "the gradient of %s was announced twice in one pass; a weight used twice is announced once, when "
@@ -44,7 +45,7 @@ static tutti_status copy_to_pieces(tutti_engine *e, int tensor, const tutti_engi
 
 static tutti_status announce(tutti_engine *e, int tensor, const tutti_engine_source *s, tutti_error *err)
 {
-    e->announced[tensor] = true;
+    e->step.announced[tensor] = true;
     if (e->options.trace_events > 0) {
         const int64_t now = tutti_now_ns(e->rt);
         tutti_engine_mark(e, "ready", tensor, 0, now, now);
@@ -149,12 +150,12 @@ tutti_status tutti_engine_unused(tutti_engine *e, tutti_error *err)
     tutti_engine_source s;
 
     for (int i = 0; i < e->layout.n_tensors; i++)
-        if (!e->announced[i]) {
-            if (!e->reported_unused)
+        if (!e->step.announced[i]) {
+            if (!e->step.reported_unused)
                 tutti_event(&e->m, "unused-parameter",
-                            "%s had no gradient in step %llu; it counts as zero (reported once)",
-                            e->tensors[i].name, (unsigned long long)e->progress.step);
-            e->reported_unused = true;
+                            "%s had no gradient in step %llu; it counts as zero (reported once)", e->tensors[i].name,
+                            (unsigned long long)e->counts.progress.step);
+            e->step.reported_unused = true;
             TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_announce(e, i, err), err));
             s = (tutti_engine_source){ 0 };
             if (e->m.held == TUTTI_HELD_WHOLE && e->tensors[i].row_sparse) /* g is 0 there already */

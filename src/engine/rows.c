@@ -243,7 +243,7 @@ tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t 
     const uint32_t *const ids = *fresh;
     const size_t n = *n_fresh;
 
-    if (e->announced[tensor])
+    if (e->step.announced[tensor])
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "rows_acquire was called for %s after its gradient was announced; a pass asks for the rows "
                           "that it reads before that",

@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "hooks.h"
 #include "collective/members.h"
 #include "engine/facility.h"
 #include "state/plan.h"
@@ -258,11 +259,12 @@ static tutti_status save_once(tutti_engine *e, const char *directory, const char
     tutti_group group = tutti_group_keyed(&e->m.everyone, tutti_port_of("save", 0, 0), 0);
     items list = { 0 };
     int64_t parts[2], team = tutti_exchange_team(e),
-                      *numbers = e->members != NULL && tutti_members_epoch(e->members) > 0
+                      *numbers = e->losses.members != NULL && tutti_members_epoch(e->losses.members) > 0
                                      ? tutti_alloc(1 + (size_t)e->m.workers, sizeof *numbers)
                                      : NULL;
     const tutti_saved of_servers = parts_item(parts), of_team = team_item(&team);
-    const bool enough = text != NULL && (numbers != NULL || e->members == NULL || tutti_members_epoch(e->members) == 0);
+    const bool enough =
+        text != NULL && (numbers != NULL || e->losses.members == NULL || tutti_members_epoch(e->losses.members) == 0);
     tutti_status status = enough ? collect(e, &list, NULL, NULL, err)
                                  : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the state to save");
 
@@ -273,10 +275,12 @@ static tutti_status save_once(tutti_engine *e, const char *directory, const char
         status = append_item(&list, &of_team, err);
     if (status == TUTTI_OK && group.index == 0)
         status = add_members(e, &list, numbers, err);
-    if (status == TUTTI_OK && e->members != NULL)
-        status = tutti_checkpoint_save_group(&group, directory, e->progress.step, list.at, list.count, text, keep, err);
+    if (status == TUTTI_OK && e->losses.members != NULL)
+        status = tutti_checkpoint_save_group(&group, directory, e->counts.progress.step, list.at, list.count, text,
+                                             keep, err);
     else if (status == TUTTI_OK)
-        status = tutti_checkpoint_save(e->world, directory, e->progress.step, list.at, list.count, text, keep, err);
+        status =
+            tutti_checkpoint_save(e->world, directory, e->counts.progress.step, list.at, list.count, text, keep, err);
     tutti_free(list.at);
     tutti_free(text);
     tutti_free(numbers);
@@ -331,7 +335,7 @@ static tutti_status load_mean(tutti_engine *e, tutti_checkpoint *checkpoint, int
             sum[i] += (double)one[i];
     }
     for (size_t i = 0; i <= n && status == TUTTI_OK && sum[n] > 0; i++)
-        e->own_state[i] = (float)(sum[i] / sum[n]);
+        e->own_values.now[i] = (float)(sum[i] / sum[n]);
     tutti_free(one);
     tutti_free(sum);
     return status;
@@ -380,7 +384,7 @@ static tutti_status change_workers(tutti_engine *e, tutti_checkpoint *checkpoint
     for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
         void *memory;
         const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
-        if (memory == (void *)e->own_state || (s->keep != TUTTI_OWN_SUM && s->keep != TUTTI_OWN_MEAN) ||
+        if (memory == (void *)e->own_values.now || (s->keep != TUTTI_OWN_SUM && s->keep != TUTTI_OWN_MEAN) ||
             (s->count == 0 && e->m.rank >= e->m.workers) || tutti_facilities_recut(e, &by->run, memory))
             continue;
         if (!s->placed || s->dtype != TUTTI_F32 || s->first != 0 || s->count != e->m.n)
@@ -391,8 +395,8 @@ static tutti_status change_workers(tutti_engine *e, tutti_checkpoint *checkpoint
         if (reads && e->m.rank < e->m.workers)
             TUTTI_TRY(load_changed(e, checkpoint, by->left, s, memory, err));
     }
-    return reads && e->own_state != NULL && e->m.rank < e->m.workers ? load_mean(e, checkpoint, by->left, err)
-                                                                     : TUTTI_OK;
+    return reads && e->own_values.now != NULL && e->m.rank < e->m.workers ? load_mean(e, checkpoint, by->left, err)
+                                                                          : TUTTI_OK;
 }
 
 /* Reads which workers saved the checkpoint. left: their number. */
@@ -471,7 +475,7 @@ static bool for_as_many(tutti_engine *e)
 static char *facts_now(tutti_engine *e, const char *facts)
 {
     const size_t length = strlen(facts), end = length > 0 ? length - 1 : 0;
-    const bool lost = e->members != NULL && tutti_members_epoch(e->members) > 0;
+    const bool lost = e->losses.members != NULL && tutti_members_epoch(e->losses.members) > 0;
     char *text = tutti_alloc(length + 64 + (lost ? 12 * (size_t)e->m.workers : 0), 1), *at = text;
     const char *comma = strchr(facts, ':') != NULL ? "," : "";
 
@@ -516,7 +520,7 @@ tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, siz
     }
     tutti_engine_collect(e);
     TUTTI_TRY(tutti_engine_quiesce(e, err));
-    if (e->members != NULL && tutti_members_epoch(e->members) > 0)
+    if (e->losses.members != NULL && tutti_members_epoch(e->losses.members) > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "%d of %d workers are left, and what the others had of the state is lost; save a checkpoint "
                           "(tutti_engine_save), which records the workers that are left",
@@ -539,7 +543,7 @@ static tutti_status taken_over(tutti_engine *e, int workers, tutti_error *err)
     if (e->is_async)
         tutti_engine_pace_loaded(e, workers);
     tutti_engine_scaler_loaded(e);
-    e->m.step = e->agreed_step = e->progress.step;
+    e->m.step = e->losses.agreed_step = e->counts.progress.step;
     e->values_changed = true;
     e->client.holds = false;
     tutti_engine_hand_out(e);
@@ -566,13 +570,14 @@ static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const sa
     tutti_free(list.at);
     TUTTI_TRY(status);
     /* progress.step determines how long the run continues and where its samples are */
-    if (e->progress.step != tutti_checkpoint_step(checkpoint) ||
-        (!e->is_async && e->progress.skipped > e->progress.step)) /* asynchronous runs skip single gradients */
+    if (e->counts.progress.step != tutti_checkpoint_step(checkpoint) ||
+        (!e->is_async &&
+         e->counts.progress.skipped > e->counts.progress.step)) /* asynchronous runs skip single gradients */
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                           "the checkpoint is of step %llu, and its state is of step %llu, %llu of them skipped; use "
                           "another one",
-                          (unsigned long long)tutti_checkpoint_step(checkpoint), (unsigned long long)e->progress.step,
-                          (unsigned long long)e->progress.skipped);
+                          (unsigned long long)tutti_checkpoint_step(checkpoint),
+                          (unsigned long long)e->counts.progress.step, (unsigned long long)e->counts.progress.skipped);
     if (by->run.resized)
         TUTTI_TRY(change_workers(e, checkpoint, by, true, err));
     TUTTI_TRY(tutti_facilities_load(e, checkpoint, &by->run, err));

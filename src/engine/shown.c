@@ -25,10 +25,10 @@ static tutti_status agree_on_own(tutti_engine *e, tutti_error *err)
 {
     const size_t n = e->options.own_values;
     tutti_method *m = &e->m;
-    float *own = e->own_state;
+    float *own = e->own_values.now;
     bool all;
 
-    if (e->own_kept == NULL)
+    if (e->own_values.kept == NULL)
         return TUTTI_OK;
     if (!(own[n] > 0))
         memset(own, 0, n * sizeof *own);
@@ -37,7 +37,7 @@ static tutti_status agree_on_own(tutti_engine *e, tutti_error *err)
     if (all)
         tutti_scale(m->device, n, 1 / own[n], own);
     else
-        tutti_copy(m->device, n, e->own_kept, own);
+        tutti_copy(m->device, n, e->own_values.kept, own);
     own[n] = all ? 1 : 0;
     return TUTTI_OK;
 }
@@ -49,11 +49,11 @@ static tutti_status meet(tutti_engine *e, bool last, int snapshot, tutti_error *
     tutti_status status;
     bool again = false;
 
-    const size_t own = e->own_kept != NULL ? e->options.own_values + 1 : 0;
+    const size_t own = e->own_values.kept != NULL ? e->options.own_values + 1 : 0;
 
     if (e->kept != NULL)
         tutti_copy(e->m.device, e->m.n, e->m.x, e->kept);
-    tutti_copy(e->m.device, own, e->own_state, e->own_kept);
+    tutti_copy(e->m.device, own, e->own_values.now, e->own_values.kept);
     do {
         status = snapshot >= 0 ? tutti_engine_snapshot_final_model(e, snapshot, err) : agree(e, err);
         if (status == TUTTI_OK)
@@ -66,7 +66,7 @@ static tutti_status meet(tutti_engine *e, bool last, int snapshot, tutti_error *
         if (again) {
             if (e->kept != NULL)
                 tutti_copy(e->m.device, e->m.n, e->kept, e->m.x);
-            tutti_copy(e->m.device, own, e->own_kept, e->own_state);
+            tutti_copy(e->m.device, own, e->own_values.kept, e->own_values.now);
         }
     } while (status == TUTTI_OK && again);
     return status;
@@ -139,7 +139,7 @@ double tutti_engine_apart(tutti_engine *e)
 
 bool tutti_engine_swap(tutti_engine *e)
 {
-    const size_t own = e->own_kept != NULL ? e->options.own_values + 1 : 0;
+    const size_t own = e->own_values.kept != NULL ? e->options.own_values + 1 : 0;
     float *room;
 
     if (!differs(e))
@@ -149,9 +149,9 @@ bool tutti_engine_swap(tutti_engine *e)
     tutti_copy(e->m.device, e->m.n, e->kept, e->m.x);
     tutti_copy(e->m.device, e->m.n, room, e->kept);
     for (size_t i = 0; i < own; i++) {
-        const float mine = e->own_kept[i];
-        e->own_kept[i] = e->own_state[i];
-        e->own_state[i] = mine;
+        const float mine = e->own_values.kept[i];
+        e->own_values.kept[i] = e->own_values.now[i];
+        e->own_values.now[i] = mine;
     }
     e->values_changed = true;
     tutti_engine_hand_out(e);
@@ -169,8 +169,8 @@ tutti_status tutti_engine_eval_end(tutti_engine *e, tutti_error *err)
     else {
         if (e->kept != NULL)
             tutti_copy(e->m.device, e->m.n, e->kept, e->m.x);
-        if (e->own_kept != NULL)
-            tutti_copy(e->m.device, e->options.own_values + 1, e->own_kept, e->own_state);
+        if (e->own_values.kept != NULL)
+            tutti_copy(e->m.device, e->options.own_values + 1, e->own_values.kept, e->own_values.now);
         e->stage = STAGE_READY;
     }
     e->values_changed = true;
@@ -183,7 +183,7 @@ tutti_status tutti_engine_eval_end(tutti_engine *e, tutti_error *err)
 static tutti_status leave_together(tutti_engine *e, tutti_error *err)
 {
     TUTTI_TRY(tutti_engine_part(e, err));
-    return e->members == NULL && e->services.n > 0 ? tutti_barrier(&e->services.group, err) : TUTTI_OK;
+    return e->losses.members == NULL && e->services.n > 0 ? tutti_barrier(&e->services.group, err) : TUTTI_OK;
 }
 
 tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err)

@@ -12,22 +12,23 @@
 #include <errno.h>
 
 #include "engine_internal.h"
+#include "hooks.h"
 
 /* While quiescent: the number of gradients of the run, or of steps if they are common. */
 static uint64_t done(const tutti_engine *e)
 {
-    return e->is_async ? e->pace.agreed : e->progress.step;
+    return e->is_async ? e->pace.agreed : e->counts.progress.step;
 }
 
 /* The index of the gradient, or step, that this worker computes now. */
 static uint64_t position(const tutti_engine *e)
 {
-    return e->is_async ? e->pace.gradient : e->progress.step;
+    return e->is_async ? e->pace.gradient : e->counts.progress.step;
 }
 
 static uint64_t my_samples(const tutti_engine *e)
 {
-    return e->is_async ? e->own.samples : e->snapshots.samples;
+    return e->is_async ? e->counts.own.samples : e->snapshots.samples;
 }
 
 tutti_status tutti_engine_snapshots_open(tutti_engine *e, tutti_error *err)
@@ -119,7 +120,7 @@ static void save_snapshot(tutti_engine *e, bool resting)
     if (to != NULL && (resting || e->is_async || !tutti_facilities_snapshot_values(e, to)))
         tutti_copy(e->m.device, e->m.n, e->m.x, to);
     if (a->own != NULL)
-        tutti_copy(e->m.device, own, e->own_state, a->own + (size_t)a->passed * own);
+        tutti_copy(e->m.device, own, e->own_values.now, a->own + (size_t)a->passed * own);
     a->passed++;
 }
 
@@ -207,16 +208,16 @@ void tutti_engine_snapshot_take(tutti_engine *e, int k)
     a->was = e->stage;
     a->shown = 1 + k;
     a->kept = e->kept;
-    a->own_kept = e->own_kept;
+    a->own_kept = e->own_values.kept;
     if (a->x != NULL) {
         tutti_copy(e->m.device, n, e->m.x, a->x + spare * n);
         tutti_copy(e->m.device, n, a->x + (size_t)k * n, e->m.x);
         e->kept = e->kept != NULL ? a->x + (size_t)k * n : NULL;
     }
     if (a->own != NULL) {
-        tutti_copy(e->m.device, own, e->own_state, a->own + spare * own);
-        tutti_copy(e->m.device, own, a->own + (size_t)k * own, e->own_state);
-        e->own_kept = e->own_kept != NULL ? a->own + (size_t)k * own : NULL;
+        tutti_copy(e->m.device, own, e->own_values.now, a->own + spare * own);
+        tutti_copy(e->m.device, own, a->own + (size_t)k * own, e->own_values.now);
+        e->own_values.kept = e->own_values.kept != NULL ? a->own + (size_t)k * own : NULL;
     }
     e->values_changed = true;
 }
@@ -239,9 +240,9 @@ void tutti_engine_snapshot_back(tutti_engine *e)
     if (a->x != NULL)
         tutti_copy(e->m.device, n, a->x + spare * n, e->m.x);
     if (a->own != NULL)
-        tutti_copy(e->m.device, own, a->own + spare * own, e->own_state);
+        tutti_copy(e->m.device, own, a->own + spare * own, e->own_values.now);
     e->kept = a->kept;
-    e->own_kept = a->own_kept;
+    e->own_values.kept = a->own_kept;
     a->shown = 0;
     e->stage = a->was;
 }

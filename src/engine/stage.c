@@ -24,12 +24,12 @@ tutti_status tutti_engine_failed(tutti_engine *e, tutti_status status, tutti_err
 
 bool tutti_engine_passes_left(const tutti_engine *e)
 {
-    return e->pass.index < 0 || e->pass.more;
+    return e->step.pass.index < 0 || e->step.pass.more;
 }
 
 uint64_t tutti_engine_gradient_step(const tutti_engine *e)
 {
-    return e->applied != NULL ? e->applied->step : e->progress.step;
+    return e->step.applied != NULL ? e->step.applied->step : e->counts.progress.step;
 }
 
 int tutti_engine_failed_by(const tutti_engine *e, tutti_status status, const tutti_error *err)
@@ -39,17 +39,17 @@ int tutti_engine_failed_by(const tutti_engine *e, tutti_status status, const tut
 
 tutti_status tutti_engine_pieces_own_failure(const tutti_engine *e, tutti_error *err)
 {
-    if (!e->own_failure.reported)
+    if (!e->failure.own.reported)
         return TUTTI_OK;
     if (err != NULL)
-        *err = e->own_failure.error;
-    return e->own_failure.status;
+        *err = e->failure.own.error;
+    return e->failure.own.status;
 }
 
 void tutti_engine_breaks(tutti_engine *e, tutti_status status, const tutti_error *err)
 {
     if (status != TUTTI_OK && status != TUTTI_CLOSED)
-        e->broken_by = (uint32_t)tutti_engine_failed_by(e, status, err);
+        e->failure.by = (uint32_t)tutti_engine_failed_by(e, status, err);
     if (status != TUTTI_OK)
-        e->broken = true;
+        e->failure.flag = true;
 }

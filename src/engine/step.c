@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "engine_internal.h"
+#include "hooks.h"
 #include "optim/schedule.h"
 
 tutti_status tutti_engine_lr(tutti_engine *e, double lr, tutti_error *err)
@@ -16,9 +17,9 @@ tutti_status tutti_engine_lr(tutti_engine *e, double lr, tutti_error *err)
                           "method '%s' updates at its servers, which have no step in common with this worker and take "
                           "the learning rate from lr-schedule; give that, and omit tutti_engine_lr",
                           e->m.ops->name);
-    e->lr = lr;
-    if (e->stage == STAGE_BETWEEN && !e->exchanged) /* otherwise lanes may read it */
-        e->m.lr = lr * e->lr_factor;
+    e->rate.base = lr;
+    if (e->stage == STAGE_BETWEEN && !e->step.exchanged) /* otherwise lanes may read it */
+        e->m.lr = lr * e->rate.factor;
     return TUTTI_OK;
 }
 
@@ -34,7 +35,7 @@ void tutti_base_unscale(tutti_method *m)
 
 tutti_status tutti_engine_check_gradient(tutti_engine *e, int k, tutti_error *err)
 {
-    e->pieces[k].step = e->progress.step;
+    e->pieces[k].step = e->counts.progress.step;
     return tutti_engine_look(e, &e->pieces[k], &e->piece_state[k].bad, err);
 }
 
@@ -45,7 +46,7 @@ tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tut
     *rate = tutti_rate_now(m);
     *skip = false;
     tutti_engine_take_in(e); /* if the step's last pass did not do it */
-    if (!e->exchanged) /* otherwise the pieces' jobs have checked */
+    if (!e->step.exchanged)  /* otherwise the pieces' jobs have checked */
         for (int k = 0; k < e->layout.n_pieces; k++)
             TUTTI_TRY(tutti_engine_check_gradient(e, k, err));
     TUTTI_TRY(tutti_engine_judge(e, skip, err));
@@ -157,7 +158,7 @@ static tutti_status update_model(tutti_engine *e, tutti_error *err)
     if (!kept) {
         TUTTI_TRY((m->ops->step != NULL ? m->ops->step : tutti_base_step)(m, err));
         tutti_facilities_updated(e);
-        e->applied = NULL;
+        e->step.applied = NULL;
     }
     if (e->options.trace_events > 0)
         tutti_engine_mark(e, "update", 0, 0, begin, tutti_now_ns(e->rt));
@@ -190,7 +191,7 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
                      : e->stage == STAGE_BETWEEN ? "before the step's passes were over"
                                                  : "between steps");
     status = tutti_engine_settle_pieces(e, err);
-    m->lr = e->lr * e->lr_factor;
+    m->lr = e->rate.base * e->rate.factor;
     if (e->m.by_piece)
         due = false;
     else if (status == TUTTI_OK && tutti_facilities_exchange_later(e))
@@ -203,8 +204,8 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
         status = tutti_facilities_values_replaced(e, err);
     if (status != TUTTI_OK)
         return tutti_engine_failed(e, status, err);
-    if (e->sizes != NULL)
-        TUTTI_TRY(tutti_engine_failed(e, e->sizes->end(e->sizer, err), err));
+    if (e->facilities.sizes != NULL)
+        TUTTI_TRY(tutti_engine_failed(e, e->facilities.sizes->end(e->facilities.sizer, err), err));
     tutti_engine_pace_end(e);
     TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_end_step(e, err), err));
     tutti_engine_watch(e);

@@ -43,7 +43,7 @@ static tutti_status anew_unit_release(tutti_method *m, int unit, bool backward, 
     const uint64_t place = m->step + (uint64_t)s->tries;
 
     (void)err;
-    if (s->tries >= tries_of(m->step) || e->pass.index != (int64_t)(place % PASSES) ||
+    if (s->tries >= tries_of(m->step) || e->step.pass.index != (int64_t)(place % PASSES) ||
         unit != (int)(place / 2 % UNITS) || backward != (place / 4 % 2 == 0))
         return TUTTI_OK;
     s->tries++;

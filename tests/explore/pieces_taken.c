@@ -30,7 +30,7 @@ static uint64_t alike(const tutti_engine *e)
         if (s->keep == TUTTI_SAME && (strncmp(s->name, "take.", 5) == 0 || strncmp(s->name, "dabmd.", 6) == 0))
             sum = sum * 31 + tutti_hash(memory, s->count * tutti_dtype_bytes(s->dtype));
     }
-    return sum * 31 + e->progress.samples;
+    return sum * 31 + e->counts.progress.samples;
 }
 
 static tutti_status one_pass(tutti_engine *e, common *s, const tutti_pass *p, int64_t dawdles_ns, tutti_error *err)

@@ -21,7 +21,7 @@ static bool is_summed_in_part(const tutti_codec *c, const tutti_view *v)
 tutti_status tutti_exchange_ask_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     tutti_engine *e = m->engine;
-    tutti_engine_exchange *x = e->exchange;
+    tutti_engine_exchange *x = e->sums.exchange;
     const size_t bytes = tutti_exchange_state_bytes(x, plan);
 
     for (int t = 0; t < x->space.n_tensors; t++) {
@@ -100,7 +100,7 @@ static tutti_status ask_codecs(tutti_exchange_job *job, tutti_route route, doubl
 tutti_status tutti_exchange_ask(tutti_method *m, double weight, double *whole, double *sent, tutti_error *err)
 {
     tutti_engine *e = m->engine;
-    tutti_engine_exchange *x = e->exchange;
+    tutti_engine_exchange *x = e->sums.exchange;
     const size_t used = m->layout->used;
     const float scale = (float)(weight * x->space.workers);
     tutti_exchange_job job = { .exchange = x };
@@ -119,9 +119,9 @@ tutti_status tutti_exchange_ask(tutti_method *m, double weight, double *whole, d
     if (job.slot == NULL)
         return TUTTI_ERR_STATE;
     tutti_exchange_keep_states(e, x->asked_states, false);
-    status = tutti_exchange_set_up(&job, &all, e->progress.step, err);
+    status = tutti_exchange_set_up(&job, &all, e->counts.progress.step, err);
     if (status == TUTTI_OK)
-        status = ask_codecs(&job, e->route, whole, sent, err);
+        status = ask_codecs(&job, e->sums.route, whole, sent, err);
     tutti_exchange_keep_states(e, x->asked_states, true);
     tutti_exchange_give_slot(x, job.slot);
     return status;

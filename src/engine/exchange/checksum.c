@@ -77,15 +77,15 @@ tutti_status tutti_checksum_allowed(const tutti_engine *e, tutti_error *err)
 {
     const tutti_codec *summed;
 
-    if (!e->options.codec_checksum || (e->exchange == NULL && e->codec_is_used))
+    if (!e->options.codec_checksum || (e->sums.exchange == NULL && e->sums.codec_is_used))
         return TUTTI_OK;
-    if (e->exchange == NULL)
+    if (e->sums.exchange == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "codec-checksum is on, but %s without a codec, whose messages it is of; leave codec-checksum "
                           "off: transport tcp checks all it carries (wire-check)",
                           e->m.ops->exchange != NULL ? "gradients travel" : "what workers send each other travels");
-    summed = tutti_exchange_leaf(e->exchange->codec, is_summed);
-    if (tutti_exchange_leaf(e->exchange->codec, is_message) == NULL)
+    summed = tutti_exchange_leaf(e->sums.exchange->codec, is_summed);
+    if (tutti_exchange_leaf(e->sums.exchange->codec, is_message) == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "codec-checksum is on, but what codec '%s' sends is summed on its way, and no worker knows "
                           "the bytes that a sum should have; leave codec-checksum off: transport tcp checks all it "
@@ -96,11 +96,11 @@ tutti_status tutti_checksum_allowed(const tutti_engine *e, tutti_error *err)
 
 void tutti_checksum_tell(tutti_engine *e)
 {
-    const tutti_codec *summed = tutti_exchange_leaf(e->exchange->codec, is_summed);
+    const tutti_codec *summed = tutti_exchange_leaf(e->sums.exchange->codec, is_summed);
 
     if (e->options.codec_checksum && e->m.rank == 0 && summed != NULL)
         tutti_event(&e->m, "codec",
                     "codec-checksum checks the messages of codec '%s' alone: what '%s' sends is summed on its way, "
                     "and no worker knows the bytes that a sum should have",
-                    tutti_exchange_leaf(e->exchange->codec, is_message)->ops->name, summed->ops->name);
+                    tutti_exchange_leaf(e->sums.exchange->codec, is_message)->ops->name, summed->ops->name);
 }

@@ -172,7 +172,7 @@ static tutti_status own_sum(void *with, size_t n, float *numbers, tutti_error *e
 
 static tutti_status open_probe(tutti_engine *e, probe *p, tutti_error *err)
 {
-    const tutti_engine_exchange *x = e->exchange;
+    const tutti_engine_exchange *x = e->sums.exchange;
     const tutti_codec_moment late = {
         .step = TUTTI_EXCHANGE_LATE, .epoch = TUTTI_EXCHANGE_LATE, .lr = e->m.lr, .sum = own_sum
     };
@@ -260,9 +260,9 @@ static tutti_status time_decode(const tutti_engine *e, probe *p, const tutti_exc
 /* The best of some tries after the first one, which touches its pages. */
 static tutti_status try_tensor(const tutti_engine *e, probe *p, int tensor, int workers, trial *t, tutti_error *err)
 {
-    tutti_exchange_unit u = { .view = e->exchange->space.tensor[tensor],
+    tutti_exchange_unit u = { .view = e->sums.exchange->space.tensor[tensor],
                               .codec = p->codec,
-                              .checked = e->exchange->checked };
+                              .checked = e->sums.exchange->checked };
     const int64_t begin = tutti_now_ns(e->rt);
     struct { double encode, decode; } best = { INFINITY, INFINITY };
     const tutti_codec_ops *ops;
@@ -277,7 +277,7 @@ static tutti_status try_tensor(const tutti_engine *e, probe *p, int tensor, int 
     *t = (trial){ .rounds = ops->rounds,
                   .fixed = (tutti_codec_traits(u.codec) & TUTTI_CODEC_FIXED) != 0,
                   .number = ops->rounds > 0 ? tutti_codec_number(u.codec, &u.view) : TUTTI_U8,
-                  .owned = ops->rounds == 0 && tutti_exchange_by_owners(&u, workers, e->route) };
+                  .owned = ops->rounds == 0 && tutti_exchange_by_owners(&u, workers, e->sums.route) };
     TUTTI_TRY(
         tutti_exchange_grow(&p->scratch, (ops->scratch != NULL ? ops->scratch(u.codec, &u.view) : 0) + 1, 1, err));
     for (int r = 0; r < ops->rounds; r++)
@@ -313,7 +313,7 @@ static tutti_status try_piece(weighing *w, probe *p, const tutti_piece *piece, t
         if (t.rounds == 0) {
             *(t.owned ? &owns : &gathers) = true;
             *(t.owned ? &owned : &gathered) +=
-                t.bytes + (t.fixed ? 0 : PREFIX) + (w->engine->exchange->checked ? TUTTI_CHECKSUM_BYTES : 0);
+                t.bytes + (t.fixed ? 0 : PREFIX) + (w->engine->sums.exchange->checked ? TUTTI_CHECKSUM_BYTES : 0);
             lengths[t.owned] = lengths[t.owned] || !t.fixed;
         }
         w->encode += (t.owned ? 1 + 1.0 / w->workers : 1) * t.encode;
@@ -384,9 +384,10 @@ static void report_choice(const weighing *w, double all)
                 w->workers == 1 ? ", who sends nothing" : "s", w->workers > 1 ? wires : "the codec alone");
     tutti_event(m, "codec-cost", "as they are: %.4g MB of payload, %.4g ms, all of it on the wire", raw * 1e-6,
                 w->plain * 1e3);
-    tutti_event(
-        m, "codec-cost", "%.80s: %.4g MB of payload (%.3g of it), %.4g ms: encoding %s, wire %.4g, decoding %s; %s",
-        e->exchange->spec, w->payload * 1e-6, w->payload / raw, all * 1e3, encoding, w->wire * 1e3, decoding, even);
+    tutti_event(m, "codec-cost",
+                "%.80s: %.4g MB of payload (%.3g of it), %.4g ms: encoding %s, wire %.4g, decoding %s; %s",
+                e->sums.exchange->spec, w->payload * 1e-6, w->payload / raw, all * 1e3, encoding, w->wire * 1e3,
+                decoding, even);
     if (all > w->plain)
         tutti_event(m, "codec-cost", "predicted: the exchange is sooner done without the codec, by %.3g ms",
                     (all - w->plain) * 1e3);
@@ -419,7 +420,7 @@ static tutti_status weigh(weighing *w, probe *p, tutti_error *err)
 
 tutti_status tutti_exchange_weigh(tutti_engine *e, tutti_error *err)
 {
-    tutti_engine_exchange *x = e->exchange;
+    tutti_engine_exchange *x = e->sums.exchange;
     weighing w = { .engine = e,
                    .group = tutti_group_keyed(tutti_engine_together(e), tutti_port_of("what a codec costs", 0, 0), 0) };
     probe p = { 0 };
@@ -427,7 +428,7 @@ tutti_status tutti_exchange_weigh(tutti_engine *e, tutti_error *err)
     double all;
 
     w.group.uncounted = true;
-    w.group.algorithm = e->collective;
+    w.group.algorithm = e->sums.collective;
     w.workers = w.group.size;
     status = weigh(&w, &p, err);
     close_probe(&p);
@@ -454,28 +455,28 @@ tutti_status tutti_exchange_check_cost(const tutti_engine *e, tutti_error *err)
 
     if (o->codec_cost == TUTTI_CODEC_COST_OFF)
         return TUTTI_OK;
-    if (e->exchange == NULL)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0, "codec-cost is '%s', but %s%s; leave codec-cost off",
-            o->codec_cost == TUTTI_CODEC_COST_EXPLAIN ? "explain" : "auto-off",
-            e->codec_is_used ? tutti_exchange_elsewhere(e) : "gradients travel as they are",
-            e->codec_is_used ? ", and what it is compared with is an exchange of gradients" : ": there is no codec");
+    if (e->sums.exchange == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec-cost is '%s', but %s%s; leave codec-cost off",
+                          o->codec_cost == TUTTI_CODEC_COST_EXPLAIN ? "explain" : "auto-off",
+                          e->sums.codec_is_used ? tutti_exchange_elsewhere(e) : "gradients travel as they are",
+                          e->sums.codec_is_used ? ", and what it is compared with is an exchange of gradients"
+                                                : ": there is no codec");
     if (o->codec_cost == TUTTI_CODEC_COST_EXPLAIN)
         return TUTTI_OK;
     if (o->codec[0] == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "codec-cost is 'auto-off', but method '%s' is what its codec (%.80s) makes of it: without it "
                           "is another method; take codec-cost=explain, or ddp with that codec",
-                          e->m.ops->name, e->exchange->spec);
-    if ((tutti_codec_traits(e->exchange->codec) & TUTTI_CODEC_VOTES) != 0)
+                          e->m.ops->name, e->sums.exchange->spec);
+    if ((tutti_codec_traits(e->sums.exchange->codec) & TUTTI_CODEC_VOTES) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "codec-cost is 'auto-off', but what codec '%.80s' makes is a vote, whose learning rate is "
                           "none for gradients as they are; take codec-cost=explain",
-                          e->exchange->spec);
-    if ((tutti_codec_traits(e->exchange->codec) & TUTTI_CODEC_MOMENTUM) != 0)
+                          e->sums.exchange->spec);
+    if ((tutti_codec_traits(e->sums.exchange->codec) & TUTTI_CODEC_MOMENTUM) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "codec-cost is 'auto-off', but codec '%.80s' has the momentum of the update in it, which "
                           "would be missing without it; take codec-cost=explain",
-                          e->exchange->spec);
+                          e->sums.exchange->spec);
     return TUTTI_OK;
 }

@@ -42,6 +42,7 @@
    What a mean of 16-bit numbers loses when it is rounded to 16 bits (2^-11 of it, fp16) is not
    known. So error feedback makes up for what fp16 loses of the parts, not for that. */
 #include "exchange_internal.h"
+#include "engine/hooks.h"
 #include "collective/leaders.h"
 
 /* ---- a step begins ---- */
@@ -67,7 +68,7 @@ static void forward_event(void *with, const char *kind, const char *text)
 /* Do gradients go through the codec? */
 static bool encodes(const tutti_engine *e)
 {
-    return e->exchange != NULL && e->exchange->verdict != TUTTI_EXCHANGE_PLAIN;
+    return e->sums.exchange != NULL && e->sums.exchange->verdict != TUTTI_EXCHANGE_PLAIN;
 }
 
 tutti_status tutti_engine_exchange_weigh(tutti_engine *e, tutti_error *err)
@@ -75,21 +76,21 @@ tutti_status tutti_engine_exchange_weigh(tutti_engine *e, tutti_error *err)
     tutti_doing was;
     tutti_status status;
 
-    if (e->exchange == NULL)
+    if (e->sums.exchange == NULL)
         return TUTTI_OK;
-    if (!e->exchange->weighed && !encodes(e) && e->m.rank == 0)
+    if (!e->sums.exchange->weighed && !encodes(e) && e->m.rank == 0)
         tutti_event(&e->m, "codec", "codec '%.80s' stays away, as was decided when the run began (codec-cost=auto-off)",
-                    e->exchange->spec);
-    if (!e->exchange->weighed && e->options.codec_cost != TUTTI_CODEC_COST_OFF &&
-        e->exchange->verdict == TUTTI_EXCHANGE_UNDECIDED) {
+                    e->sums.exchange->spec);
+    if (!e->sums.exchange->weighed && e->options.codec_cost != TUTTI_CODEC_COST_OFF &&
+        e->sums.exchange->verdict == TUTTI_EXCHANGE_UNDECIDED) {
         was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* the measurement is no part of the run */
         status = tutti_exchange_weigh(e, err);
         tutti_engine_doing(e, was);
         TUTTI_TRY(status);
     }
-    if (!e->exchange->weighed)
-        e->exchange->report_from = e->progress.step;
-    e->exchange->weighed = true;
+    if (!e->sums.exchange->weighed)
+        e->sums.exchange->report_from = e->counts.progress.step;
+    e->sums.exchange->weighed = true;
     return TUTTI_OK;
 }
 
@@ -107,8 +108,8 @@ tutti_status tutti_engine_exchange_begin(const tutti_engine_begun *begun, tutti_
 
     if (!encodes(e))
         return TUTTI_OK;
-    TUTTI_TRY(tutti_codec_begin(e->exchange->codec, &moment, err));
-    tutti_exchange_keep_states(e, e->exchange->kept, false);
+    TUTTI_TRY(tutti_codec_begin(e->sums.exchange->codec, &moment, err));
+    tutti_exchange_keep_states(e, e->sums.exchange->kept, false);
     return TUTTI_OK;
 }
 
@@ -116,13 +117,13 @@ void tutti_engine_exchange_left_out(tutti_engine *e, uint64_t step)
 {
     if (!encodes(e))
         return;
-    tutti_exchange_keep_states(e, e->exchange->kept, true);
-    tutti_codec_left_out(e->exchange->codec, step);
+    tutti_exchange_keep_states(e, e->sums.exchange->kept, true);
+    tutti_codec_left_out(e->sums.exchange->codec, step);
 }
 
 bool tutti_engine_exchange_measures(const tutti_engine *e, uint64_t step)
 {
-    const uint64_t every = e->exchange != NULL ? e->exchange->report_every : 0;
+    const uint64_t every = e->sums.exchange != NULL ? e->sums.exchange->report_every : 0;
     return every > 0 && (step + 1) % every == 0;
 }
 
@@ -212,10 +213,12 @@ tutti_status tutti_base_exchange(tutti_method *m, tutti_piece *p, tutti_error *e
 /* p->g := the mean of p->g over the members of `group`. */
 static tutti_status mean_of(tutti_engine *e, tutti_piece *p, tutti_group *group, bool moves, tutti_error *err)
 {
-    tutti_exchange_job job = { .exchange = e->exchange, .group = group, .route = e->route, .moves = moves ? e : NULL };
+    tutti_exchange_job job = {
+        .exchange = e->sums.exchange, .group = group, .route = e->sums.route, .moves = moves ? e : NULL
+    };
     tutti_status status;
 
-    job.slot = tutti_exchange_take_slot(e->exchange, err);
+    job.slot = tutti_exchange_take_slot(e->sums.exchange, err);
     if (job.slot == NULL)
         return TUTTI_ERR_STATE;
     status = tutti_exchange_set_up(&job, p, p->step, err);
@@ -230,22 +233,22 @@ static tutti_status mean_of(tutti_engine *e, tutti_piece *p, tutti_group *group,
         tutti_exchange_measure_end(&job);
         unwrap(&job);
     }
-    tutti_exchange_give_slot(e->exchange, job.slot);
+    tutti_exchange_give_slot(e->sums.exchange, job.slot);
     return status;
 }
 
 static tutti_status through_codec(tutti_method *m, tutti_piece *p, double weight, bool moves, tutti_error *err)
 {
     tutti_engine *e = m->engine;
-    const float scale = (float)(weight * e->exchange->space.workers);
+    const float scale = (float)(weight * e->sums.exchange->space.workers);
     tutti_leaders leaders;
 
-    if (e->exchange->team == 1) {
+    if (e->sums.exchange->team == 1) {
         if (scale != 1)
             tutti_scale(m->device, p->count, scale, p->g);
         return mean_of(e, p, &p->group, moves, err);
     }
-    leaders = tutti_leaders_keyed(&e->exchange->leaders, (uint64_t)(p->index + 1), p->group.sequence);
+    leaders = tutti_leaders_keyed(&e->sums.exchange->leaders, (uint64_t)(p->index + 1), p->group.sequence);
     TUTTI_TRY(tutti_allreduce_weighted(&leaders.inside, scale, tutti_f32(m->device, p->g, p->count), err));
     if (leaders.between.index >= 0)
         TUTTI_TRY(mean_of(e, p, &leaders.between, moves, err));
@@ -261,8 +264,8 @@ tutti_status tutti_exchange_plain(tutti_method *m, tutti_piece *p, double weight
 {
     tutti_engine *e = m->engine;
 
-    for (int i = 0; e->exchange != NULL && i < p->tensors; i++)
-        e->exchange->payload[p->first_tensor + i] += e->tensors[p->first_tensor + i].count * sizeof(float);
+    for (int i = 0; e->sums.exchange != NULL && i < p->tensors; i++)
+        e->sums.exchange->payload[p->first_tensor + i] += e->tensors[p->first_tensor + i].count * sizeof(float);
     return tutti_engine_sum(e, p, (float)weight, err);
 }
 
@@ -274,17 +277,17 @@ tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err)
                         .tensors = m->layout->n_tensors,
                         .g = x,
                         .x = x,
-                        .step = e->progress.step,
+                        .step = e->counts.progress.step,
                         .group = tutti_group_keyed(&m->all, tutti_port_of("exchange of all", 0, 0),
-                                                   (uint32_t)e->progress.step) };
+                                                   (uint32_t)e->counts.progress.step) };
     tutti_engine_bad bad;
     tutti_doing was;
     int64_t begin;
     tutti_status status;
 
     if (!encodes(e)) {
-        for (int i = 0; e->exchange != NULL && i < e->layout.n_tensors; i++)
-            e->exchange->payload[i] += e->tensors[i].count * sizeof(float);
+        for (int i = 0; e->sums.exchange != NULL && i < e->layout.n_tensors; i++)
+            e->sums.exchange->payload[i] += e->tensors[i].count * sizeof(float);
         return m->workers > 1 ? tutti_average(m, x, err) : TUTTI_OK;
     }
     if (!tutti_finite(m->device, all.count, x) && tutti_engine_find_bad(e, x, 0, all.tensors, &bad))
@@ -292,8 +295,8 @@ tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err)
                                "worker %d: %s has moved by %g at element %zu when it is to be sent in step %llu; lower "
                                "the learning rate or clip the gradient (clip-norm)",
                                m->rank, e->tensors[bad.tensor].name, (double)bad.value, bad.element,
-                               (unsigned long long)e->progress.step);
-    all.group.algorithm = e->collective;
+                               (unsigned long long)e->counts.progress.step);
+    all.group.algorithm = e->sums.collective;
     was = tutti_engine_expose(e);
     begin = tutti_now_ns(e->rt);
     status = through_codec(m, &all, 1.0 / m->workers, true, err);
@@ -305,7 +308,7 @@ tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err)
                             "take a codec with a wider range (bf16 instead of fp16), lower the learning rate "
                             "or clip the gradient (clip-norm)",
                             e->tensors[bad.tensor].name, (double)bad.value, bad.element,
-                            (unsigned long long)e->progress.step, e->exchange->spec);
+                            (unsigned long long)e->counts.progress.step, e->sums.exchange->spec);
     tutti_engine_comm(e, "exchange", 0, begin, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);
     return status;
@@ -313,7 +316,7 @@ tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err)
 
 const uint64_t *tutti_engine_payload(const tutti_engine *e)
 {
-    if (e->exchange != NULL)
+    if (e->sums.exchange != NULL)
         tutti_facilities_settle(e, false);
-    return e->exchange != NULL ? e->exchange->payload : NULL;
+    return e->sums.exchange != NULL ? e->sums.exchange->payload : NULL;
 }

@@ -109,7 +109,7 @@ static tutti_status look_at(const tutti_exchange_job *job, const tutti_exchange_
                            "take a codec with a wider range (bf16 instead of fp16), lower the "
                            "learning rate or clip the gradient (clip-norm)",
                            e->m.rank, u->codec->ops->name, bad, e->tensors[u->view.tensor].name,
-                           (unsigned long long)e->progress.step, value);
+                           (unsigned long long)e->counts.progress.step, value);
 }
 
 /* Folds the units of one number type, which are contiguous, and takes the mean of all at once. */

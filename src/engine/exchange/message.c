@@ -87,7 +87,7 @@ bool tutti_exchange_by_owners(const tutti_exchange_unit *u, int workers, tutti_r
 
 tutti_status tutti_exchange_check_owners(const tutti_engine *e, const tutti_exchange_job *job, tutti_error *err)
 {
-    for (int i = 0; i < job->n_units && e->route == TUTTI_ROUTE_OWNERS; i++)
+    for (int i = 0; i < job->n_units && e->sums.route == TUTTI_ROUTE_OWNERS; i++)
         if (is_message(&job->unit[i]) && hindrance(&job->unit[i]) != NULL)
             return tutti_fail(
                 err, TUTTI_ERR_USAGE, 0,

@@ -76,7 +76,7 @@ size_t tutti_exchange_state_bytes(const tutti_engine_exchange *x, const tutti_pl
 
 void tutti_exchange_keep_states(const tutti_engine *e, uint8_t *kept, bool back)
 {
-    const tutti_engine_exchange *x = e->exchange;
+    const tutti_engine_exchange *x = e->sums.exchange;
     size_t at = 0;
 
     for (size_t i = 0; kept != NULL && i < x->n_states; i++) {
@@ -106,12 +106,12 @@ tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const cha
     const tutti_codec *other;
     tutti_status status;
 
-    if (e->exchange != NULL)
+    if (e->sums.exchange != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "codec is '%.80s', but method '%s' brings its own, '%.120s'; omit codec, or use it "
                           "under another method (ddp)",
-                          spec, m->ops->name, e->exchange->spec);
-    x = e->exchange = tutti_alloc(1, sizeof *x);
+                          spec, m->ops->name, e->sums.exchange->spec);
+    x = e->sums.exchange = tutti_alloc(1, sizeof *x);
     if (x == NULL || (x->spec = tutti_copy_text(spec)) == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for codec '%.60s'", spec);
     x->checked = e->options.codec_checksum;
@@ -127,10 +127,10 @@ tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const cha
     if (e->options.codec_cost == TUTTI_CODEC_COST_AUTO_OFF)
         tutti_declare_value(plan, "engine.codec-cost", TUTTI_SAME, &x->verdict, sizeof x->verdict);
     other = tutti_exchange_leaf(x->codec, is_not_a_sum_of_floats);
-    if (e->collective != NULL && other != NULL)
+    if (e->sums.collective != NULL && other != NULL)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', an algorithm for sums of float32, but codec '%s' sends %s",
-            e->collective, other->ops->name,
+            e->sums.collective, other->ops->name,
             other->ops->rounds == 0
                 ? "messages that cannot be summed; take allgather or alltoall, or leave collective at auto"
                 : "something else; leave collective at auto");
@@ -143,12 +143,12 @@ tutti_status tutti_exchange_once(tutti_method *m, const char *option, tutti_erro
 {
     tutti_engine *e = m->engine;
 
-    if (e->route == TUTTI_ROUTE_OWNERS)
+    if (e->sums.route == TUTTI_ROUTE_OWNERS)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "%s asks that messages are encoded once, and collective=alltoall that the owners of parts "
                           "encode them again; give only one of them",
                           option);
-    e->route = TUTTI_ROUTE_GATHER;
+    e->sums.route = TUTTI_ROUTE_GATHER;
     return TUTTI_OK;
 }
 
@@ -160,19 +160,21 @@ static bool is_message(const tutti_codec *c)
 tutti_status tutti_exchange_check_route(const tutti_engine *e, tutti_error *err)
 {
     if (tutti_exchange_route(e->options.collective) == TUTTI_ROUTE_AUTO || e->m.workers == 1 ||
-        (e->exchange != NULL && tutti_exchange_leaf(e->exchange->codec, is_message) != NULL))
+        (e->sums.exchange != NULL && tutti_exchange_leaf(e->sums.exchange->codec, is_message) != NULL))
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                       "collective is '%s', a way for messages of codecs that cannot be summed (topk, qsgd), but "
                       "%s%.60s%s; leave collective at auto",
-                      e->options.collective, e->exchange == NULL ? "gradients travel as they are" : "codec '",
-                      e->exchange == NULL ? "" : e->exchange->spec, e->exchange == NULL ? "" : "' is summed");
+                      e->options.collective, e->sums.exchange == NULL ? "gradients travel as they are" : "codec '",
+                      e->sums.exchange == NULL ? "" : e->sums.exchange->spec,
+                      e->sums.exchange == NULL ? "" : "' is summed");
 }
 
 tutti_status tutti_exchange_check_all(const tutti_method *m, tutti_error *err)
 {
     const tutti_engine *e = m->engine;
-    const tutti_codec *votes = e->exchange != NULL ? tutti_exchange_leaf(e->exchange->codec, is_a_vote) : NULL;
+    const tutti_codec *votes =
+        e->sums.exchange != NULL ? tutti_exchange_leaf(e->sums.exchange->codec, is_a_vote) : NULL;
 
     if (votes != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -193,13 +195,13 @@ const char *tutti_exchange_codec(const tutti_method *m)
 {
     const tutti_engine *e = m->engine;
 
-    return e->exchange != NULL ? e->exchange->spec : e->options.codec[0] != 0 ? e->options.codec : NULL;
+    return e->sums.exchange != NULL ? e->sums.exchange->spec : e->options.codec[0] != 0 ? e->options.codec : NULL;
 }
 
 /* Worker 0 reports once what lossy codecs without error feedback risk. */
 static void warn(tutti_engine *e)
 {
-    const tutti_engine_exchange *x = e->exchange;
+    const tutti_engine_exchange *x = e->sums.exchange;
     const tutti_codec *c = x->codec;
     const tutti_view *v = x->tensor;
     float *into = NULL;
@@ -225,7 +227,7 @@ static void warn(tutti_engine *e)
 
 tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err)
 {
-    tutti_engine_exchange *x = e->exchange;
+    tutti_engine_exchange *x = e->sums.exchange;
 
     if (x == NULL)
         return TUTTI_OK;
@@ -252,7 +254,7 @@ tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err)
 
 size_t tutti_exchange_bytes(const tutti_engine *e)
 {
-    const tutti_engine_exchange *x = e->exchange;
+    const tutti_engine_exchange *x = e->sums.exchange;
     size_t bytes = 0;
 
     for (int s = 0; x != NULL && s < x->n_slots; s++) {
@@ -267,7 +269,7 @@ size_t tutti_exchange_bytes(const tutti_engine *e)
 
 void tutti_engine_exchange_close(tutti_engine *e)
 {
-    tutti_engine_exchange *x = e->exchange;
+    tutti_engine_exchange *x = e->sums.exchange;
 
     if (x == NULL)
         return;
@@ -290,5 +292,5 @@ void tutti_engine_exchange_close(tutti_engine *e)
     tutti_free(x->payload);
     tutti_free(x->spec);
     tutti_free(x);
-    e->exchange = NULL;
+    e->sums.exchange = NULL;
 }

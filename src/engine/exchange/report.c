@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "exchange_internal.h"
+#include "engine/hooks.h"
 
 enum { FIGURES = 4 };
 
@@ -35,18 +36,18 @@ typedef struct tutti_exchange_measured {
 
 tutti_status tutti_exchange_check_report(const tutti_engine *e, tutti_error *err)
 {
-    if (e->options.codec_report == 0 || e->exchange != NULL)
+    if (e->options.codec_report == 0 || e->sums.exchange != NULL)
         return TUTTI_OK;
-    return tutti_fail(
-        err, TUTTI_ERR_USAGE, 0, "codec-report is %llu, but %s%s; leave codec-report at 0",
-        (unsigned long long)e->options.codec_report,
-        e->codec_is_used ? tutti_exchange_elsewhere(e) : "gradients travel as they are",
-        e->codec_is_used ? ", and what is measured is the exchange of gradients" : ": there is no codec");
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec-report is %llu, but %s%s; leave codec-report at 0",
+                      (unsigned long long)e->options.codec_report,
+                      e->sums.codec_is_used ? tutti_exchange_elsewhere(e) : "gradients travel as they are",
+                      e->sums.codec_is_used ? ", and what is measured is the exchange of gradients"
+                                            : ": there is no codec");
 }
 
 tutti_status tutti_exchange_report_open(tutti_engine *e, tutti_error *err)
 {
-    tutti_engine_exchange *x = e->exchange;
+    tutti_engine_exchange *x = e->sums.exchange;
 
     x->report_every = e->options.codec_report;
     if (x->report_every == 0)
@@ -72,7 +73,7 @@ void tutti_exchange_report_close(tutti_engine_exchange *x)
 const tutti_codec_record *tutti_engine_codec_records(const tutti_engine *e)
 {
     tutti_facilities_settle(e, true);
-    return e->exchange != NULL ? e->exchange->records : NULL;
+    return e->sums.exchange != NULL ? e->sums.exchange->records : NULL;
 }
 
 void tutti_exchange_measure_begin(const tutti_exchange_job *job)

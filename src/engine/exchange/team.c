@@ -71,19 +71,19 @@ tutti_status tutti_team_parse(const tutti_method *m, const char *option, const c
 
 tutti_status tutti_exchange_check_team(const tutti_engine *e, tutti_error *err)
 {
-    if (strcmp(e->options.codec_hierarchy, "none") == 0 || e->m.workers == 1 || e->exchange != NULL)
+    if (strcmp(e->options.codec_hierarchy, "none") == 0 || e->m.workers == 1 || e->sums.exchange != NULL)
         return TUTTI_OK;
-    return tutti_fail(
-        err, TUTTI_ERR_USAGE, 0, "codec-hierarchy is '%.40s', but %s; leave it at none%s", e->options.codec_hierarchy,
-        e->codec_is_used ? tutti_exchange_elsewhere(e) : "no gradient goes through a codec",
-        e->codec_is_used ? "" : ", or give a codec. Sums of float32 know of machines by themselves");
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec-hierarchy is '%.40s', but %s; leave it at none%s",
+                      e->options.codec_hierarchy,
+                      e->sums.codec_is_used ? tutti_exchange_elsewhere(e) : "no gradient goes through a codec",
+                      e->sums.codec_is_used ? "" : ", or give a codec. Sums of float32 know of machines by themselves");
 }
 
 tutti_status tutti_exchange_team_declare(tutti_engine *e, tutti_error *err)
 {
     const tutti_method *m = &e->m;
-    tutti_engine_exchange *x = e->exchange;
-    const int team = e->codec_team;
+    tutti_engine_exchange *x = e->sums.exchange;
+    const int team = e->sums.codec_team;
 
     x->team = team;
     if (team == 1)
@@ -110,30 +110,30 @@ tutti_status tutti_exchange_teams(tutti_method *m, const char *option, int team,
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "codec-hierarchy is '%.40s', but method '%s' sets it itself (%s); omit codec-hierarchy",
                           e->options.codec_hierarchy, m->ops->name, option);
-    if (e->collective != NULL)
+    if (e->sums.collective != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "collective is '%.80s', for sums over all workers, but under method '%s' the first workers "
                           "of teams sum (%s); leave collective at auto, or turn the teams off",
-                          e->collective, m->ops->name, option);
-    e->codec_team = team;
+                          e->sums.collective, m->ops->name, option);
+    e->sums.codec_team = team;
     return TUTTI_OK;
 }
 
 bool tutti_exchange_leads(const tutti_engine *e)
 {
-    return e->m.rank % e->exchange->team == 0;
+    return e->m.rank % e->sums.exchange->team == 0;
 }
 
 int tutti_exchange_team(const tutti_engine *e)
 {
-    return e->exchange != NULL ? e->exchange->team : 1;
+    return e->sums.exchange != NULL ? e->sums.exchange->team : 1;
 }
 
 tutti_status tutti_exchange_check_saved_team(const tutti_engine *e, int64_t saved_team, int saved_by, tutti_error *err)
 {
     const int team = tutti_exchange_team(e);
 
-    if (e->exchange == NULL || (saved_team == team && (team == 1 || saved_by == e->m.workers)))
+    if (e->sums.exchange == NULL || (saved_team == team && (team == 1 || saved_by == e->m.workers)))
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                       "the checkpoint was saved by %d workers in teams of %lld, and this run has %d in teams of %d: "

@@ -8,7 +8,7 @@
 
 static int64_t all_passes(const tutti_engine *e)
 {
-    return e->options.batch * e->options.accumulate * e->m.workers / e->share.batch;
+    return e->options.batch * e->options.accumulate * e->m.workers / e->division.share.batch;
 }
 
 typedef struct allotment {
@@ -25,7 +25,7 @@ static tutti_status deal(void *self, tutti_error *err)
     (void)err;
     for (int64_t r = 0; r < workers; r++)
         a->passes_of[r] = all / workers + (r < all % workers);
-    a->e->share.passes_of = a->passes_of;
+    a->e->division.share.passes_of = a->passes_of;
     return TUTTI_OK;
 }
 
@@ -44,7 +44,7 @@ static tutti_status check_deal(const tutti_engine *e, const int64_t *passes_of, 
     if (sum != all)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "the workers get %lld passes of a step; it has %lld of %lld samples each", (long long)sum,
-                          (long long)all, (long long)e->share.batch);
+                          (long long)all, (long long)e->division.share.batch);
     return TUTTI_OK;
 }
 
@@ -90,7 +90,7 @@ tutti_status tutti_allot_declare(tutti_method *m, tutti_plan *plan, int64_t samp
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the passes of %d workers", m->workers);
     a->e = e;
     tutti_facility_add(m, &facility, a);
-    e->share.batch = samples;
+    e->division.share.batch = samples;
     tutti_declare(plan,
                   &(tutti_state){ .name = "engine.passes",
                                   .keep = TUTTI_SAME,

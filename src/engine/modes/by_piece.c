@@ -192,7 +192,7 @@ static tutti_status reported(tutti_engine *e, tutti_error *err)
 
     if (status != TUTTI_OK && err != NULL)
         *err = flight->error;
-    if (status != TUTTI_OK || !e->broken || err == NULL)
+    if (status != TUTTI_OK || !e->failure.flag || err == NULL)
         return status;
     /* an exchange was closed without an error message: a service has failed */
     TUTTI_TRY(tutti_engine_services_look(e, err));
@@ -207,11 +207,11 @@ static void wait_for_piece(tutti_engine *e, int k)
     tutti_error why;
     const tutti_status status = tutti_job_wait(e->lane, &e->piece_state[k].job, &why);
 
-    flight->left -= e->pieces[k].step != e->progress.step;
+    flight->left -= e->pieces[k].step != e->counts.progress.step;
     tutti_engine_piece_over(e, k, status);
     if (status == TUTTI_OK)
         return;
-    e->broken = true; /* the lane may have ended the job before it began */
+    e->failure.flag = true; /* the lane may have ended the job before it began */
     if (status == TUTTI_CLOSED || flight->status != TUTTI_OK)
         return;
     flight->status = status;
@@ -220,7 +220,7 @@ static void wait_for_piece(tutti_engine *e, int k)
 
 static bool of_the_step_before(const tutti_engine *e, int k)
 {
-    return e->piece_state[k].pending && e->pieces[k].step != e->progress.step;
+    return e->piece_state[k].pending && e->pieces[k].step != e->counts.progress.step;
 }
 
 tutti_status tutti_by_piece_rest(tutti_engine *e, tutti_error *err)
@@ -253,7 +253,7 @@ static tutti_status await_tensor(tutti_engine *e, int tensor, tutti_error *err)
         if (of_the_step_before(e, k))
             wait_for_piece(e, k);
     tutti_engine_doing(e, was);
-    return e->broken ? tutti_by_piece_rest(e, err) : TUTTI_OK;
+    return e->failure.flag ? tutti_by_piece_rest(e, err) : TUTTI_OK;
 }
 
 /* Copies x to the client's memory of the tensor, once a step. */
@@ -293,7 +293,7 @@ static tutti_status begin_pass(void *self, const tutti_pass *next, tutti_error *
     tutti_by_piece *flight = tutti_by_piece_of(e);
     bool by_unit;
 
-    if (e->broken)
+    if (e->failure.flag)
         TUTTI_TRY(tutti_by_piece_rest(e, err));
     by_unit = flight->left > 0;
     for (int i = 0; i < e->layout.n_tensors && !next->keep; i++)
@@ -314,8 +314,8 @@ static tutti_status begin_pass(void *self, const tutti_pass *next, tutti_error *
 
 static void done_unit(tutti_engine *e, int unit)
 {
-    for (int i = 0; i < e->layout.n_tensors && e->pass.exchange && e->options.needs; i++)
-        if (e->tensors[i].unit == unit && e->announced[i]) /* else more of its gradient is still to come */
+    for (int i = 0; i < e->layout.n_tensors && e->step.pass.exchange && e->options.needs; i++)
+        if (e->tensors[i].unit == unit && e->step.announced[i]) /* else more of its gradient is still to come */
             is_through(e, i);
 }
 
@@ -326,7 +326,7 @@ static tutti_status end_pass(void *self, tutti_error *err)
     (void)err;
     for (int i = 0; i < e->layout.n_tensors; i++) {
         hand_out(e, i);
-        if (e->pass.exchange)
+        if (e->step.pass.exchange)
             is_through(e, i);
     }
     tutti_by_piece_of(e)->hands_out = false;
@@ -337,13 +337,13 @@ static tutti_status go_on(void *self, tutti_error *err)
 {
     tutti_engine *e = ((tutti_by_piece *)self)->e;
 
-    if (e->broken)
+    if (e->failure.flag)
         return tutti_by_piece_rest(e, err);
-    if (!e->exchanged)
+    if (!e->step.exchanged)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "method '%s' updates each piece as soon as it is exchanged, but its pass hook has left the "
                           "exchange of step %llu away, so nothing would be updated",
-                          e->m.ops->name, (unsigned long long)e->progress.step);
+                          e->m.ops->name, (unsigned long long)e->counts.progress.step);
     for (int k = 0; k < e->layout.n_pieces; k++)
         tutti_by_piece_of(e)->left += e->piece_state[k].pending;
     e->values_changed = true;

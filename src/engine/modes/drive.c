@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "sharded.h"
+#include "engine/hooks.h"
 #include "optim/placed.h"
 #include "optim/schedule.h"
 
@@ -209,7 +210,7 @@ tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "placing %d pipelines", o->pipelines);
     while (d->worker[d->place] != m->rank)
         d->place++;
-    m->member = e->member = d->place / place_of(o, o->stages);
+    m->member = e->division.member = d->place / place_of(o, o->stages);
     memcpy(d->first, cuts_of(o, m->member), ((size_t)o->stages + 1) * sizeof *d->first);
     m->replica = d->place % place_of(o, o->stages);
     for (m->stage = 0; m->replica >= d->width[m->stage]; m->stage++)
@@ -218,9 +219,9 @@ tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_
     for (int v = 0; v < o->pipelines; v++)
         d->peers[v] = d->worker[v * place_of(o, o->stages) + place_of(o, m->stage) + m->replica];
     m->own = tutti_drive_range(m, d->first[m->stage], d->first[m->stage + 1]);
-    e->share.workers = o->pipelines;
-    e->share.batch = o->samples;
-    e->share.accumulate = o->passes;
+    e->division.share.workers = o->pipelines;
+    e->division.share.batch = o->samples;
+    e->division.share.accumulate = o->passes;
     x.first = g.first = m->own.first;
     x.count = g.count = m->own.count;
     x.copy = m->member > 0 || m->replica > 0;
@@ -231,7 +232,7 @@ tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_
         snprintf(prefix, sizeof prefix, "optim-%d", m->member);
     TUTTI_TRY(tutti_drive_optimizer(m, plan, prefix, &m->optim, err));
     TUTTI_TRY(tutti_units_declare_looks(e, err));
-    e->lr = tutti_optim_lr(m->optim);
+    e->rate.base = tutti_optim_lr(m->optim);
     return TUTTI_OK;
 }
 
@@ -281,7 +282,7 @@ static tutti_status initial(void *self, tutti_group *workers, bool *done, tutti_
         if (m->rank == 0 && e->options.initial != NULL)
             e->options.initial(e->options.user, i, room);
         if (m->workers > 1)
-            status = tutti_broadcast(&e->opening, 0, tutti_f32(m->device, room, t->count), err);
+            status = tutti_broadcast(&e->groups.opening, 0, tutti_f32(m->device, room, t->count), err);
         if (t->first >= m->own.first && t->first < m->own.first + m->own.count)
             tutti_copy(m->device, t->count, room, m->own_x + (t->first - m->own.first));
     }
@@ -324,13 +325,13 @@ tutti_status tutti_engine_drive(tutti_engine *e, uint64_t until, tutti_error *er
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           driven == NULL ? "drive is for methods that drive; this one takes passes (tutti.h)"
                                        : "drive is legal between steps only (tutti.h)");
-    if (until <= e->progress.step)
+    if (until <= e->counts.progress.step)
         return TUTTI_OK;
     tutti_engine_clock_start(e);
     e->stage = STAGE_BETWEEN;
     tutti_engine_doing(e, TUTTI_DOING_OTHER);
-    e->loss_sum = 0;
-    e->computed = 0;
+    e->step.loss_sum = 0;
+    e->step.computed = 0;
     status = drive(e, until, err);
     tutti_engine_doing(e, TUTTI_DOING_OTHER);
     if (status != TUTTI_OK) {
@@ -340,12 +341,12 @@ tutti_status tutti_engine_drive(tutti_engine *e, uint64_t until, tutti_error *er
         e->stage = STAGE_FAILED;
         return own != TUTTI_OK ? own : tutti_engine_cause(e, status, err);
     }
-    for (; e->progress.step < until; e->progress.step++) {
-        e->progress.samples += (uint64_t)tutti_engine_samples(e, e->progress.step);
-        e->steps_here++;
+    for (; e->counts.progress.step < until; e->counts.progress.step++) {
+        e->counts.progress.samples += (uint64_t)tutti_engine_samples(e, e->counts.progress.step);
+        e->groups.steps++;
     }
-    m->step = m->rng.step = e->progress.step;
-    m->loss = e->computed > 0 ? e->loss_sum / (double)e->computed : 0;
+    m->step = m->rng.step = e->counts.progress.step;
+    m->loss = e->step.computed > 0 ? e->step.loss_sum / (double)e->step.computed : 0;
     tutti_engine_watch(e);
     e->stage = STAGE_READY;
     return TUTTI_OK;
@@ -358,7 +359,8 @@ void tutti_drive_pass(const tutti_method *m, uint64_t step, int64_t index, tutti
     const tutti_engine *e = m->engine;
 
     *pass = (tutti_pass){ .index = index, .scale = 1 };
-    pass->samples = tutti_share_pass(&e->share, step, e->member, index, &pass->epoch, &pass->position);
+    pass->samples =
+        tutti_share_pass(&e->division.share, step, e->division.member, index, &pass->epoch, &pass->position);
     pass->divisor = pass->samples;
 }
 
@@ -393,8 +395,8 @@ static void computed(tutti_engine *e, const char *what, uint64_t step, const tut
 
 static void count(tutti_engine *e, const tutti_pass *pass, double loss)
 {
-    e->loss_sum += loss;
-    e->computed += e->m.stage == tutti_drive_of(e)->o.stages - 1 ? pass->samples : 0;
+    e->step.loss_sum += loss;
+    e->step.computed += e->m.stage == tutti_drive_of(e)->o.stages - 1 ? pass->samples : 0;
 }
 
 static const char *const marks[] = { "stage forward", "stage backward" };
@@ -524,7 +526,7 @@ size_t tutti_drive_held(tutti_method *m)
 tutti_rate tutti_drive_rate(const tutti_method *m, uint64_t step, uint64_t t)
 {
     const tutti_engine *e = m->engine;
-    return (tutti_rate){ e->lr * tutti_lr_schedule_factor(e->schedule, step), 1, t };
+    return (tutti_rate){ e->rate.base * tutti_lr_schedule_factor(e->rate.schedule, step), 1, t };
 }
 
 tutti_status tutti_drive_update_part(tutti_method *m, tutti_optim *optim, size_t first, size_t count, float *values,

@@ -42,7 +42,7 @@ void tutti_drive_sum_start(tutti_method *m, int which, double weight, float *gra
     *sum = (struct tutti_drive_sum){ .job = { .run = run_sum, .owner = e, .index = which },
                                      .group = tutti_group_keyed(&d->group, 0, d->sums++), .weight = (float)weight,
                                      .gradient = gradient };
-    sum->group.algorithm = e->collective;
+    sum->group.algorithm = e->sums.collective;
     tutti_lane_start(d->lane, &sum->job);
 }
 

@@ -82,7 +82,7 @@ static void close_held(void *self)
 
     tutti_monitor_close(h->lock);
     for (int i = 0; i < h->n_more; i++)
-        tutti_arena_give(h->e->device, h->more[i]);
+        tutti_arena_give(h->e->memory.device, h->more[i]);
     tutti_free(h->more);
     tutti_free(h->free);
     tutti_free(h);
@@ -94,7 +94,7 @@ static tutti_status another(tutti_held_pieces *h, tutti_piece *p, tutti_error *e
     void *one;
 
     TUTTI_TRY(tutti_fail_within(
-        err, tutti_arena_take(h->e->device, "g.buffers", h->room * sizeof(float), TUTTI_ARENA_ALIGN, &one, err),
+        err, tutti_arena_take(h->e->memory.device, "g.buffers", h->room * sizeof(float), TUTTI_ARENA_ALIGN, &one, err),
         "gradients of another piece (%zu values), which come in another order than parameters stand", h->room));
     h->more[h->n_more++] = p->g = one;
     h->buffers++;

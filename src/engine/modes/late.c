@@ -114,12 +114,12 @@ static tutti_status exchange_piece(tutti_job *job, tutti_error *err)
     tutti_piece *p = &s->pieces[job->index];
     tutti_status status = TUTTI_CLOSED; /* an earlier piece has failed, and reports why */
 
-    if (!e->broken)
+    if (!e->failure.flag)
         status = e->m.ops->exchange(&e->m, p, err);
     if (status == TUTTI_OK)
         status = tutti_engine_look_decoded(e, p, &s->state[job->index].bad, err);
     if (status != TUTTI_OK)
-        e->broken = true;
+        e->failure.flag = true;
     return status;
 }
 
@@ -170,10 +170,10 @@ static tutti_status run_exchange(tutti_job *job, tutti_error *err)
     late_slot *s = job->owner;
     tutti_status status = TUTTI_CLOSED; /* an earlier step has failed, and is reported first */
 
-    if (!s->e->broken)
+    if (!s->e->failure.flag)
         status = exchange_step(s, err);
     if (status != TUTTI_OK)
-        s->e->broken = true;
+        s->e->failure.flag = true;
     return status;
 }
 
@@ -255,7 +255,7 @@ static bool is_late(const void *self)
 {
     const late *l = self;
 
-    return l->e->progress.step >= l->from;
+    return l->e->counts.progress.step >= l->from;
 }
 
 /* Records the codec's messages as events, in order. `text` may be as long as a replay needs. */
@@ -356,13 +356,13 @@ static void start_exchange(late_slot *s, double lr)
 {
     tutti_engine *e = s->e;
     const tutti_method *m = &e->m;
-    const uint32_t turn = (uint32_t)e->steps_here;
+    const uint32_t turn = (uint32_t)e->groups.steps;
 
     for (int k = 0; k < e->layout.n_pieces; k++) {
         tutti_piece *p = &s->pieces[k];
         p->group = tutti_group_keyed(&m->all, (uint64_t)k + 1, turn);
-        p->group.algorithm = e->collective;
-        p->step = e->progress.step;
+        p->group.algorithm = e->sums.collective;
+        p->step = e->counts.progress.step;
         p->weight = m->weight;
     }
     s->sums = tutti_group_keyed(&m->all, tutti_port_of("late sums", 0, 0), turn);
@@ -370,7 +370,7 @@ static void start_exchange(late_slot *s, double lr)
     s->scale = e->scaler.now.scale;
     s->begun = (tutti_engine_begun){ .e = e,
                                      .group = &s->sums,
-                                     .step = e->progress.step,
+                                     .step = e->counts.progress.step,
                                      .epoch = m->epoch,
                                      .lr = lr,
                                      .say = m->rank == 0 ? keep_line : NULL,
@@ -393,9 +393,9 @@ static void apply_gradient(late *l, const tutti_applied_gradient *of)
     tutti_engine *e = l->e;
 
     l->in_g = *of;
-    e->applied = &l->in_g;
+    e->step.applied = &l->in_g;
     e->m.lr = of->lr;
-    e->exchanged = e->taken_in = true; /* checked, unscaled, and the same on all workers */
+    e->step.exchanged = e->step.taken_in = true; /* checked, unscaled, and the same on all workers */
     forget_rows(e);
 }
 
@@ -405,7 +405,9 @@ static tutti_status exchange(void *self, bool *due, tutti_error *err)
     late *l = self;
     tutti_engine *e = l->e;
     const size_t n = e->layout.used;
-    const tutti_applied_gradient fresh = { .step = e->progress.step, .lr = e->m.lr, .scale = e->scaler.now.scale };
+    const tutti_applied_gradient fresh = { .step = e->counts.progress.step,
+                                           .lr = e->m.lr,
+                                           .scale = e->scaler.now.scale };
     late_slot *s = slot_of(l, fresh.step);
     tutti_applied_gradient *of = &l->now.of[s->index];
 
@@ -453,7 +455,7 @@ static void updated(void *self)
 {
     late *l = self;
 
-    if (l->e->applied != NULL && l->ends) /* this update has no step of its own */
+    if (l->e->step.applied != NULL && l->ends) /* this update has no step of its own */
         l->now.lag--;
 }
 
@@ -513,7 +515,7 @@ tutti_status tutti_late_declare(tutti_method *m, tutti_plan *plan, int steps, ui
                                             .placed = true, .shared = true }, &l->g[k]);
     }
     tutti_declare_value(plan, "engine.late", TUTTI_SAME, &l->now, sizeof l->now);
-    tutti_declare_value(plan, "engine.history", TUTTI_SAME, &e->history, sizeof e->history);
+    tutti_declare_value(plan, "engine.history", TUTTI_SAME, &e->counts.history, sizeof e->counts.history);
     return TUTTI_OK;
 }
 
@@ -527,7 +529,7 @@ uint64_t tutti_late_age(const tutti_method *m)
 {
     const late *l = tutti_facility_self(m, &facility);
 
-    return l != NULL && l->e->applied != NULL ? (uint64_t)l->steps : 0;
+    return l != NULL && l->e->step.applied != NULL ? (uint64_t)l->steps : 0;
 }
 
 bool tutti_late_overlaps(const tutti_method *m)

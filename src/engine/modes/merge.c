@@ -37,7 +37,8 @@ typedef struct merge {
 static void weigh(merge *s)
 {
     tutti_method *m = &s->e->m;
-    const int64_t mine = s->mine + m->samples, all = s->now.all + tutti_share_step(&s->e->share, m->rng.step, -1);
+    const int64_t mine = s->mine + m->samples,
+                  all = s->now.all + tutti_share_step(&s->e->division.share, m->rng.step, -1);
 
     if (s->now.steps > 0)
         m->weight = all > 0 ? (double)mine / (double)all : 0;
@@ -48,7 +49,7 @@ static void set_pass(void *self, tutti_pass *pass)
     merge *s = self;
     const tutti_engine *e = s->e;
 
-    s->defers = pass->merge && !(e->options.steps > 0 && e->progress.step + 1 == e->options.steps);
+    s->defers = pass->merge && !(e->options.steps > 0 && e->counts.progress.step + 1 == e->options.steps);
     if (s->defers)
         pass->exchange = false;
     else
@@ -90,7 +91,7 @@ static tutti_status defer(void *self, bool *kept, tutti_error *err)
     } else
         tutti_axpy(d, e->m.n, samples, e->m.g, s->sum);
     s->mine += e->m.samples;
-    s->now.all += tutti_share_step(&e->share, e->m.rng.step, -1);
+    s->now.all += tutti_share_step(&e->division.share, e->m.rng.step, -1);
     s->now.steps++;
     s->now.waited++;
     return TUTTI_OK;

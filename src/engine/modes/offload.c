@@ -241,7 +241,7 @@ static tutti_status open_by_unit(tutti_engine *e, tutti_error *err)
     o->brought = -1;
     if (o->g.memory != NULL)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_arena_take(e->host, "g.rooms", bytes_of_rooms(e), TUTTI_FILE_BLOCK, &room, err));
+    TUTTI_TRY(tutti_arena_take(e->memory.host, "g.rooms", bytes_of_rooms(e), TUTTI_FILE_BLOCK, &room, err));
     o->room = room;
     o->rooms = rooms(e);
     o->room_bytes = bytes_of_room(e);
@@ -265,7 +265,7 @@ static tutti_status open_offload(void *self, tutti_error *err)
         return no_memory(e, err);
     if (o->options.delayed)
         TUTTI_TRY(tutti_lane_open(&o->lane, e->rt, "update", e->options.lane < 0 ? 0 : 1, err));
-    return tutti_placed_open(&o->placed, e->m.optim, &o->masters, e->rt, &tiles, e->host, err);
+    return tutti_placed_open(&o->placed, e->m.optim, &o->masters, e->rt, &tiles, e->memory.host, err);
 }
 
 /* The tiles that an update streams through, and gradients in transit. */
@@ -300,7 +300,7 @@ static void close_offload(void *self)
         tutti_io *const one = &o->io[k];
         tutti_tier_wait(o->g.tier, &one, 1, NULL);
     }
-    tutti_arena_give(o->e->host, o->room);
+    tutti_arena_give(o->e->memory.host, o->room);
     tutti_placed_close(o->placed);
     tutti_free(o->part);
     tutti_free(o);

@@ -228,8 +228,8 @@ tutti_status tutti_shards_group(tutti_method *m, const char *option, const char 
                           "method '%s': %s is %.40s, and sums over %d workers in teams of %d would have other bits "
                           "than over all; take a power of two that divides %d, or none, which is one team of all",
                           m->ops->name, option, value, m->workers, team, m->workers);
-    if (e->collective != NULL && team < m->workers)
-        TUTTI_TRY(tutti_fail_within(err, tutti_algorithm_check(e->collective, m->workers / team, err),
+    if (e->sums.collective != NULL && team < m->workers)
+        TUTTI_TRY(tutti_fail_within(err, tutti_algorithm_check(e->sums.collective, m->workers / team, err),
                                     "collective, among the workers of %d teams (%s)", m->workers / team, option));
     TUTTI_TRY(find_shards(m, &s, err));
     s->team = team;
@@ -310,7 +310,7 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
                           "optimizer is lazy, but under method '%s' tables' gradients travel whole, and which rows a "
                           "step has touched is not known; omit lazy, or take ddp",
                           m->ops->name);
-    e->lr = tutti_optim_lr(m->optim);
+    e->rate.base = tutti_optim_lr(m->optim);
     if (m->held == TUTTI_HELD_BY_UNIT)
         TUTTI_TRY(tutti_units_declare(e, m->keep_values, err));
     return e->options.clip_norm > 0 ? plan_norm(e, err) : TUTTI_OK;
@@ -324,14 +324,14 @@ static void start_piece(void *self, tutti_piece *p)
     const tutti_shards *shards = tutti_shards_of(e);
     tutti_group *const between = &e->piece_state[p->index].between;
     /* the same on all workers, even if each piece may be exchanged in every pass */
-    const uint32_t turn = (uint32_t)(e->steps_here * (uint64_t)e->options.accumulate) +
-                          (e->m.held != TUTTI_HELD_WHOLE ? (uint32_t)e->pass.index : 0);
+    const uint32_t turn = (uint32_t)(e->groups.steps * (uint64_t)e->options.accumulate) +
+                          (e->m.held != TUTTI_HELD_WHOLE ? (uint32_t)e->step.pass.index : 0);
 
     p->group = tutti_group_keyed(&shards->inside, (uint64_t)p->index + 1, turn);
     if (shards->between.size < 2)
         return;
     *between = tutti_group_keyed(&shards->between, (uint64_t)p->index + 1, turn);
-    between->algorithm = e->collective;
+    between->algorithm = e->sums.collective;
 }
 
 /* Sums my shard over the node groups. If my group has failed, the workers that wait for me there
@@ -440,7 +440,7 @@ static tutti_status sum_norm2(void *self, double *norm2, tutti_error *err)
 {
     tutti_shards *s = self;
     tutti_engine *e = s->e;
-    tutti_group g = tutti_group_keyed(&s->inside, tutti_port_of("norm", 0, 0), (uint32_t)e->steps_here);
+    tutti_group g = tutti_group_keyed(&s->inside, tutti_port_of("norm", 0, 0), (uint32_t)e->groups.steps);
     const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
     size_t at = 0;
     tutti_status status = move_borders(e, &g, err);
@@ -490,7 +490,7 @@ static tutti_status gather_piece(tutti_job *job, tutti_error *err)
     tutti_engine_piece *s = job->owner;
     tutti_engine *e = s->engine;
     tutti_piece *p = &e->pieces[job->index];
-    const tutti_status status = e->broken ? TUTTI_CLOSED : gather(e, p, err);
+    const tutti_status status = e->failure.flag ? TUTTI_CLOSED : gather(e, p, err);
 
     if (status == TUTTI_CLOSED)
         tutti_engine_give_up_piece(e, s, p, status, err);

@@ -29,7 +29,7 @@ static const tutti_facility_ops facility;
 
 static uint64_t epoch_samples(const tutti_take *t)
 {
-    return t->e->share.samples;
+    return t->e->division.share.samples;
 }
 
 /* ---- leases ---- */
@@ -138,9 +138,9 @@ static void lend(tutti_take *t, uint64_t size)
 /* Computes what this worker may take in this step, and whether it is the run's last. */
 static void allow(tutti_take *t)
 {
-    const uint64_t size = loan_size(t), done = t->e->progress.samples,
+    const uint64_t size = loan_size(t), done = t->e->counts.progress.samples,
                    left = t->limit > done ? t->limit - done : 0;
-    const bool parts = t->e->share.parts != NULL;
+    const bool parts = t->e->division.share.parts != NULL;
     uint64_t before = 0, mine;
 
     for (int r = 0; r < t->e->m.workers; r++)
@@ -182,12 +182,12 @@ static int64_t place_of(const tutti_take *t, int64_t pass, uint64_t *epoch, uint
     const int64_t left = t->known ? t->of[m->rank] - (int64_t)at : 0;
     uint64_t first = 0;
 
-    *epoch = t->e->progress.samples / d;
+    *epoch = t->e->counts.progress.samples / d;
     for (int r = 0; r < m->workers && t->known; r++)
         first += t->cut ? (r < m->rank ? (uint64_t)t->of[r] : 0) : samples_before(t, r, a);
     if (t->cut)
         first += at;
-    *position = t->e->share.parts != NULL ? t->mine + at : t->e->progress.samples % d + first;
+    *position = t->e->division.share.parts != NULL ? t->mine + at : t->e->counts.progress.samples % d + first;
     return left <= 0 ? 0 : left < t->pass ? left : t->pass;
 }
 
@@ -203,8 +203,8 @@ static void lent_pass(const tutti_take *t, tutti_pass *p)
 
     if (n > (uint64_t)t->pass)
         n = (uint64_t)t->pass;
-    if (t->e->share.parts != NULL) {
-        p->epoch = t->e->progress.samples / d;
+    if (t->e->division.share.parts != NULL) {
+        p->epoch = t->e->counts.progress.samples / d;
         p->position = t->mine + taken;
     } else if (n > 0) {
         const tutti_take_range *range = loan_of(t, t->e->m.rank);
@@ -218,7 +218,7 @@ static void lent_pass(const tutti_take *t, tutti_pass *p)
         p->position = at % d;
     }
     if (t->replay != NULL) {
-        const uint64_t step = t->e->progress.step,
+        const uint64_t step = t->e->counts.progress.step,
                        recorded = step < t->replay_steps ? (uint64_t)t->replay[step] : 0; /* not cut */
         n = recorded <= taken ? 0 : n < recorded - taken ? n : recorded - taken;
     }
@@ -252,7 +252,7 @@ static void begin_step(void *self)
     t->taken = 0;
     t->e->m.samples = 0;
     t->e->m.weight = 0;
-    t->e->m.epoch = t->e->progress.samples / epoch_samples(t);
+    t->e->m.epoch = t->e->counts.progress.samples / epoch_samples(t);
     if (t->leased)
         allow(t);
 }
@@ -261,7 +261,7 @@ static uint64_t nominal_step(const void *self)
 {
     const tutti_take *t = self;
 
-    return t->e->progress.samples / (uint64_t)(t->e->options.batch * t->e->options.accumulate * t->e->m.workers);
+    return t->e->counts.progress.samples / (uint64_t)(t->e->options.batch * t->e->options.accumulate * t->e->m.workers);
 }
 
 static tutti_status check_pass(void *self, const tutti_pass *p, tutti_error *err)
@@ -313,8 +313,8 @@ static tutti_status end_step(void *self, tutti_error *err)
                                        : "for which it declared another number");
     TUTTI_TRY(tutti_take_file_write(t, err));
     for (int r = 0; r < t->e->m.workers; r++) {
-        t->e->progress.samples += (uint64_t)t->of[r];
-        if (t->leased && t->e->share.parts == NULL)
+        t->e->counts.progress.samples += (uint64_t)t->of[r];
+        if (t->leased && t->e->division.share.parts == NULL)
             take_from(loan_of(t, r), (uint64_t)t->of[r]);
     }
     t->mine += (uint64_t)t->taken;
@@ -326,7 +326,7 @@ static bool more_samples(void *self, uint64_t samples)
     tutti_take *t = self;
 
     t->limit = samples;
-    return t->e->progress.samples < samples;
+    return t->e->counts.progress.samples < samples;
 }
 
 static bool is_closed(const void *self)
@@ -345,7 +345,7 @@ int tutti_engine_takes(const tutti_engine *e)
    no worker has, or take some twice. */
 static bool loans_fit(const tutti_take *t)
 {
-    const uint64_t done = t->e->progress.samples, next = t->next;
+    const uint64_t done = t->e->counts.progress.samples, next = t->next;
     uint64_t left = next - done;
 
     for (int r = 0; r < t->e->m.workers; r++)
@@ -361,7 +361,7 @@ static bool loans_fit(const tutti_take *t)
 static tutti_status check_loaded(const void *self, tutti_error *err)
 {
     const tutti_take *t = self;
-    const uint64_t done = t->e->progress.samples;
+    const uint64_t done = t->e->counts.progress.samples;
     const char *wrong = NULL;
 
     if (!t->leased)
@@ -371,7 +371,7 @@ static tutti_status check_loaded(const void *self, tutti_error *err)
             wrong = "what each took in the last step (take.of)";
     if (t->lease != NULL && !loans_fit(t))
         wrong = "what each leases (take.loan, take.next)";
-    if (t->e->share.parts != NULL && t->mine > done)
+    if (t->e->division.share.parts != NULL && t->mine > done)
         wrong = "what this worker has taken of its part (take.mine)";
     return wrong == NULL
                ? TUTTI_OK
@@ -465,9 +465,9 @@ tutti_status tutti_take_declare(tutti_method *m, tutti_plan *plan, const tutti_t
         t->most = t->pass;
     t->record_path = o->record != NULL ? o->record : "";
     t->replay_path = o->replay != NULL ? o->replay : "";
-    e->share.batch = t->pass;
+    e->division.share.batch = t->pass;
     if (e->options.data_samples == 0) /* size of an epoch unknown: it never ends */
-        e->share.samples = INT64_MAX / 2;
+        e->division.share.samples = INT64_MAX / 2;
     tutti_declare(plan, &of, &t->of);
     if (t->leased) {
         tutti_declare(plan, &due, &t->due);
@@ -500,7 +500,7 @@ int64_t tutti_take_left(const tutti_method *m)
 /* All counts are in take.of: shortens the step at the end of its epoch or of the run. */
 static void settle_counts(tutti_take *t, tutti_pass *p, bool was_cut, int64_t *of)
 {
-    const uint64_t d = epoch_samples(t), at = t->e->progress.samples, n = (uint64_t)t->e->m.workers;
+    const uint64_t d = epoch_samples(t), at = t->e->counts.progress.samples, n = (uint64_t)t->e->m.workers;
     uint64_t most = t->e->options.data_samples > 0 ? d - at % d : UINT64_MAX; /* else there are no epochs */
     uint64_t sum = 0, below = 0;
     bool even = true;

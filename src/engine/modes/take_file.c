@@ -160,11 +160,11 @@ tutti_status tutti_take_file_count(const tutti_take *t, int64_t *count, bool *cu
     *cut = false;
     if (t->replay == NULL)
         return TUTTI_OK;
-    if (t->e->progress.step >= t->replay_steps)
+    if (t->e->counts.progress.step >= t->replay_steps)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "replay is '%.200s', which has %llu steps, and this run has more; it ends there",
                           t->replay_path, (unsigned long long)t->replay_steps);
-    *count = t->replay[t->e->progress.step];
+    *count = t->replay[t->e->counts.progress.step];
     *cut = *count < 0;
     *count = *cut ? -1 - *count : *count;
     return TUTTI_OK;
@@ -179,11 +179,11 @@ static tutti_status keep_lines(tutti_take *t, tutti_file *to, tutti_error *err)
     char *text;
     tutti_status status;
 
-    if (t->e->progress.step == 0)
+    if (t->e->counts.progress.step == 0)
         return TUTTI_OK;
     status = read_file(t->e->rt, path, &text, err);
     if (status == TUTTI_OK) {
-        for (at = text + strcspn(text, "\n"), at += *at != 0; step < t->e->progress.step; step++) {
+        for (at = text + strcspn(text, "\n"), at += *at != 0; step < t->e->counts.progress.step; step++) {
             const char *line = at;
             if (!read_line(&at, step, t->e->m.workers, 0, &mine))
                 break;
@@ -191,11 +191,11 @@ static tutti_status keep_lines(tutti_take *t, tutti_file *to, tutti_error *err)
             if (status != TUTTI_OK)
                 break;
         }
-        if (status == TUTTI_OK && step < t->e->progress.step)
+        if (status == TUTTI_OK && step < t->e->counts.progress.step)
             status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
                                 "record is '%.200s', which has %llu steps, and the run continues from step %llu; give "
                                 "the file that it had, or omit record",
-                                path, (unsigned long long)step, (unsigned long long)t->e->progress.step);
+                                path, (unsigned long long)step, (unsigned long long)t->e->counts.progress.step);
     }
     tutti_free(text);
     return status;
@@ -224,7 +224,7 @@ tutti_status tutti_take_file_write(tutti_take *t, tutti_error *err)
         return TUTTI_OK;
     if (t->record == NULL)
         TUTTI_TRY(open_record(t, err));
-    n = snprintf(t->line, t->line_bytes, "{\"step\":%llu,\"took\":[", (unsigned long long)t->e->progress.step);
+    n = snprintf(t->line, t->line_bytes, "{\"step\":%llu,\"took\":[", (unsigned long long)t->e->counts.progress.step);
     for (int r = 0; r < t->e->m.workers; r++)
         n += snprintf(t->line + n, t->line_bytes - (size_t)n, "%s%lld", r > 0 ? "," : "",
                       (long long)t->of[r]);

@@ -152,9 +152,9 @@ static void close_units(void *self)
     tutti_free(s->io);
     for (int i = 0; s->unit != NULL && i < e->layout.n_units; i++)
         if (s->unit[i].apart)
-            tutti_arena_give(e->device, s->unit[i].values);
+            tutti_arena_give(e->memory.device, s->unit[i].values);
     if (s->charged)
-        tutti_arena_refund(e->device, s->more_name, s->reserve);
+        tutti_arena_refund(e->memory.device, s->more_name, s->reserve);
     tutti_free(s->unit);
     tutti_free(s->seen);
     tutti_free(s->words);
@@ -168,7 +168,7 @@ static tutti_status cut(void *self, tutti_error *err)
     float *kept = s->kept;
 
     if (s->reserve > 0)
-        TUTTI_TRY(tutti_arena_charge(e->device, tutti_units_of(e)->more_name, s->reserve, err));
+        TUTTI_TRY(tutti_arena_charge(e->memory.device, tutti_units_of(e)->more_name, s->reserve, err));
     s->charged = s->reserve > 0;
     if (tutti_offload_of(e) != NULL && (s->x = s->place.memory) == NULL &&
         (s->io = tutti_alloc((size_t)e->layout.n_pieces, sizeof *s->io)) == NULL)
@@ -301,10 +301,10 @@ static void release(tutti_engine *e, tutti_unit *u)
     tutti_units *units = tutti_units_of(e);
 
     if (u->apart) {
-        tutti_arena_give(e->device, u->values);
+        tutti_arena_give(e->memory.device, u->values);
         units->more -= u->count;
         if (units->more == 0 && units->reserve > 0) /* reserve the memory just freed */
-            units->charged = tutti_arena_charge(e->device, units->more_name, units->reserve, NULL) == TUTTI_OK;
+            units->charged = tutti_arena_charge(e->memory.device, units->more_name, units->reserve, NULL) == TUTTI_OK;
     } else if (!u->keeps && --units->buffer[u->buffer].units == 0)
         units->buffer[u->buffer].taken = 0;
     count_live(e, u, false);
@@ -450,9 +450,9 @@ static tutti_status take_apart(tutti_engine *e, tutti_unit *u, tutti_error *err)
     void *one;
 
     if (s->charged)
-        tutti_arena_refund(e->device, s->more_name, s->reserve);
+        tutti_arena_refund(e->memory.device, s->more_name, s->reserve);
     s->charged = false;
-    TUTTI_TRY(tutti_arena_take(e->device, s->more_name, u->count * sizeof(float), TUTTI_ARENA_ALIGN, &one, err));
+    TUTTI_TRY(tutti_arena_take(e->memory.device, s->more_name, u->count * sizeof(float), TUTTI_ARENA_ALIGN, &one, err));
     u->values = one;
     u->apart = true;
     s->more += u->count;
@@ -513,14 +513,14 @@ static tutti_status another(const tutti_engine *e, int64_t mine, int who, int64_
                       "worker %d %s where worker %d %s, in step %llu; under method '%s' all workers need the same "
                       "units in the same order",
                       e->m.rank, describe_unit(e, mine, here, sizeof here), who,
-                      describe_unit(e, theirs, there, sizeof there), (unsigned long long)e->progress.step,
+                      describe_unit(e, theirs, there, sizeof there), (unsigned long long)e->counts.progress.step,
                       e->m.ops->name);
 }
 
 /* Notifies members of the group that wait for this worker that it does not join. */
 static void give_up(tutti_engine *e, tutti_group *g, tutti_status status)
 {
-    tutti_group_give_up(g, status == TUTTI_CLOSED ? (int)e->broken_by : e->m.rank);
+    tutti_group_give_up(g, status == TUTTI_CLOSED ? (int)e->failure.by : e->m.rank);
 }
 
 /* All workers send each other what they are about to do next, and check that it is the same.
@@ -529,7 +529,7 @@ static tutti_status compare_turn(tutti_engine *e, int64_t what, uint32_t turn, i
 {
     tutti_group g = tutti_group_keyed(&e->m.all, tutti_port_of("unit order", 0, 0), turn);
     int64_t mine = what;
-    tutti_status status = e->broken ? TUTTI_CLOSED : TUTTI_OK;
+    tutti_status status = e->failure.flag ? TUTTI_CLOSED : TUTTI_OK;
 
     if (status == TUTTI_OK)
         status = tutti_allgather(&g, tutti_host(&mine, 1, TUTTI_I64),
@@ -597,7 +597,7 @@ static tutti_status gather_job(tutti_job *job, tutti_error *err)
 {
     tutti_unit *u = job->owner;
     tutti_engine *e = u->engine;
-    const tutti_status status = e->broken ? TUTTI_CLOSED : gather_unit(e, u, err);
+    const tutti_status status = e->failure.flag ? TUTTI_CLOSED : gather_unit(e, u, err);
 
     if (status != TUTTI_OK && e->m.workers > 1)
         give_up(e, &u->group, status);
@@ -615,7 +615,7 @@ static void begin_gather(tutti_engine *e, tutti_unit *u)
     u->group = tutti_group_keyed(units->drives ? &e->m.all : &tutti_shards_of(e)->inside,
                                  (uint64_t)1 << 40 | (uint64_t)unit, u->turn);
     if (!units->drives) /* a broadcast has no choice */
-        u->group.algorithm = e->collective;
+        u->group.algorithm = e->sums.collective;
     u->turn += units->drives ? 1 : (uint32_t)(u->pieces.end - u->pieces.first);
     u->order_seq = next_turn(units);
     u->counts = e->clock.running && e->clock.doing != TUTTI_DOING_OUTSIDE && e->clock.doing != TUTTI_DOING_REPORT;
@@ -777,7 +777,7 @@ static tutti_status end_pass(void *self, tutti_error *err)
 
 static bool goes_on(const tutti_engine *e)
 {
-    return e->m.steps > 0 && e->progress.step + 1 < e->m.steps;
+    return e->m.steps > 0 && e->counts.progress.step + 1 < e->m.steps;
 }
 
 /* The values present are those of before the update: drops them and starts at the first unit

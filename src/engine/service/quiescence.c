@@ -11,6 +11,7 @@
    In a run that continues after losses this is repeated (settling, members.c) by the remaining
    workers, and only messages between them are counted. */
 #include "service_internal.h"
+#include "engine/hooks.h"
 
 enum { BARRIERS = 3 };                          /* before all resume */
 enum { WAVES = 4, PAUSE_MOST_NS = 1000000 };    /* waves without a pause; the longest pause */
@@ -104,7 +105,7 @@ static tutti_status come_to_rest(tutti_engine *e, tutti_error *err)
     if (status == TUTTI_OK && e->is_async)
         tutti_engine_pace_agree(e, sum);
     if (status == TUTTI_OK) {
-        e->progress.samples -= discarded;
+        e->counts.progress.samples -= discarded;
         e->services.discarded = 0;
     }
     return status;

@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "service_internal.h"
+#include "engine/hooks.h"
 
 typedef struct tutti_engine_service service;
 
@@ -188,7 +189,7 @@ tutti_status tutti_service_start(tutti_engine *e, tutti_error *err)
    for. */
 void tutti_service_tell_losses(tutti_engine *e)
 {
-    const int events = e->members != NULL ? tutti_world_events(e->world, 0, NULL, 0) : 0;
+    const int events = e->losses.members != NULL ? tutti_world_events(e->world, 0, NULL, 0) : 0;
     bool news;
 
     tutti_lock(e->services.monitor);
@@ -238,7 +239,7 @@ static tutti_status watch_leavers(tutti_method *m, tutti_error *err)
     bool failed = false;
 
     for (int r = 0; r < ranks && status == TUTTI_OK; r++) {
-        e->services.wanted[r] = r == m->rank ? &e->services.end : &e->left.leaves[r];
+        e->services.wanted[r] = r == m->rank ? &e->services.end : &e->losses.left.leaves[r];
         status = r != m->rank ? tutti_engine_left_post(e, r, err)
                               : tutti_post_recv(e->world, &e->services.end, r, tutti_service_word_port(index),
                                                 tutti_nothing(), err);
