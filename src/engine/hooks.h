@@ -1,5 +1,5 @@
 /* hooks.h: what the engine calls at each point of a run: all facilities' hooks, then the method's
-   (facility.c). facility.h and method.h say when. */
+   (hooks.c). facility.h and method.h say when. */
 #ifndef TUTTI_ENGINE_HOOKS_H
 #define TUTTI_ENGINE_HOOKS_H
 #include "engine/facility.h"
