@@ -2,27 +2,29 @@
    their mean over the workers (method.h). A client's optimiser keeps its own, which the engine
    cannot access, so such methods announce in declare() that they will. */
 #include "engine_internal.h"
+#include "refuse.h"
+
+static const char leave[] = ", or let the method leave them as they are";
 
 tutti_status tutti_buffers_declare(tutti_method *m, tutti_plan *plan, bool average, tutti_error *err)
 {
+    static const tutti_conflict averages[] = {
+        { TUTTI_ASKED_CLIENT, "averages the optimiser's buffers, and cannot reach a client's", NULL, leave },
+        { TUTTI_ASKED_SKIPS,
+          "averages the optimiser's buffers, which is right only where all workers have made the "
+          "same number of updates",
+          NULL, NULL },
+    };
+    static const tutti_conflict resets[] = {
+        { TUTTI_ASKED_CLIENT, "resets the optimiser's buffers, and cannot reach a client's", NULL, leave },
+    };
     tutti_engine *e = m->engine;
 
-    if (e->client.updates)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "optimizer is 'client', but method '%s' %s the optimiser's buffers, and cannot reach a "
-                          "client's; let it leave them as they are, or give a rule of the engine's, as "
-                          "sgd(lr=0.05,momentum=0.9)",
-                          m->ops->name, average ? "averages" : "resets");
+    TUTTI_TRY(tutti_refuse(m, average ? averages : resets, average ? 2 : 1, err));
     if (m->optim == NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "method '%s' %s the buffers of the run's optimiser, which it does not use (method.h)",
                           m->ops->name, average ? "averages" : "resets");
-    if (average && tutti_engine_may_skip(e))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' averages the optimiser's buffers, which is right only where all workers have "
-                          "made the same number of updates, but %s may skip the update of one worker; %s",
-                          m->ops->name, e->scaler.on ? "loss-scale" : "nonfinite=skip",
-                          e->scaler.on ? "leave it off" : "leave nonfinite at stop");
     if (!average)
         tutti_declare_value(plan, "engine.updates-before-reset", TUTTI_OWN_ZERO, &e->counts.before_reset,
                             sizeof e->counts.before_reset);

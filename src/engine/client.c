@@ -241,16 +241,6 @@ tutti_status tutti_engine_client_update(tutti_engine *e, float *x, tutti_monitor
 
 /* ---- checks ---- */
 
-tutti_status tutti_engine_refuse_slices(const tutti_engine *e, tutti_error *err)
-{
-    return tutti_fail(
-        err, TUTTI_ERR_USAGE, 0,
-        "optimizer is 'client', but method '%s' updates at its servers, which cannot call an optimiser of "
-        "the client's; give its rule, as sgd(lr=0.05,momentum=0.9) (in Python tutti.torch.prepare does so "
-        "for SGD, Adam and AdamW)",
-        e->m.ops->name);
-}
-
 tutti_status tutti_engine_check_client(tutti_engine *e, tutti_error *err)
 {
     const tutti_engine_options *o = &e->options;

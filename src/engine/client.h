@@ -41,8 +41,6 @@ void tutti_engine_take_gradient(tutti_engine *e, int tensor, int k, const tutti_
    Exchange only: does nothing. */
 tutti_status tutti_engine_client_update(tutti_engine *e, float *x, tutti_monitor *lock,
                                         const tutti_locks *locks, double factor, tutti_error *err);
-/* Refuses the client's optimiser with a method that updates at servers. */
-tutti_status tutti_engine_refuse_slices(const tutti_engine *e, tutti_error *err);
 /* Refuses options that are incompatible with the owner of the optimiser. */
 tutti_status tutti_engine_check_client(tutti_engine *e, tutti_error *err);
 /* After declare(): refuses methods that cannot be used to exchange only. */

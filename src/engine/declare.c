@@ -6,28 +6,22 @@
 
 #include "engine_internal.h"
 #include "hooks.h"
+#include "refuse.h"
 #include "collective/table.h"
 #include "optim/schedule.h"
 #include "state/plan.h"
 #include "tier/tier.h"
 
-/* Servers that update parts of the model do not communicate with each other, so what needs the
-   whole gradient is refused. */
-static tutti_status check_slices(const tutti_engine *e, tutti_error *err)
+/* Parts of the model are updated each by itself, here (`at_servers`) by servers. */
+static tutti_status check_slices(const tutti_engine *e, bool at_servers, tutti_error *err)
 {
-    const bool skips = e->options.nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on;
+    static const tutti_conflict conflicts[] = {
+        { TUTTI_ASKED_CLIP, "updates shard by shard, and no worker has the whole mean gradient", NULL, NULL },
+        { TUTTI_ASKED_SKIPS, "updates shard by shard without a message among all workers", NULL, NULL },
+        { TUTTI_ASKED_CLIENT, "updates at its servers, which cannot call an optimiser of the client's", NULL, NULL },
+    };
 
-    if (e->options.clip_norm > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "clip-norm is %g, but method '%s' updates shard by shard, and no worker has the whole mean "
-                          "gradient; leave clip-norm at 0",
-                          e->options.clip_norm, e->m.ops->name);
-    return !skips ? TUTTI_OK
-                  : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                               "%s may skip a step, but method '%s' updates shard by shard without a message among "
-                               "all workers; %s",
-                               e->scaler.on ? "loss-scale" : "nonfinite=skip", e->m.ops->name,
-                               e->scaler.on ? "leave it off" : "leave nonfinite at stop");
+    return tutti_refuse(&e->m, conflicts, TUTTI_LENGTH(conflicts) - !at_servers, err);
 }
 
 /* Declares the run's codec, for a method whose gradients may go through any; a mixer's models
@@ -81,7 +75,7 @@ tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t f
     tutti_engine *e = m->engine;
 
     if (e->client.updates)
-        return keep == TUTTI_SLICE ? tutti_engine_refuse_slices(e, err) : TUTTI_OK;
+        return keep == TUTTI_SLICE ? check_slices(e, true, err) : TUTTI_OK;
     TUTTI_TRY(tutti_optim_declare(&m->optim, plan, e->options.optimizer, "optim", first, count, keep, m->device, err));
     e->at_servers = e->at_servers || keep == TUTTI_SLICE;
     e->rate.base = tutti_optim_lr(m->optim);
@@ -90,9 +84,8 @@ tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t f
 
 tutti_status tutti_engine_updates_elsewhere(tutti_engine *e, tutti_error *err)
 {
-    TUTTI_TRY(check_slices(e, err));
     e->at_servers = true;
-    return e->client.updates ? tutti_engine_refuse_slices(e, err) : TUTTI_OK;
+    return check_slices(e, true, err);
 }
 
 void tutti_engine_declare_history(tutti_engine *e)
@@ -168,13 +161,13 @@ static tutti_status declare_gradient(tutti_engine *e, tutti_error *err)
 /* Refuses what is incompatible with m->cut_bytes and order. */
 static tutti_status check_pieces(const tutti_engine *e, tutti_error *err)
 {
+    static const tutti_conflict inside = { TUTTI_ASKED_CODEC, "cuts pieces inside of them",
+                                           ", which encodes whole tensors",
+                                           ", or take a method whose pieces end between tensors (ddp)" };
     const tutti_method *m = &e->m;
 
-    if (m->cut_bytes && e->sums.exchange != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec is '%.80s', which encodes whole tensors, but method '%s' cuts pieces inside of them; "
-                          "omit codec, or take a method whose pieces end between tensors (ddp)",
-                          tutti_exchange_codec(m), m->ops->name);
+    if (m->cut_bytes)
+        TUTTI_TRY(tutti_refuse(m, &inside, 1, err));
     if (m->order != TUTTI_ORDER_READY && (m->ops->exchange == NULL || e->is_async || m->whole ||
                                           tutti_facility_does(m, TUTTI_LATE_GRADIENTS) != NULL))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -217,7 +210,7 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
                           m->ops->name);
     if ((m->traits & TUTTI_SHARDED_OPTIMIZER) != 0 && (m->traits & TUTTI_REPLICAS_EQUAL) != 0 &&
         tutti_facility_does(m, TUTTI_SHARDS_UPDATES) == NULL)
-        TUTTI_TRY(check_slices(e, err));
+        TUTTI_TRY(check_slices(e, false, err));
     TUTTI_TRY(declare_gradient(e, err));
     if (e->is_async)
         TUTTI_TRY(make_team(e, err));

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "refuse.h"
 #include "collective/table.h"
 
 /* The options that are strings, which the engine copies (e->text, in this order). */
@@ -171,6 +172,9 @@ tutti_status tutti_engine_read_options(tutti_engine *e, const tutti_method_ops *
 
 static tutti_status open_method(tutti_engine *e, tutti_error *err)
 {
+    static const tutti_conflict no_mean = { TUTTI_ASKED_CLIP,
+                                            "updates along a direction of its own and never has the mean gradient",
+                                            NULL, NULL };
     tutti_method *m = &e->m;
     const bool serves = (m->ops->traits & TUTTI_PARAMETER_SERVERS) != 0;
     char what[80];
@@ -191,11 +195,8 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
                           (m->traits & TUTTI_THROUGH_SERVERS) != 0
                               ? "sums at servers, by no collective"
                               : "exchanges no gradients, for which it would be taken");
-    if ((m->traits & TUTTI_NON_GRADIENT_UPDATE) != 0 && e->options.clip_norm > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "clip-norm is %g, but method '%s' updates along a direction of its own and never has the "
-                          "mean gradient; leave clip-norm at 0",
-                          e->options.clip_norm, m->ops->name);
+    if ((m->traits & TUTTI_NON_GRADIENT_UPDATE) != 0)
+        TUTTI_TRY(tutti_refuse(m, &no_mean, 1, err));
     if ((m->traits & TUTTI_RECOMPUTES) != 0 && e->options.once)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' computes the samples of a step again at other values, but this client computes "

@@ -36,6 +36,7 @@
 #include <string.h>
 
 #include "server_internal.h"
+#include "engine/refuse.h"
 #include "state/plan.h"
 
 /* Server k's part of a piece: n views from `view` on. at: offset of its message in `sent` and
@@ -99,6 +100,10 @@ static tutti_status refuse_codec(const tutti_server *s, const char *spec, bool c
 /* auto: on, unless a residual could grow without bound (codec/common.c). */
 static tutti_status choose_feedback(tutti_server_coded *c, tutti_error *err)
 {
+    static const tutti_conflict sent = {
+        TUTTI_ASKED_SKIPS, "has sent a step by then, and what the codec still has to send of it would be lost", NULL,
+        ", or give feedback=off"
+    };
     const tutti_server *s = c->s;
     const unsigned traits = tutti_codec_traits(c->codec);
     const bool grows = (traits & (TUTTI_CODEC_UNBIASED | TUTTI_CODEC_CONTRACTIVE)) == TUTTI_CODEC_UNBIASED;
@@ -111,13 +116,7 @@ static tutti_status choose_feedback(tutti_server_coded *c, tutti_error *err)
             "sign",
             s->m->ops->name, c->codec->ops->name);
     c->feedback = s->setup.feedback == TUTTI_FEEDBACK_ON || (s->setup.feedback == TUTTI_FEEDBACK_AUTO && !grows);
-    if (c->feedback && tutti_engine_may_skip(s->m->engine))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' with codec '%s': nonfinite=skip and loss-scale skip steps that have been sent, "
-                          "and what the codec still has to send of them would be lost; use nonfinite=stop without "
-                          "loss-scale, or feedback=off",
-                          s->m->ops->name, c->codec->ops->name);
-    return TUTTI_OK;
+    return c->feedback ? tutti_refuse(s->m, &sent, 1, err) : TUTTI_OK;
 }
 
 static tutti_status list_tensors(tutti_server_coded *c, tutti_error *err)

@@ -292,8 +292,8 @@ static void options_needing_all_gradients_first_are_rejected(void **state)
         j->options.update = by_itself ? NULL : no_update;
         refuse(j, "",
                "optimizer is 'client', whose update is one call for the whole model, but method 'cut' updates "
-               "each piece as soon as it is exchanged; give the optimizer's rule, as "
-               "sgd(lr=0.05,momentum=0.9), or have the method update at the end of a step");
+               "each piece as soon as it is exchanged; give its rule, as sgd(lr=0.05,momentum=0.9) (in Python "
+               "tutti.torch.prepare does so for SGD, Adam and AdamW), or have the method update at the end of a step");
     }
     j = plain();
     j->options.codec = "fp16";

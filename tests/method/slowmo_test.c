@@ -673,8 +673,8 @@ static void invalid_options_are_rejected(void **state)
         { "slowmo(buffers=average)", NULL,
           "buffers=average: optimizer is 'client', but method 'slowmo' averages the optimiser's buffers", true },
         { "slowmo(buffers=average)", NULL,
-          "nonfinite=skip may skip the update of one worker; leave nonfinite at stop", false,
-          true },
+          "nonfinite=skip may skip a step, but method 'slowmo' averages the optimiser's buffers, which is right only "
+          "where all workers have made the same number of updates; leave nonfinite at stop", false, true },
     };
 
     (void)state;

@@ -31,6 +31,7 @@
 #include <errno.h>
 
 #include "sharded.h"
+#include "engine/refuse.h"
 #include "engine/lane.h"
 
 /* ---- checks ---- */
@@ -60,35 +61,22 @@ static tutti_status refuse_method(const tutti_method *m, tutti_error *err)
 
 tutti_status tutti_by_piece_check(const tutti_method *m, tutti_error *err)
 {
-    const tutti_engine *e = m->engine;
+    static const char at_end[] = ", or have the method update at the end of a step";
+    static const tutti_conflict conflicts[] = {
+        { TUTTI_ASKED_CLIENT, "updates each piece as soon as it is exchanged",
+          ", whose update is one call for the whole model", at_end },
+        { TUTTI_ASKED_CLIP,
+          "updates each piece as soon as it is exchanged, before the norm of the whole gradient is known", NULL,
+          at_end },
+        { TUTTI_ASKED_SKIPS,
+          "updates each piece as soon as it is exchanged, before it is known whether the others are finite", NULL,
+          at_end },
+        { TUTTI_ASKED_CODEC, "lets them overlap", ", whose step begins when the exchange of the one before is over",
+          at_end },
+    };
 
     TUTTI_TRY(refuse_method(m, err));
-    if (e->client.updates)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "optimizer is 'client', whose update is one call for the whole model, but method '%s' "
-                          "updates each piece as soon as it is exchanged; give the optimizer's rule, as "
-                          "sgd(lr=0.05,momentum=0.9), or have the method update at the end of a step",
-                          m->ops->name);
-    if (e->options.clip_norm > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "clip-norm is %g, but method '%s' updates each piece as soon as it is exchanged, before "
-                          "the norm of the whole gradient is known; leave clip-norm at 0, or have the method update "
-                          "at the end of a step",
-                          e->options.clip_norm, m->ops->name);
-    if (e->scaler.on || e->options.nonfinite == TUTTI_NONFINITE_SKIP)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s may skip a step, but method '%s' updates each piece as soon as it is exchanged, "
-                          "before it is known whether the others are finite; %s, or have the method update "
-                          "at the end of a step",
-                          e->scaler.on ? "loss-scale" : "nonfinite=skip", m->ops->name,
-                          e->scaler.on ? "leave it off" : "leave nonfinite at stop");
-    if (tutti_exchange_codec(m) != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "codec is '%.80s', whose step begins when the exchange of the one before is over, but "
-                          "method '%s' lets them overlap; omit codec, or have the method update at the end of a "
-                          "step",
-                          tutti_exchange_codec(m), m->ops->name);
-    return TUTTI_OK;
+    return tutti_refuse(m, conflicts, TUTTI_LENGTH(conflicts), err);
 }
 
 static tutti_status declared(void *self, tutti_error *err)

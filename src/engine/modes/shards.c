@@ -30,6 +30,7 @@
 #include <string.h>
 
 #include "sharded.h"
+#include "engine/refuse.h"
 #include "collective/table.h"
 #include "optim/placed.h"
 
@@ -263,18 +264,15 @@ static tutti_status find_teams(tutti_engine *e, tutti_error *err)
 
 tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
+    static const tutti_conflict whole_buffers = { TUTTI_ASKED_CLIENT, "cuts them over the workers",
+                                                  ", whose buffers are whole on each worker", ", or take ddp" };
     tutti_engine *e = m->engine;
     tutti_offload *offload = tutti_offload_of(e);
     tutti_shards *s;
     size_t all = 0;
 
     TUTTI_TRY(refuse_shards(m, err));
-    if (e->client.updates)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "optimizer is 'client', whose buffers are whole on each worker, but method '%s' cuts them "
-                          "over the workers; give its rule, as sgd(lr=0.05,momentum=0.9) (in Python "
-                          "tutti.torch.prepare does so for SGD, Adam and AdamW), or take ddp",
-                          m->ops->name);
+    TUTTI_TRY(tutti_refuse(m, &whole_buffers, 1, err));
     TUTTI_TRY(tutti_engine_cut(e, err));
     TUTTI_TRY(find_shards(m, &s, err));
     TUTTI_TRY(find_teams(e, err));
