@@ -101,7 +101,7 @@ static void mailbox_close(void *t)
 }
 
 static tutti_status post(end *e, int list, tutti_request *r, int to, int from, uint64_t tag, tutti_buffer b,
-                         const tutti_note *note, tutti_error *err)
+                         const tutti_header *note, tutti_error *err)
 {
     const int peer = list == SENDS ? to : from;
     const size_t bytes = b.count * tutti_dtype_bytes(b.dtype);
@@ -118,7 +118,7 @@ static tutti_status post(end *e, int list, tutti_request *r, int to, int from, u
     else if (h->n[list] == POSTED_MOST)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "more than %d requests are in flight", POSTED_MOST);
     if (status == TUTTI_OK) {
-        *r = (tutti_request){ .note = note != NULL ? *note : (tutti_note){ 0 }, .rank = -1, .posted = true };
+        *r = (tutti_request){ .note = note != NULL ? *note : (tutti_header){ 0 }, .rank = -1, .posted = true };
         r->note.from = from;
         r->note.bytes = bytes;
         memcpy(r->internal, places, sizeof places);
@@ -129,7 +129,7 @@ static tutti_status post(end *e, int list, tutti_request *r, int to, int from, u
     return status;
 }
 
-static tutti_status mailbox_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+static tutti_status mailbox_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *note,
                                  tutti_buffer payload, tutti_error *err)
 {
     return post(t, SENDS, r, to, ((end *)t)->rank, tag, payload, note, err);

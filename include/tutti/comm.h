@@ -137,18 +137,18 @@ tutti_port tutti_port_of(const char *name, uint64_t a, uint64_t b);
 /* Blocks until the payload may be reused, possibly until the receiver takes it. So two ranks that
    send to each other before they receive may deadlock (the simulator always blocks, and so
    detects it): post one of the two. */
-tutti_status tutti_send(tutti_world *world, int to, tutti_port port, const tutti_note *note,
+tutti_status tutti_send(tutti_world *world, int to, tutti_port port, const tutti_header *note,
                         tutti_buffer payload, tutti_error *err);
 
 /* from may be TUTTI_ANY; note may be NULL. A payload may be shorter than the receive buffer;
    note->bytes is its size. TUTTI_TIMEOUT leaves nothing posted. */
-tutti_status tutti_recv(tutti_world *world, int from, tutti_port port, tutti_note *note,
+tutti_status tutti_recv(tutti_world *world, int from, tutti_port port, tutti_header *note,
                         tutti_buffer room, int64_t deadline_ns, tutti_error *err);
 
 /* For several messages at once: post, then wait. Posting does not block. A failure has posted
    nothing (transport.h, send and recv). */
 tutti_status tutti_post_send(tutti_world *world, tutti_request *r, int to, tutti_port port,
-                             const tutti_note *note, tutti_buffer payload, tutti_error *err);
+                             const tutti_header *note, tutti_buffer payload, tutti_error *err);
 tutti_status tutti_post_recv(tutti_world *world, tutti_request *r, int from, tutti_port port,
                              tutti_buffer room, tutti_error *err);
 

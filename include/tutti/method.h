@@ -305,7 +305,7 @@ tutti_status tutti_await(tutti_method *m, tutti_monitor *at, bool (*ready)(void 
    above 0xFFFFFFF0 are reserved for the engine. TUTTI_ERR_PEER: that worker is lost, or its
    service has failed. TUTTI_CLOSED: this worker ends, after a failure. Under FAULT_TOLERANT a
    request of a lost worker is not served, and a reply to it is TUTTI_OK. */
-tutti_status tutti_rpc_call(tutti_method *m, int service, int member, tutti_note *note,
+tutti_status tutti_rpc_call(tutti_method *m, int service, int member, tutti_header *note,
                             tutti_buffer request, tutti_buffer reply, tutti_error *err);
 /* [safe] Receives the next request to this service, from any member, in order of arrival. room:
    the buffer for payloads, the same in each call; its contents are stable only from the return
@@ -313,13 +313,13 @@ tutti_status tutti_rpc_call(tutti_method *m, int service, int member, tutti_note
    concurrently, with one they are received one by one. TUTTI_CLOSED: the end. TUTTI_TIMEOUT: none
    has arrived until deadline_ns, a time of tutti_now_ns. Use a deadline only while a request is
    unanswered; otherwise the run could be declared quiescent while the service is active. */
-tutti_status tutti_rpc_receive(tutti_method *m, int service, tutti_note *note, tutti_buffer room,
+tutti_status tutti_rpc_receive(tutti_method *m, int service, tutti_header *note, tutti_buffer room,
                                int64_t deadline_ns, tutti_error *err);
 /* Replies to a request of tutti_rpc_receive, at any time, in any order, once each; on the service's
    thread.
    answer: kind, a, b; NULL: zeros. It carries no payload: servers (server.h) reply with values. */
-tutti_status tutti_rpc_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer,
-                             tutti_error *err);
+tutti_status tutti_rpc_reply(tutti_method *m, const tutti_header *request,
+                             const tutti_header *answer, tutti_error *err);
 /* Does `status` mean that worker err->rank is lost, and that this run continues without it? */
 bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_error *err);
 /* Maps the result of a collective among a group that this worker cannot do without; `peers` names
@@ -496,7 +496,7 @@ typedef struct tutti_method_ops {
        checkpoint and the one that resumes it, such as where a model is partitioned. It is called
        with the options of each of the two. The resume is refused if the results differ. Of `self`
        only the options are set. NULL: all options must be equal. */
-    void (*alike)(void *self);
+    void (*ignore_on_resume)(void *self);
     unsigned traits;
     /* The traits under the given options, which are set in `self`; NULL: `traits`. It may remove
        any, and adds those that only some options have (as the method `zero` adds
@@ -634,7 +634,7 @@ struct tutti_method {
        first unit_acquire until the update. */
     tutti_held held;
     size_t keep_values;
-    bool beside;                 /* from open() on: pieces may be in flight when the next step has
+    bool overlaps_steps;         /* from open() on: pieces may be in flight when the next step has
                                     begun (by_piece, shards), so x of a unit is complete only
                                     between unit_acquire and unit_release of that unit */
     tutti_rng rng;               /* stream = rank + 1, step = step: per worker; set stream 0 for

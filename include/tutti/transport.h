@@ -25,20 +25,20 @@ extern "C" {
 #define TUTTI_ANY (-1)
 #define TUTTI_TRANSPORT_ABI 5
 
-/* A message is a header (tutti_note) and an optional payload. The header is a few integers, 40
+/* A message is a header (tutti_header) and an optional payload. The header is a few integers, 40
    bytes when sent; small protocols need no payload. */
-typedef struct tutti_note {
+typedef struct tutti_header {
     int32_t from;          /* set by the transport */
     uint32_t kind;         /* free for the user */
     int64_t a, b;          /* free for the user */
     uint64_t ticket;       /* set by tutti_rpc_call; a reply goes to the port of this number */
     uint64_t bytes;        /* payload; set by the transport */
-} tutti_note;
+} tutti_header;
 
 /* One message in flight. The memory is the caller's. It must not move or change from posting
    until wait_some has reported it done, or until cancel. A zeroed request is not posted. */
 typedef struct tutti_request {
-    tutti_note note;       /* of a receive: the header received */
+    tutti_header note;     /* of a receive: the header received */
     /* Valid once done. OK; CORRUPT: the payload is larger than the receive buffer, note.bytes is
        its size; PEER: a rank that it needs is lost; CLOSED: the transport was closed meanwhile. */
     tutti_status status;
@@ -131,7 +131,7 @@ typedef struct tutti_transport_ops {
          TUTTI_ERR_STATE   It is still in flight. *r is as it was, and stays in flight.
          Others            No memory, or a medium that has failed. *r is not posted, and may be
                            posted again. */
-    tutti_status (*send)(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+    tutti_status (*send)(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *note,
                          tutti_buffer payload, tutti_error *err);
     tutti_status (*recv)(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room,
                          tutti_error *err);

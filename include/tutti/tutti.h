@@ -499,9 +499,9 @@ typedef struct tutti_engine_options {
 
        needs: the client promises to read the values of a unit, and to write its gradients, only
        between tutti_engine_unit_acquire and tutti_engine_unit_release of that unit, in every pass.
-       Under a method that exchanges pieces concurrently with the next step (method.h, m->beside) a
-       unit then waits for its own parameters only, and between steps the values are valid only in
-       eval_begin and finish. Without it tutti_engine_step waits for all pieces before it returns.
+       Under a method that exchanges pieces concurrently with the next step (method.h,
+       m->overlaps_steps) a unit then waits for its own parameters only, and between steps the
+       values are valid only in eval_begin and finish. Without it tutti_engine_step waits for all pieces before it returns.
 
        same_order: the client promises that the order of these calls is the same on all ranks,
        whatever the samples. Otherwise methods that gather a unit's values when it is acquired

@@ -331,7 +331,7 @@ class tutti_method_ops(Structure):
         ("options", POINTER(tutti_option)),
         ("defaults", POINTER(tutti_method_default)),
         ("self_bytes", c_ulong),
-        ("alike", CFUNCTYPE(None, c_void_p)),
+        ("ignore_on_resume", CFUNCTYPE(None, c_void_p)),
         ("traits", c_uint),
         ("traits_of", CFUNCTYPE(c_uint, c_void_p)),
         ("services", POINTER(tutti_service)),
@@ -610,7 +610,7 @@ class tutti_method(Structure):
         ("credit", c_ulong),
         ("held", c_int),
         ("keep_values", c_ulong),
-        ("beside", c_bool),
+        ("overlaps_steps", c_bool),
         ("rng", tutti_rng),
         ("step", c_ulong),
         ("epoch", c_ulong),
@@ -752,7 +752,7 @@ class tutti_freight(Structure):
     ]
 
 
-class tutti_note(Structure):
+class tutti_header(Structure):
     _fields_ = [
         ("from", c_int),
         ("kind", c_uint),
@@ -898,7 +898,7 @@ FUNCTIONS = {
         POINTER(tutti_error)]),
     "tutti_permuted": (c_ulong, [tutti_rng, c_ulong, c_ulong]),
     "tutti_port_of": (c_ulong, [c_char_p, c_ulong, c_ulong]),
-    "tutti_recv": (c_int, [c_void_p, c_int, c_ulong, POINTER(tutti_note), tutti_buffer, c_long, POINTER(tutti_error)]),
+    "tutti_recv": (c_int, [c_void_p, c_int, c_ulong, POINTER(tutti_header), tutti_buffer, c_long, POINTER(tutti_error)]),
     "tutti_reduce_double": (c_int, [POINTER(tutti_group), c_int, POINTER(c_double), c_ulong, POINTER(tutti_error)]),
     "tutti_relay_begin": (c_int, [c_void_p, c_ulong, c_double, CFUNCTYPE(c_int, c_void_p, c_ulong, POINTER(c_float),
         POINTER(tutti_error)), c_void_p, POINTER(tutti_error)]),
@@ -918,7 +918,7 @@ FUNCTIONS = {
     "tutti_safetensors_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
     "tutti_safetensors_read": (c_int, [c_void_p, POINTER(tutti_tensor_entry), c_ulong, c_void_p, c_ulong,
         POINTER(tutti_error)]),
-    "tutti_send": (c_int, [c_void_p, c_int, c_ulong, POINTER(tutti_note), tutti_buffer, POINTER(tutti_error)]),
+    "tutti_send": (c_int, [c_void_p, c_int, c_ulong, POINTER(tutti_header), tutti_buffer, POINTER(tutti_error)]),
     "tutti_share_apportion": (None, [c_long, c_int, POINTER(c_double), c_long, POINTER(c_long)]),
     "tutti_share_pass": (c_long, [POINTER(tutti_share), c_ulong, c_int, c_long, POINTER(c_ulong), POINTER(c_ulong)]),
     "tutti_share_sample": (c_ulong, [POINTER(tutti_share), c_ulong, c_ulong]),

@@ -106,7 +106,7 @@ static tutti_status pass_on(tutti_world *world, float *from, float *to, size_t n
 {
     const int rank = tutti_world_rank(world), size = tutti_world_size(world);
     const tutti_port port = tutti_port_of("plan", n, 0);
-    const tutti_note note = { 0 };
+    const tutti_header note = { 0 };
     tutti_request sent, received, *both[] = { &sent, &received };
     tutti_status status;
 

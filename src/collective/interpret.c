@@ -1,6 +1,6 @@
 /* interpret.c: runs one list of steps (schedule.h) over the transport's messages, blocking.
 
-   Each message carries, in its header (tutti_note), what this member was asked to do: kind,
+   Each message carries, in its header (tutti_header), what this member was asked to do: kind,
    operation, type, algorithm, count, root. The receiver compares, so that members that disagree
    learn with which member they do.
 
@@ -83,9 +83,9 @@ static tutti_status post_step(run *r, const tutti_step *step)
     r->scratch->expected[r->posted] = step->kind == TUTTI_STEP_RECV ? step->count * r->call->element : SIZE_MAX;
     r->posted++;
     if (step->kind == TUTTI_STEP_SEND) {
-        const tutti_note note = { .kind = tutti_call_what(r->call),
-                                  .a = (int64_t)r->call->count,
-                                  .b = tutti_call_shape(r->call) };
+        const tutti_header note = { .kind = tutti_call_what(r->call),
+                                    .a = (int64_t)r->call->count,
+                                    .b = tutti_call_shape(r->call) };
         TUTTI_TRY(r->world->ops->send(r->world->transport, request, peer, tag_of(r, step->round), &note,
                                       tutti_host(memory_at(r, step->from), step->count, r->call->dtype), r->err));
         if (!r->call->group->uncounted)
@@ -156,7 +156,7 @@ void tutti_call_receive_cause(const tutti_call *call, int rank)
 /* Turns a received alarm into this member's failure. */
 static tutti_status listen(run *r)
 {
-    const tutti_note *note = &r->alarm->note;
+    const tutti_header *note = &r->alarm->note;
     const tutti_status status = (tutti_status)(note->ticket >> 24 & 255);
     const int64_t shape = tutti_call_shape(r->call);
     tutti_request gone = { .status = TUTTI_ERR_PEER, .rank = (int)(note->ticket & 0xffffff) };
@@ -271,7 +271,7 @@ static bool exchanges_with(const run *r, int j)
 
 /* Best effort: an alarm that cannot be sent is not needed by a member that can still be reached
    in another way. tag: of the collective that it comes from. */
-static void send_alarm(const tutti_group *group, int j, const tutti_note *note, uint64_t tag)
+static void send_alarm(const tutti_group *group, int j, const tutti_header *note, uint64_t tag)
 {
     tutti_world *const world = group->world;
     tutti_orphan *const orphan = j == group->index ? NULL : tutti_alloc(1, sizeof *orphan);
@@ -298,10 +298,10 @@ static uint64_t about(tutti_status status, int rank)
 static void raise_alarm(const run *r, tutti_status status)
 {
     const int rank = r->err->rank >= 0 ? r->err->rank : r->world->rank;
-    const tutti_note note = { .kind = tutti_call_what(r->call) | ALARM_BIT,
-                              .a = (int64_t)r->call->count,
-                              .b = (int64_t)r->odd_count,
-                              .ticket = (uint64_t)r->odd_what << 32 | about(status, rank) };
+    const tutti_header note = { .kind = tutti_call_what(r->call) | ALARM_BIT,
+                                .a = (int64_t)r->call->count,
+                                .b = (int64_t)r->odd_count,
+                                .ticket = (uint64_t)r->odd_what << 32 | about(status, rank) };
 
     reap_orphans(r->world, false);
     if (!r->call->group->apart)
@@ -314,7 +314,7 @@ static void raise_alarm(const run *r, tutti_status status)
 void tutti_group_give_up(tutti_group *g, int rank)
 {
     const tutti_call none = { .group = g };
-    const tutti_note note = { .kind = ALARM_BIT, .ticket = about(TUTTI_ERR_PEER, rank) };
+    const tutti_header note = { .kind = ALARM_BIT, .ticket = about(TUTTI_ERR_PEER, rank) };
 
     reap_orphans(g->world, false);
     if (!g->apart)

@@ -34,7 +34,7 @@
    the decision of another: its accusers may die next, and then the others wait for its message.
    Only if all that would stay are lost to it does it leave by itself.
 
-   A message's header (tutti_note): kind: below; a: number of the meeting; b: round << 40 | failed
+   A message's header (tutti_header): kind: below; a: number of the meeting; b: round << 40 | failed
    rank + 1 << 16 | its status << 8 | 2 accusations | spoilt. Where there are accusations a second
    message brings their table, so that its memory is needed once and not for each peer. */
 #include "collective_internal.h"
@@ -183,7 +183,7 @@ static bool blank(const tutti_members *m, const knowledge *k)
 }
 
 /* table: of accusations, or NULL. */
-static tutti_status send(tutti_members *m, int to, const tutti_note *note, const uint8_t *table, tutti_error *err)
+static tutti_status send(tutti_members *m, int to, const tutti_header *note, const uint8_t *table, tutti_error *err)
 {
     const size_t bytes = table != NULL ? m->bytes : 0;
     outgoing *o = tutti_alloc(1, sizeof *o + bytes);
@@ -203,10 +203,10 @@ static tutti_status send_view(tutti_members *m, uint32_t kind, int64_t round, co
 {
     tutti_world *const world = m->world;
     const bool accusations = !blank(m, k);
-    const tutti_note note = { .kind = kind,
-                              .a = m->meeting,
-                              .b = round << 40 | (int64_t)k->failed << 8 | (accusations ? 2 : 0) | k->spoilt },
-                     table = { .kind = TABLE };
+    const tutti_header note = { .kind = kind,
+                                .a = m->meeting,
+                                .b = round << 40 | (int64_t)k->failed << 8 | (accusations ? 2 : 0) | k->spoilt },
+                       table = { .kind = TABLE };
 
     for (int i = 0; i < m->group.size; i++) {
         if (m->ranks[i] == world->rank || accuses(m, &m->mine, world->rank, m->ranks[i]))
@@ -253,7 +253,7 @@ static tutti_status receive_round(tutti_members *m, int rank, int64_t round, boo
     message *const h = &m->received;
 
     for (;;) {
-        const tutti_note *const note = &m->from[rank].note;
+        const tutti_header *const note = &m->from[rank].note;
         bool accusations;
         TUTTI_TRY(receive_message(m, rank, false, lost, err));
         if (*lost)

@@ -52,10 +52,10 @@ tutti_status tutti_request_failed(tutti_world *world, const tutti_request *r, co
     return tutti_fail_rank(err, r->status, r->rank, "%s: the message failed (%s)", doing, tutti_status_name(r->status));
 }
 
-tutti_status tutti_post_send(tutti_world *world, tutti_request *r, int to, tutti_port port, const tutti_note *note,
+tutti_status tutti_post_send(tutti_world *world, tutti_request *r, int to, tutti_port port, const tutti_header *note,
                              tutti_buffer payload, tutti_error *err)
 {
-    const tutti_note blank = { 0 };
+    const tutti_header blank = { 0 };
 
     memset(r, 0, sizeof *r);
     TUTTI_TRY(check_rank(world, to, false, "sending to", err));
@@ -117,7 +117,7 @@ static tutti_status finish_request(tutti_world *world, tutti_request *r, int64_t
     return r->status == TUTTI_OK ? TUTTI_OK : tutti_request_failed(world, r, doing, err);
 }
 
-tutti_status tutti_send(tutti_world *world, int to, tutti_port port, const tutti_note *note, tutti_buffer payload,
+tutti_status tutti_send(tutti_world *world, int to, tutti_port port, const tutti_header *note, tutti_buffer payload,
                         tutti_error *err)
 {
     tutti_request r;
@@ -126,7 +126,7 @@ tutti_status tutti_send(tutti_world *world, int to, tutti_port port, const tutti
     return finish_request(world, &r, TUTTI_FOREVER, "sending", err);
 }
 
-tutti_status tutti_recv(tutti_world *world, int from, tutti_port port, tutti_note *note, tutti_buffer room,
+tutti_status tutti_recv(tutti_world *world, int from, tutti_port port, tutti_header *note, tutti_buffer room,
                         int64_t deadline_ns, tutti_error *err)
 {
     tutti_request r;

@@ -201,7 +201,7 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
     if (m->ops->declare != NULL)
         TUTTI_TRY(m->ops->declare(m, e->plan, err));
     TUTTI_TRY(tutti_facilities_check(e, err));
-    if (m->by_piece && !m->beside)
+    if (m->by_piece && !m->overlaps_steps)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' sets by_piece; call tutti_by_piece_declare (steps.h)",
                           m->ops->name);
     if (m->ops->drive != NULL && tutti_facility_does(m, TUTTI_DRIVES) == NULL)

@@ -143,17 +143,17 @@ typedef struct tutti_engine_call {
 /* in_window: bytes of the request that are in this worker's window, where the service reads
    them. */
 tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index,
-                                     int member, tutti_note *note, tutti_buffer request,
+                                     int member, tutti_header *note, tutti_buffer request,
                                      size_t in_window, tutti_buffer reply, tutti_error *err);
 /* note: set to the reply's header. */
-tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tutti_note *note,
+tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tutti_header *note,
                                    tutti_error *err);
 void tutti_engine_call_drop(tutti_engine *e, tutti_engine_call *call);
 /* Makes several calls of a service at once and waits for all replies: tutti_rpc_call without
    counting the time. in_window: as above, for each; NULL: none. calls, each: n, the caller's
    memory. */
 tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members,
-                                tutti_note *notes, const tutti_buffer *requests,
+                                tutti_header *notes, const tutti_buffer *requests,
                                 const size_t *in_window, const tutti_buffer *replies,
                                 tutti_engine_call *calls, tutti_request **each, tutti_error *err);
 /* Waits until all of n requests or replies of calls in progress have ended, as tutti_engine_calls
@@ -164,13 +164,13 @@ tutti_status tutti_engine_calls_wait(tutti_engine *e, tutti_engine_call *one,
    nothing. A member that is excluded gives none, which is no failure. calls, each: n, the
    caller's memory. */
 tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int *members,
-                                   const tutti_note *note, tutti_engine_call *calls,
+                                   const tutti_header *note, tutti_engine_call *calls,
                                    tutti_request **each, tutti_error *err);
 /* A request to a service that sends no reply and only calls tutti_engine_answered: quiescence
    counts it, and no thread waits for it. r: as for tutti_post_send; any thread; does not block. A
    member that is excluded: TUTTI_ERR_PEER, as for a call. */
 tutti_status tutti_engine_tell(tutti_engine *e, tutti_request *r, int index, int member,
-                               const tutti_note *note, tutti_buffer payload, tutti_error *err);
+                               const tutti_header *note, tutti_buffer payload, tutti_error *err);
 /* For services: waits until all n requests have ended, or this worker closes (TUTTI_CLOSED).
    Returns the first failure among them. */
 tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *wanted, int n,
@@ -194,15 +194,15 @@ bool tutti_engine_has_pending(tutti_engine *e, int index);
 bool tutti_engine_wait_idle(tutti_engine *e, int index, int64_t until_ns);
 /* A service that serves requests and has a pending round gets it from tutti_engine_serve instead
    of a request. Is `note` that? Then there is no reply to send. */
-bool tutti_engine_is_pending(const tutti_engine *e, const tutti_note *note);
+bool tutti_engine_is_pending(const tutti_engine *e, const tutti_header *note);
 /* tutti_rpc_receive of a service whose request queue is open. *in (may be NULL): the buffer of the
    request. It is the service's until it asks for the next request; with `keeps` until it answers
    this one. */
-tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_note *note, void **in,
+tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_header *note, void **in,
                                 int64_t deadline_ns, tutti_error *err);
 /* The request is about to be answered. Returns the service that took it. */
 typedef struct tutti_engine_service tutti_engine_service;
-tutti_engine_service *tutti_engine_answered(tutti_engine *e, const tutti_note *request);
+tutti_engine_service *tutti_engine_answered(tutti_engine *e, const tutti_header *request);
 
 /* A service's request queue: it receives requests and sends replies, many at a time. */
 typedef struct tutti_request_queue tutti_request_queue;
@@ -236,14 +236,14 @@ void tutti_requests_forget(tutti_request_queue *d);
 /* Sends several replies with one payload. Does not wait until they are received, but blocks while
    no buffer is free; TUTTI_CLOSED: the end. in_window: for each, the bytes that are already in
    the caller's window instead of the payload; 0, or NULL for all: none. The service's thread. */
-tutti_status tutti_requests_reply(tutti_request_queue *d, const tutti_note *requests,
-                                  const tutti_note *answers, int n, tutti_buffer payload,
+tutti_status tutti_requests_reply(tutti_request_queue *d, const tutti_header *requests,
+                                  const tutti_header *answers, int n, tutti_buffer payload,
                                   const size_t *in_window, tutti_error *err);
 /* Sends a request to a service through the queue; its reply carries nothing and is not waited
    for. *notified: false if the last request by this call is unanswered, or the member is lost.
    call: zeroed at first; its reply must be cancelled in the end. */
 tutti_status tutti_requests_notify(tutti_request_queue *d, tutti_engine_call *call, int service,
-                                   int member, const tutti_note *note, tutti_buffer payload,
+                                   int member, const tutti_header *note, tutti_buffer payload,
                                    bool *notified, tutti_error *err);
 #pragma GCC visibility pop
 #endif

@@ -83,7 +83,7 @@ void tutti_lane_led_close(tutti_lane *lane)
 tutti_status tutti_lane_announce(tutti_lane_worker *w, const tutti_job *job, tutti_error *err)
 {
     const tutti_lane *lane = w->lane;
-    const tutti_note note = { .a = job->index, .b = (int64_t)job->bytes };
+    const tutti_header note = { .a = job->index, .b = (int64_t)job->bytes };
     const tutti_port port = port_of_turn(lane, job->turn);
 
     for (int k = 1; tutti_lane_leads(lane) && k < lane->lead.size; k++)

@@ -120,11 +120,11 @@ tutti_status tutti_engine_pace_begin_phase(tutti_engine *e, tutti_error *err)
 
 /* Does not wait until the reply is received, since the others need not wait for that. A worker
    has one request at a time, so its last reply was received. */
-static tutti_status send_grant(tutti_engine *e, const tutti_note *request, int64_t gradient, tutti_error *err)
+static tutti_status send_grant(tutti_engine *e, const tutti_header *request, int64_t gradient, tutti_error *err)
 {
     tutti_engine_customer *c = &e->pace.customer[request->from];
     tutti_request *const last[1] = { &c->answer };
-    const tutti_note note = { .a = gradient };
+    const tutti_header note = { .a = gradient };
     tutti_status status;
 
     tutti_engine_answered(e, request);
@@ -138,7 +138,7 @@ static tutti_status send_grant(tutti_engine *e, const tutti_note *request, int64
 tutti_status tutti_engine_pool(tutti_method *m, tutti_error *err)
 {
     tutti_engine *e = m->engine;
-    tutti_note note;
+    tutti_header note;
     tutti_status status;
 
     while ((status = tutti_rpc_receive(m, e->services.pool, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
@@ -161,7 +161,7 @@ tutti_status tutti_engine_pool(tutti_method *m, tutti_error *err)
 static tutti_status ask_grant(tutti_engine *e, bool ahead, tutti_error *err)
 {
     const int64_t until = e->pace.ends ? 0 : (int64_t)e->pace.until;
-    tutti_note note = { .kind = (uint32_t)e->pace.unsent_samples, .a = ahead ? -1 - until : until };
+    tutti_header note = { .kind = (uint32_t)e->pace.unsent_samples, .a = ahead ? -1 - until : until };
 
     memcpy(&note.b, &e->pace.unsent_loss, sizeof note.b);
     e->pace.unsent_samples = e->pace.unsent_loss = 0;
@@ -174,7 +174,7 @@ static tutti_status ask_grant(tutti_engine *e, bool ahead, tutti_error *err)
 
 static tutti_status next_gradient(tutti_engine *e, int64_t *gradient, tutti_error *err)
 {
-    tutti_note note = { .a = NOT_AHEAD };
+    tutti_header note = { .a = NOT_AHEAD };
 
     tutti_status status = TUTTI_OK;
 

@@ -214,7 +214,7 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
     e->step.exchanged = e->step.exchanged || next.exchange;
     e->values_changed = e->values_changed || !next.same_values;
     TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_begin_pass(e, &next, err), err));
-    if (!e->m.beside)
+    if (!e->m.overlaps_steps)
         tutti_engine_hand_out(e);
     if (!next.keep)
         tutti_engine_rows_clear(e);

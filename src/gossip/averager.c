@@ -445,7 +445,7 @@ static uint64_t known(tutti_averager *a, int rank)
 /* Sends the number of granted rounds to all others; they reply how many they have made. */
 static tutti_status tell_others(tutti_averager *a, uint64_t granted, tutti_error *err)
 {
-    const tutti_note note = { .kind = misses_one(a), .a = (int64_t)granted };
+    const tutti_header note = { .kind = misses_one(a), .a = (int64_t)granted };
     int n = 0;
 
     for (int r = 0; r < a->m->workers; r++)
@@ -467,7 +467,7 @@ static tutti_status tell_others(tutti_averager *a, uint64_t granted, tutti_error
 static tutti_status tell_gradients(tutti_averager *a, uint64_t gradients, uint64_t made, tutti_error *err)
 {
     for (int r = 0; r < a->m->workers; r++) {
-        tutti_note note = { .a = (int64_t)gradients, .b = (int64_t)made };
+        tutti_header note = { .a = (int64_t)gradients, .b = (int64_t)made };
         tutti_status status;
         if (tutti_engine_misses(a->m->engine, r))
             continue;
@@ -580,11 +580,11 @@ static uint64_t grant(tutti_averager *a, uint64_t due)
 
 tutti_status tutti_averager_beat(tutti_averager *a, tutti_error *err)
 {
-    tutti_note note;
+    tutti_header note;
     tutti_status status;
 
     while ((status = tutti_rpc_receive(a->m, a->beat, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
-        tutti_note answer = { 0 };
+        tutti_header answer = { 0 };
         uint64_t left = 0, before;
         for (int r = 0; r < a->m->workers; r++)
             left += !tutti_engine_misses(a->m->engine, r);
@@ -603,11 +603,11 @@ tutti_status tutti_averager_beat(tutti_averager *a, tutti_error *err)
 
 tutti_status tutti_averager_mix(tutti_averager *a, tutti_error *err)
 {
-    tutti_note note;
+    tutti_header note;
     tutti_status status;
 
     while ((status = tutti_rpc_receive(a->m, a->mix, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
-        tutti_note answer = { 0 };
+        tutti_header answer = { 0 };
         take_grant(a, (uint64_t)note.a, 0, note.kind != 0 || misses_one(a));
         tutti_lock(a->lock);
         answer.a = (int64_t)a->round;

@@ -238,7 +238,7 @@ static tutti_status post_message(tutti_mixer *mixer, const tutti_mixer_round *r,
     tutti_method *m = mixer->m;
     const tutti_port port = tutti_port_of("mixer", r->k, 0); /* chunks of a round arrive in order */
     tutti_request *request = slot(mixer, c);
-    tutti_note note = { .kind = (uint32_t)c };
+    tutti_header note = { .kind = (uint32_t)c };
 
     for (int a = 0; a < r->n_in; a++, request++) {
         request->posted = false;

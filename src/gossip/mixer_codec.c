@@ -465,7 +465,7 @@ static tutti_status post_receives(tutti_mixer *mixer, const tutti_mixer_round *r
 static tutti_status post_sends(tutti_mixer *mixer, const tutti_mixer_round *r, tutti_port port, int k, tutti_error *err)
 {
     tutti_mixer_codec *c = mixer->codec;
-    const tutti_note note = { .kind = (uint32_t)k };
+    const tutti_header note = { .kind = (uint32_t)k };
     size_t bytes;
 
     TUTTI_TRY(pack(mixer, r, &c->message[k], &bytes, err));
@@ -497,7 +497,7 @@ static tutti_status begin_copies(tutti_mixer *mixer, const tutti_mixer_round *r,
     }
     for (int a = 0; a < r->n_out; a++)
         if (r->k > 0 && !tutti_mixer_is_lost(mixer, mixer->out[a]))
-            TUTTI_TRY(tutti_post_send(mixer->m->world, &request[r->n_in + a], mixer->out[a], port, &(tutti_note){ 0 },
+            TUTTI_TRY(tutti_post_send(mixer->m->world, &request[r->n_in + a], mixer->out[a], port, &(tutti_header){ 0 },
                                       tutti_f32(c->space.device, c->mine, n), err));
     TUTTI_TRY(tutti_mixer_await(mixer, r, request, err));
     for (int a = 0; a < r->n_in; a++)

@@ -161,11 +161,11 @@ tutti_status tutti_mixer_give_back(tutti_mixer *mixer, int a, const float *v, tu
     TUTTI_TRY(post_receives(mixer, err));
     if (mixer->codec == NULL) {
         tutti_copy(m->device, m->layout->used, v, c->model[a]);
-        return tutti_post_send(m->world, send, mixer->in[a], port_of(mixer), &(tutti_note){ 0 },
+        return tutti_post_send(m->world, send, mixer->in[a], port_of(mixer), &(tutti_header){ 0 },
                                tutti_f32(m->device, c->model[a], m->layout->used), err);
     }
     TUTTI_TRY(encode_model(mixer, v, c->residual[a], room_of(mixer, c->send, a), &bytes, err));
-    return tutti_post_send(m->world, send, mixer->in[a], port_of(mixer), &(tutti_note){ 0 },
+    return tutti_post_send(m->world, send, mixer->in[a], port_of(mixer), &(tutti_header){ 0 },
                            tutti_host(room_of(mixer, c->send, a), bytes, TUTTI_U8), err);
 }
 

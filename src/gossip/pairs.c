@@ -64,7 +64,7 @@ enum { PATIENCE = 4, UNKNOWN_NS = 5000000 }; /* a question is late after PATIENC
 
 typedef struct question {
     tutti_engine_call call;
-    tutti_note note;
+    tutti_header note;
     float *sent, *got;           /* n each */
     int peer;                    /* rank; -1: not under way */
     int64_t begun_ns;
@@ -326,7 +326,7 @@ static tutti_status wake(tutti_pairs *p, tutti_error *err)
     if (!asleep)
         return TUTTI_OK;
     tutti_cancel(m->world, &p->waking); /* ends the last one, which was received */
-    return tutti_post_send(m->world, &p->waking, m->rank, tutti_port_of("pairs", 0, 0), &(tutti_note){ 0 },
+    return tutti_post_send(m->world, &p->waking, m->rank, tutti_port_of("pairs", 0, 0), &(tutti_header){ 0 },
                            tutti_nothing(), err);
 }
 
@@ -401,7 +401,7 @@ static tutti_status begin_question(tutti_pairs *p, int peer, tutti_error *err)
         q++;
     q->peer = peer;
     q->call = (tutti_engine_call){ 0 };
-    q->note = (tutti_note){ .a = p->asking };
+    q->note = (tutti_header){ .a = p->asking };
     q->begun_ns = tutti_now_ns(m->rt);
     p->busy_ns = p->asking == 0 ? q->begun_ns : p->busy_ns;
     tutti_lock(p->lock);
@@ -560,13 +560,13 @@ tutti_status tutti_pairs_answer(tutti_pairs *p, tutti_error *err)
 {
     tutti_method *m = p->m;
     const size_t d = m->layout->used;
-    tutti_note note;
+    tutti_header note;
     void *got;
     tutti_status status = TUTTI_OK;
 
     while (p->answers &&
            (status = tutti_engine_serve(m->engine, p->answer, &note, &got, TUTTI_FOREVER, err)) == TUTTI_OK) {
-        tutti_note weight = { 0 };
+        tutti_header weight = { 0 };
         if (note.a < 0 || note.a >= QUESTIONS)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note.from,
                                    "worker %d asks with %lld other questions under way; all "

@@ -56,7 +56,7 @@ static inline void arrivals_learn(double *usual, double came)
 }
 
 /* Removes a lost worker from those that wait; returns how many remain. */
-static inline int arrivals_forget(tutti_note *waits, int n, int worker)
+static inline int arrivals_forget(tutti_header *waits, int n, int worker)
 {
     int kept = 0;
 

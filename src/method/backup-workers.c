@@ -36,12 +36,12 @@ typedef struct backup_workers {
     uint64_t step;        /* this shard's values are w of this step */
     int arrived;          /* of its gradients */
     bool *has;            /* workers: pushed in this step, */
-    tutti_note *note;     /* and its request */
+    tutti_header *note;   /* and its request */
     float **sent;         /* workers: the gradient of each, where it was received */
     float **part, *weight; /* workers */
     bool *waits;          /* workers: waits for a step's values, */
     uint64_t *wants;      /* which, */
-    tutti_note *waiting;  /* and its request */
+    tutti_header *waiting;  /* and its request */
     uint64_t open;        /* server 0: the step that still accepts gradients */
     int accepted;         /* gradients accepted for it */
     bool any_lost;

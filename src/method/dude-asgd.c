@@ -69,7 +69,7 @@ typedef struct dude {
     int64_t *version;       /* workers: of the model behind the entry; declared */
     int64_t *entered;       /* workers: version when the entry came; declared */
     tutti_histogram *model_age, *data_age; /* workers: over all updates, tau_i and d_i of its entry; declared */
-    tutti_note *waits;      /* workers: those that wait for the group; empty at quiescence */
+    tutti_header *waits;    /* workers: those that wait for the group; empty at quiescence */
     int waiting;
     bool *leaves;           /* workers: make no more steps until resume */
     int64_t step;           /* of the worker that came last; sets the learning rate */

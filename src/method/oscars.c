@@ -56,7 +56,7 @@ typedef struct person {
                                                                                  weights */
 } person;
 typedef struct seat {            /* a worker's place in the open round; server's thread */
-    tutti_note note;             /* the request to answer */
+    tutti_header note;           /* the request to answer */
     bool waits, gone;
     int64_t sent_ns, arrived_ns; /* sent: when its model was; 0: not seen */
     double weight, steps;        /* of its delta, before the sum is scaled */
@@ -82,7 +82,7 @@ typedef struct oscars {
         double rounds, rounds_timed, predicted_s, actual_s, oldest;
     } all;                       /* declared */
     seat *seat;                  /* workers */
-    tutti_note *requests;        /* workers: scratch, like the next two */
+    tutti_header *requests;      /* workers: scratch, like the next two */
     uint32_t *quotas;
     double *sorted;
     int present, waiting;        /* present: workers that have neither left nor are lost; waiting:

@@ -68,8 +68,8 @@ bool tutti_method_alike(const char *spec, const char *other)
     char text[2][4096];
 
     for (int i = 0; i < 2 && same; i++) {
-        if (c[i].ops->alike != NULL)
-            c[i].ops->alike(c[i].self);
+        if (c[i].ops->ignore_on_resume != NULL)
+            c[i].ops->ignore_on_resume(c[i].self);
         same = (size_t)tutti_spec_print(c[i].ops->name, c[i].ops->options, c[i].self, text[i], sizeof text[i]) <
                sizeof text[i];
     }

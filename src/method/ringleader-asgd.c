@@ -94,7 +94,7 @@ typedef struct ringleader {
     uint64_t come;           /* gradients of all in this phase */
     uint64_t *answered;      /* workers: the value of `come` when it was answered */
     bool *leaves;            /* workers: make no more steps until resume */
-    tutti_note *held;        /* workers: requests not answered while a worker is overdue; none at quiescence */
+    tutti_header *held;      /* workers: requests not answered while a worker is overdue; none at quiescence */
     int holds;
     struct { int64_t rounds, most_ns, sum_ns; } timed; /* rounds that nothing interrupted; declared */
     int64_t begun_ns;        /* when the current round began; 0: unknown */
@@ -296,7 +296,7 @@ static bool waits_for_overdue(const tutti_method *m)
 }
 
 /* Lets workers continue, at the model that they have or the newest. */
-static tutti_status send_go_on(tutti_method *m, const tutti_note *requests, int n, tutti_error *err)
+static tutti_status send_go_on(tutti_method *m, const tutti_header *requests, int n, tutti_error *err)
 {
     ringleader *s = m->self;
 

@@ -223,7 +223,7 @@ static tutti_status ringmaster_asgd_serve(tutti_method *m, tutti_error *err)
 static tutti_status heed(tutti_method *m, tutti_error *err)
 {
     ringmaster *s = m->self;
-    tutti_note note;
+    tutti_header note;
     tutti_status status = TUTTI_OK;
 
     if (m->rank >= m->workers) /* a dedicated server computes nothing that could be stopped */

@@ -45,9 +45,9 @@ typedef struct ssp {
 
     /* of the server, used by its thread; workers each */
     int64_t *clock;       /* all are equal at quiescence, so they are counted from there */
-    tutti_note *waiting;  /* not answered yet */
+    tutti_header *waiting;  /* not answered yet */
     bool *waits;
-    tutti_note *released; /* to be answered now, and how many clocks behind; scratch */
+    tutti_header *released; /* to be answered now, and how many clocks behind; scratch */
     uint32_t *behind_of;
     int64_t *granted;     /* staleness_max: steps beyond `staleness` that each may begin; 0 at quiescence */
 

@@ -118,9 +118,8 @@ static void give_back(tutti_server *s, tutti_server_caller *c)
 static void append_call(tutti_server *s, tutti_server_caller *c, int k, uint32_t kind, int64_t b, tutti_buffer request,
                         tutti_buffer reply)
 {
-    c->note[c->n] = (tutti_note){
-        .kind = kind, .a = s->got != NULL ? s->got[k] | tutti_server_snapshot_mark(s) : 0, .b = b
-    };
+    c->note[c->n] =
+        (tutti_header){ .kind = kind, .a = s->got != NULL ? s->got[k] | tutti_server_snapshot_mark(s) : 0, .b = b };
     c->request[c->n] = request;
     c->reply[c->n] = reply;
     c->in_window[c->n] = c->back_in_window[c->n] = 0;
@@ -373,7 +372,7 @@ static void read_answers(tutti_server *s, const tutti_server_caller *c, tutti_se
 {
     *answers = (tutti_server_answers){ .values = true };
     for (int k = 0; k < c->n; k++) {
-        const tutti_note *note = &c->note[k];
+        const tutti_header *note = &c->note[k];
         if (note->kind > answers->kind)
             answers->kind = note->kind;
         if (note->bytes == 0) {

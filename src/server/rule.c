@@ -29,7 +29,7 @@ static void learn_seconds(tutti_server *s, int worker)
 
 /* Checks and decodes a request. Its content is not trusted: it determines what is read and
    written. */
-static tutti_status understand(tutti_server *s, const tutti_note *note, void *in, tutti_server_request *r,
+static tutti_status understand(tutti_server *s, const tutti_header *note, void *in, tutti_server_request *r,
                                tutti_error *err)
 {
     const tutti_method *m = s->m;
@@ -105,7 +105,7 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, void *in
 }
 
 /* Where a request wants its answer of `count` floats; NULL: in a message. */
-static float *place_of(const tutti_server *s, const tutti_note *request, size_t count)
+static float *place_of(const tutti_server *s, const tutti_header *request, size_t count)
 {
     size_t first = s->first;
 
@@ -120,7 +120,7 @@ enum { CHUNK = 1 << 14 }; /* floats that stay in the second cache while they go 
 
 /* Writes the payload into the windows of the requests that want it there; s->placed: bytes of
    each. */
-static void place_answers(tutti_server *s, const tutti_note *requests, int n, const float *from, size_t count)
+static void place_answers(tutti_server *s, const tutti_header *requests, int n, const float *from, size_t count)
 {
     for (int k = 0; k < n; k++)
         s->placed[k] = place_of(s, &requests[k], count) != NULL ? count * sizeof *from : 0;
@@ -134,13 +134,13 @@ static void place_answers(tutti_server *s, const tutti_note *requests, int n, co
 
 /* Sends the answers. s->placed: bytes that are in windows already. kinds: one for all, or, with
    `each`, one each. */
-static tutti_status send_replies(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each,
+static tutti_status send_replies(tutti_server *s, const tutti_header *requests, int n, const uint32_t *kinds, bool each,
                                  bool gives, tutti_buffer payload, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
 
     for (int k = 0; k < n; k++) {
-        s->answer[k] = (tutti_note){ .kind = kinds[each ? k : 0], .ticket = s->placed[k] };
+        s->answer[k] = (tutti_header){ .kind = kinds[each ? k : 0], .ticket = s->placed[k] };
         if (gives) {
             s->answer[k].a = *s->version;
             s->answer[k].b = (int64_t)s->delay[requests[k].from];
@@ -153,7 +153,7 @@ static tutti_status send_replies(tutti_server *s, const tutti_note *requests, in
 }
 
 /* Answers one request whose `count` floats were written to where it wants them. */
-static tutti_status tell_in_window(tutti_server *s, const tutti_note *request, size_t count, tutti_error *err)
+static tutti_status tell_in_window(tutti_server *s, const tutti_header *request, size_t count, tutti_error *err)
 {
     s->placed[0] = count * sizeof(float);
     return send_replies(s, request, 1, &(uint32_t){ 0 }, false, false, tutti_nothing(), err);
@@ -161,7 +161,7 @@ static tutti_status tell_in_window(tutti_server *s, const tutti_note *request, s
 
 /* Sends rows of a table, as they are now, to a worker that is about to read them. The request is
    not trusted. */
-static tutti_status answer_rows(tutti_server *s, const tutti_note *note, const uint32_t *ids, tutti_error *err)
+static tutti_status answer_rows(tutti_server *s, const tutti_header *note, const uint32_t *ids, tutti_error *err)
 {
     const tutti_layout *l = s->m->layout;
     const tutti_tensor *t =
@@ -237,7 +237,7 @@ bool tutti_server_has(const tutti_server *s, int worker)
     return !s->gone[worker];
 }
 
-static bool asks_for_rows(const tutti_server *s, const tutti_note *note)
+static bool asks_for_rows(const tutti_server *s, const tutti_header *note)
 {
     return (!s->setup.pieces || s->tables != NULL) &&
            (note->kind == (uint32_t)KIND_ROWS || note->kind == (uint32_t)KIND_ROWS_TO_WINDOW);
@@ -245,7 +245,7 @@ static bool asks_for_rows(const tutti_server *s, const tutti_note *note)
 
 tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
 {
-    tutti_note note;
+    tutti_header note;
     tutti_server_request r;
     void *in;
     tutti_status status = TUTTI_OK;
@@ -351,7 +351,7 @@ void tutti_server_wake_at(tutti_server *s, int64_t at_ns)
 }
 
 /* as_is: rows of tables, which travel as words. */
-static tutti_status answer_requests(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds,
+static tutti_status answer_requests(tutti_server *s, const tutti_header *requests, int n, const uint32_t *kinds,
                                     bool each, bool gives, bool as_is, tutti_buffer payload, tutti_error *err)
 {
     if (payload.count > 0 && !tutti_server_is_float(s) && !as_is) {
@@ -364,7 +364,7 @@ static tutti_status answer_requests(tutti_server *s, const tutti_note *requests,
 }
 
 tutti_status tutti_server_update_give(tutti_server *s, const float *g, const tutti_rate *rate,
-                                      const tutti_note *requests, int n, uint32_t kind, tutti_error *err)
+                                      const tutti_header *requests, int n, uint32_t kind, tutti_error *err)
 {
     bool all = s->slice.tables == 0 && s->read == NULL;
 
@@ -386,8 +386,8 @@ tutti_status tutti_server_update_give(tutti_server *s, const float *g, const tut
     return send_replies(s, requests, n, &kind, false, true, tutti_nothing(), err);
 }
 
-tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request *r, const tutti_note *requests, int n,
-                                     uint32_t kind, float *const *parts, const float *weights, tutti_error *err)
+tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request *r, const tutti_header *requests,
+                                     int n, uint32_t kind, float *const *parts, const float *weights, tutti_error *err)
 {
     const bool rows = tutti_slice_of(s->m, r->first, r->count).tables > 0;
     bool all = true;
@@ -411,7 +411,7 @@ tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request
     return send_replies(s, requests, n, &kind, false, false, tutti_nothing(), err);
 }
 
-static tutti_status send_values(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each,
+static tutti_status send_values(tutti_server *s, const tutti_header *requests, int n, const uint32_t *kinds, bool each,
                                 tutti_error *err)
 {
     for (int k = 0; s->read != NULL && k < n; k++)
@@ -424,18 +424,18 @@ static tutti_status send_values(tutti_server *s, const tutti_note *requests, int
                            err);
 }
 
-tutti_status tutti_server_give(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, tutti_error *err)
+tutti_status tutti_server_give(tutti_server *s, const tutti_header *requests, int n, uint32_t kind, tutti_error *err)
 {
     return send_values(s, requests, n, &kind, false, err);
 }
 
-tutti_status tutti_server_give_each(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds,
+tutti_status tutti_server_give_each(tutti_server *s, const tutti_header *requests, int n, const uint32_t *kinds,
                                     tutti_error *err)
 {
     return send_values(s, requests, n, kinds, true, err);
 }
 
-tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *requests, int n, int late, uint32_t kind,
+tutti_status tutti_server_give_update(tutti_server *s, const tutti_header *requests, int n, int late, uint32_t kind,
                                       float *along, size_t words, tutti_error *err)
 {
     if (s->slice.tables == 0 || !tutti_optim_by_rows(s->m->optim)) /* then every row has changed */
@@ -445,14 +445,14 @@ tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *request
     return late > 0 ? tutti_server_give(s, requests + n, late, kind, err) : TUTTI_OK;
 }
 
-tutti_status tutti_server_answer(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload,
+tutti_status tutti_server_answer(tutti_server *s, const tutti_header *requests, int n, uint32_t kind, float *payload,
                                  size_t count, tutti_error *err)
 {
     return answer_requests(s, requests, n, &kind, false, false, false,
                            count > 0 ? tutti_f32(s->m->device, payload, count) : tutti_nothing(), err);
 }
 
-tutti_status tutti_server_give_own(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload,
+tutti_status tutti_server_give_own(tutti_server *s, const tutti_header *requests, int n, uint32_t kind, float *payload,
                                    tutti_error *err)
 {
     return answer_requests(s, requests, n, &kind, false, true, false, tutti_f32(s->m->device, payload, s->count), err);
@@ -460,7 +460,7 @@ tutti_status tutti_server_give_own(tutti_server *s, const tutti_note *requests, 
 
 tutti_status tutti_server_tell(tutti_server *s, int service, int worker, bool *notices, tutti_error *err)
 {
-    const tutti_note note = { .a = *s->version };
+    const tutti_header note = { .a = *s->version };
     const tutti_buffer values = tutti_f32(s->m->device, s->values, s->count);
 
     return tutti_requests_notify(tutti_server_requests(s), &s->notices[worker], service, worker, &note, values, notices,

@@ -20,7 +20,7 @@
 typedef struct tutti_server_caller {
     tutti_engine_call *call;
     tutti_request **each;
-    tutti_note *note;
+    tutti_header *note;
     tutti_buffer *request, *reply;
     int *member, *server;        /* of each call: rank and index of the server */
     size_t *in_window, *back_in_window;
@@ -85,7 +85,7 @@ struct tutti_server {
                                     and receives, of all of x; what the server sends, of the
                                     shard */
     float *words;                /* the reply of a shard with tables */
-    tutti_note *answer;          /* workers: for one answer to many */
+    tutti_header *answer;        /* workers: for one answer to many */
     size_t *placed;              /* workers: bytes of the reply written to the worker's window */
     tutti_slice_summand *summand; /* workers: scratch of sums, like the next two */
     const float **from;          /* workers */
@@ -245,7 +245,7 @@ tutti_status tutti_server_sums_lost(tutti_server_sums *s, tutti_error *err);
 /* This server's part of that table; NULL: none. */
 float *tutti_server_table(const tutti_server *s, int tensor, size_t *first, size_t *count);
 /* Handles a push of rows, or a KIND_STATE request. */
-tutti_status tutti_server_tables_rule(tutti_server_tables *s, const tutti_note *note, void *in,
+tutti_status tutti_server_tables_rule(tutti_server_tables *s, const tutti_header *note, void *in,
                                       tutti_error *err);
 
 /* ---- calls.c, for tables.c ---- */
@@ -280,7 +280,7 @@ void tutti_server_snapshot_declare(tutti_server *s, tutti_plan *plan);
 int64_t tutti_server_snapshot_mark(const tutti_server *s);
 /* On the server's thread: removes the mark from a request, and takes a snapshot of the shard if
    one is due. */
-tutti_status tutti_server_snapshot_look(tutti_server *s, tutti_note *note, tutti_error *err);
+tutti_status tutti_server_snapshot_look(tutti_server *s, tutti_header *note, tutti_error *err);
 /* Hooks of tutti_facility_ops. */
 void tutti_server_snapshot_due(void *self, int points);
 tutti_status tutti_server_snapshot_final_model(void *self, int k, tutti_error *err);

@@ -38,7 +38,7 @@ static void save_snapshots(tutti_server *s, int points)
     }
 }
 
-tutti_status tutti_server_snapshot_look(tutti_server *s, tutti_note *note, tutti_error *err)
+tutti_status tutti_server_snapshot_look(tutti_server *s, tutti_header *note, tutti_error *err)
 {
     const int64_t passed = note->a >> VERSION_BITS;
 

@@ -29,7 +29,7 @@ typedef struct sum {
     int arrived;
     uint64_t step;
     bool *has;                   /* contributors, like the next three */
-    tutti_note *note;
+    tutti_header *note;
     float *weight;
     float **part;
     int place;                   /* slot of its contributions; -1: none */

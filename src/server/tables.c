@@ -28,7 +28,7 @@ typedef struct sum {
     uint64_t step;
     int chunks, arrived;
     bool *has;                   /* contributors, like the next two */
-    tutti_note *note;
+    tutti_header *note;
     float **part;
 } sum;
 typedef struct table {
@@ -413,13 +413,13 @@ tutti_status tutti_server_take_table(tutti_server *server, int tensor, tutti_err
 
 /* ---- the server's thread ---- */
 
-static tutti_status corrupt(const tutti_note *note, const char *what, tutti_error *err)
+static tutti_status corrupt(const tutti_header *note, const char *what, tutti_error *err)
 {
     return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
                            "rank %d %s; all workers must run one version and one checkpoint", note->from, what);
 }
 
-static tutti_status give_state(tutti_server_tables *s, const tutti_note *note, tutti_error *err)
+static tutti_status give_state(tutti_server_tables *s, const tutti_header *note, tutti_error *err)
 {
     const tutti_layout *l = s->m->layout;
     const table *t = note->b >= 0 && note->b < (int64_t)l->n_tensors * STATES ? &s->table[note->b / STATES] : NULL;
@@ -443,7 +443,7 @@ static tutti_status end_sum(tutti_server_tables *s, const table *t, sum *of, con
     return tutti_server_answer(s->server, of->note, s->contributors, 0, NULL, 0, err);
 }
 
-tutti_status tutti_server_tables_rule(tutti_server_tables *s, const tutti_note *note, void *in, tutti_error *err)
+tutti_status tutti_server_tables_rule(tutti_server_tables *s, const tutti_header *note, void *in, tutti_error *err)
 {
     const tutti_method *m = s->m;
     const int chunk = (int)(note->b & 0xff), wanted = (int)(note->b >> 8 & 0xff), who = note->from / s->node;

@@ -488,14 +488,14 @@ static tutti_status log_post(sim_rank *me, tutti_request *r, int peer, uint64_t 
     return TUTTI_OK;
 }
 
-tutti_status sim_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload,
+tutti_status sim_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *note, tutti_buffer payload,
                       tutti_error *err)
 {
     sim_rank *me = t;
     size_t bytes;
 
     TUTTI_TRY(check_post(me, "sending to", r, to, false, payload, &bytes, err));
-    r->note = note != NULL ? *note : (tutti_note){ 0 };
+    r->note = note != NULL ? *note : (tutti_header){ 0 };
     return log_post(me, r, to, tag, payload.data, bytes, true, err);
 }
 

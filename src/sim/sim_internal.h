@@ -274,7 +274,7 @@ void sim_gate_wait(sim_thread *self);
 void sim_gate_open(sim_thread *self);
 
 /* ---- match.c ---- */
-tutti_status sim_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+tutti_status sim_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *note,
                       tutti_buffer payload, tutti_error *err);
 tutti_status sim_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room,
                       tutti_error *err);

@@ -110,7 +110,7 @@ void tutti_save_take_worse(tutti_status *status, tutti_error *why, int rank, tut
 
 tutti_status tutti_save_say(saver *s, message *m, tutti_error *err)
 {
-    tutti_note note = { .a = m->failed ? -1 : (int64_t)m->n };
+    tutti_header note = { .a = m->failed ? -1 : (int64_t)m->n };
     tutti_status status = TUTTI_OK;
 
     if (s->rank == 0) {
@@ -131,7 +131,7 @@ tutti_status tutti_save_say(saver *s, message *m, tutti_error *err)
 static tutti_status receive_report(saver *s, int r, tutti_error *err)
 {
     message *m = &s->received[r];
-    tutti_note note;
+    tutti_header note;
 
     if (r == 0)
         return s->received[0].failed ? tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing what to save") : TUTTI_OK;
@@ -174,7 +174,7 @@ tutti_status tutti_save_receive_all(saver *s, tutti_error *why)
 void tutti_save_receive_none(saver *s)
 {
     for (int r = 1; r < s->size; r++) {
-        tutti_note note;
+        tutti_header note;
         if (tutti_recv(s->world, rank_of(s, r), s->report, &note, tutti_nothing(), TUTTI_FOREVER, NULL) == TUTTI_OK &&
             note.a > 0)
             tutti_recv(s->world, rank_of(s, r), s->report, NULL, tutti_nothing(), TUTTI_FOREVER, NULL);
@@ -216,7 +216,7 @@ tutti_status tutti_save_await_decision(saver *s, uint64_t *number, tutti_error *
 {
     uint8_t room[VERDICT_MOST];
     message m = { .data = room, .room = sizeof room };
-    tutti_note note;
+    tutti_header note;
     tutti_error why;
     tutti_status status;
 

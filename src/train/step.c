@@ -106,7 +106,7 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
     tutti_pass pass;
     tutti_status status;
 
-    run->regret_due = m->beside; /* its values are there when they are needed */
+    run->regret_due = m->overlaps_steps; /* its values are there when they are needed */
     if (!run->regret_due)
         tutti_train_regret_add(run, m->step);
     while ((status = tutti_engine_pass_begin(run->engine, &pass, err)) == TUTTI_OK) {

@@ -72,7 +72,7 @@ static match_message *take_unexpected(tutti_match *m, int from, uint64_t tag)
 }
 
 /* The whole message at once. */
-static void deliver(tutti_match *m, match_op *op, const tutti_note *note, const unsigned char *payload)
+static void deliver(tutti_match *m, match_op *op, const tutti_header *note, const unsigned char *payload)
 {
     const bool fits = note->bytes <= op->bytes;
 
@@ -159,7 +159,7 @@ static match_op *op_make(tutti_match *m, tutti_request *r, match_op_state state,
     return op;
 }
 
-static match_message *message_make(tutti_match *m, int from, uint64_t tag, uint64_t send_id, const tutti_note *note,
+static match_message *message_make(tutti_match *m, int from, uint64_t tag, uint64_t send_id, const tutti_header *note,
                                    bool large)
 {
     match_message *message = tutti_match_pool_take(&m->messages);
@@ -230,7 +230,7 @@ static bool send_to_peer(tutti_match *m, tutti_request *r, const match_peer *p, 
     return true;
 }
 
-tutti_status tutti_match_send(tutti_match *m, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+tutti_status tutti_match_send(tutti_match *m, tutti_request *r, int to, uint64_t tag, const tutti_header *note,
                               tutti_buffer payload, tutti_error *err)
 {
     size_t bytes;
@@ -373,10 +373,10 @@ void tutti_match_streamed(tutti_match *m, match_peer *p, size_t bytes)
 
 /* ---- what the carrier receives ---- */
 tutti_status tutti_match_announced(tutti_match *m, match_peer *p, uint64_t tag, uint64_t send_id,
-                                   const tutti_note *said, bool whole, const unsigned char *payload, tutti_error *err)
+                                   const tutti_header *said, bool whole, const unsigned char *payload, tutti_error *err)
 {
     const bool stored = whole && said->bytes > MATCH_INLINE;
-    tutti_note note = *said;
+    tutti_header note = *said;
     match_message *message;
 
     note.from = p->rank;
@@ -431,7 +431,7 @@ unsigned char *tutti_match_expect(tutti_match *m, match_peer *p, uint64_t tag, s
     return op->data;
 }
 
-void tutti_match_filled(tutti_match *m, match_peer *p, match_op *op, const tutti_note *note)
+void tutti_match_filled(tutti_match *m, match_peer *p, match_op *op, const tutti_header *note)
 {
     op->request->note = *note;
     op->request->note.from = p->rank;

@@ -84,7 +84,7 @@ typedef struct match_message {
     match_answer answer;
     bool large, cleared;         /* cleared: CLEAR was sent and nothing has taken it back */
     uint64_t send_id;
-    tutti_note note;
+    tutti_header note;
     size_t received;
     tutti_status outcome;        /* of the receive, while the answer is TAKEN */
     match_op *op;                /* the receive that has it, or NULL: unexpected */
@@ -139,7 +139,7 @@ void tutti_match_fini(tutti_match *m);
 
 /* ---- for the transport's table ---- */
 tutti_status tutti_match_send(tutti_match *m, tutti_request *r, int to, uint64_t tag,
-                              const tutti_note *note, tutti_buffer payload, tutti_error *err);
+                              const tutti_header *note, tutti_buffer payload, tutti_error *err);
 tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64_t tag,
                               tutti_buffer room, tutti_error *err);
 void tutti_match_cancel(tutti_match *m, tutti_request *r);
@@ -163,15 +163,15 @@ void tutti_match_streamed(tutti_match *m, match_peer *p, size_t bytes);
 
 /* `whole`: the payload is here. TUTTI_ERR_CORRUPT: what no honest peer sends. */
 tutti_status tutti_match_announced(tutti_match *m, match_peer *p, uint64_t tag, uint64_t send_id,
-                                   const tutti_note *note, bool whole, const unsigned char *payload,
-                                   tutti_error *err);
+                                   const tutti_header *note, bool whole,
+                                   const unsigned char *payload, tutti_error *err);
 /* A whole message of `bytes` begins to arrive: returns the buffer of the posted receive that it
    is for and that it fits, which waits in FILLING until filled() or let_go. NULL: there is none;
    the payload must be kept and then announced. */
 unsigned char *tutti_match_expect(tutti_match *m, match_peer *p, uint64_t tag, size_t bytes,
                                   match_op **op);
 /* it is all there, and sound */
-void tutti_match_filled(tutti_match *m, match_peer *p, match_op *op, const tutti_note *note);
+void tutti_match_filled(tutti_match *m, match_peer *p, match_op *op, const tutti_header *note);
 /* all but ANNOUNCE */
 void tutti_match_answered(tutti_match *m, match_peer *p, match_word word, uint64_t send_id,
                           uint64_t message_id);

@@ -118,11 +118,11 @@ static inline void match_begin(tutti_request *r)
 }
 
 /* note NULL: an empty header */
-static inline void match_begin_send(tutti_request *r, const tutti_note *note, int from,
+static inline void match_begin_send(tutti_request *r, const tutti_header *note, int from,
                                     size_t bytes)
 {
     match_begin(r);
-    r->note = note != NULL ? *note : (tutti_note){ 0 };
+    r->note = note != NULL ? *note : (tutti_header){ 0 };
     r->note.from = from;
     r->note.bytes = bytes;
 }
@@ -130,7 +130,7 @@ static inline void match_begin_send(tutti_request *r, const tutti_note *note, in
 static inline void match_begin_recv(tutti_request *r, int from)
 {
     match_begin(r);
-    r->note = (tutti_note){ .from = from };
+    r->note = (tutti_header){ .from = from };
 }
 
 static inline void match_finish(tutti_request *r, tutti_status status, int rank)

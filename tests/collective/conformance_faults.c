@@ -366,7 +366,7 @@ tutti_status ports_main(tutti_world *world, void *arg, tutti_error *err)
     uint64_t bytes, messages, bytes_after, messages_after;
     int32_t out[1000], in[1000];
     tutti_request s, r, *both[2] = { &s, &r };
-    tutti_note note = { .kind = 3, .a = -5, .b = INT64_MAX };
+    tutti_header note = { .kind = 3, .a = -5, .b = INT64_MAX };
     tutti_error e = { 0 };
     size_t done;
 

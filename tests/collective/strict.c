@@ -127,7 +127,7 @@ static tutti_status post(endpoint *e, tutti_request *r, int peer, uint64_t tag, 
     return TUTTI_OK;
 }
 
-static tutti_status strict_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+static tutti_status strict_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *note,
                                 tutti_buffer payload, tutti_error *err)
 {
     (void)err;

@@ -31,7 +31,7 @@ static _Thread_local int me;     /* the exchange is on the client's thread */
 static _Thread_local bool due;
 static unsigned char *copy;
 
-static tutti_status send_flipped(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+static tutti_status send_flipped(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *note,
                                  tutti_buffer payload, tutti_error *err)
 {
     const size_t bytes = payload.count * tutti_dtype_bytes(payload.dtype);

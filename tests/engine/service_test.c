@@ -53,7 +53,7 @@ static tutti_status relay_ask(tutti_method *m, tutti_error *err)
     tutti_status status;
 
     while ((status = tutti_round_next(m, 0, false, err)) == TUTTI_OK) {
-        tutti_note note = { .kind = 1, .a = 2 };
+        tutti_header note = { .kind = 1, .a = 2 };
         atomic_fetch_add(&now->active, 1);
         atomic_fetch_add(&now->asked, 1);
         pause_a_little(m, (uint64_t)r->rounds);
@@ -70,17 +70,17 @@ static tutti_status relay_ask(tutti_method *m, tutti_error *err)
 
 static tutti_status relay_serve(tutti_method *m, tutti_error *err)
 {
-    tutti_note note;
+    tutti_header note;
     tutti_status status;
 
     while ((status = tutti_rpc_receive(m, 1, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
-        tutti_note further = { .a = note.a - 1 };
+        tutti_header further = { .a = note.a - 1 };
         atomic_fetch_add(&now->active, 1);
         atomic_fetch_add(&now->served, 1);
         if (note.a > 1)
             TUTTI_TRY(
                 tutti_rpc_call(m, 2, (m->rank + 1) % m->workers, &further, tutti_nothing(), tutti_nothing(), err));
-        TUTTI_TRY(tutti_rpc_reply(m, &note, &(tutti_note){ .a = 3 }, err));
+        TUTTI_TRY(tutti_rpc_reply(m, &note, &(tutti_header){ .a = 3 }, err));
         pause_a_little(m, (uint64_t)note.ticket); /* still at work after the answer */
         atomic_fetch_sub(&now->active, 1);
     }
@@ -89,7 +89,7 @@ static tutti_status relay_serve(tutti_method *m, tutti_error *err)
 
 static tutti_status relay_end_of_the_line(tutti_method *m, tutti_error *err)
 {
-    tutti_note note;
+    tutti_header note;
     tutti_status status;
 
     while ((status = tutti_rpc_receive(m, 2, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {

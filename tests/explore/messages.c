@@ -21,7 +21,7 @@ struct x_op {
     tutti_request *request;      /* NULL: a small send that is done and travels as a copy */
     int rank, peer;
     uint64_t tag, sequence, content;
-    tutti_note note;
+    tutti_header note;
     void *data, *copy;
     size_t bytes;
     bool sends, arrived;
@@ -538,7 +538,7 @@ bool x_messages_tell(const x_run *run, const x_fiber *f, char *out, size_t bytes
 }
 
 /* ---- posting ---- */
-static tutti_status post(x_rank *me, tutti_request *r, int peer, uint64_t tag, const tutti_note *note, tutti_buffer b,
+static tutti_status post(x_rank *me, tutti_request *r, int peer, uint64_t tag, const tutti_header *note, tutti_buffer b,
                          bool sends, tutti_error *err)
 {
     x_run *const run = me->run;
@@ -565,7 +565,7 @@ static tutti_status post(x_rank *me, tutti_request *r, int peer, uint64_t tag, c
     };
     memset(&r->note, 0, sizeof r->note);
     if (sends) {
-        op->note = note != NULL ? *note : (tutti_note){ 0 };
+        op->note = note != NULL ? *note : (tutti_header){ 0 };
         r->note = op->note;
         op->content = content_of(b.data, bytes);
         op->arrives_at = run->now + x_duration(run, run->latency_bits) * (peer == run->slow_rank ? 32 : 1);
@@ -613,7 +613,7 @@ static tutti_status post(x_rank *me, tutti_request *r, int peer, uint64_t tag, c
     return TUTTI_OK;
 }
 
-static tutti_status x_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+static tutti_status x_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *note,
                            tutti_buffer payload, tutti_error *err)
 {
     return post(t, r, to, tag, note, payload, true, err);

@@ -846,7 +846,7 @@ static tutti_status relay_ask(tutti_method *m, tutti_error *err)
     tutti_status status;
 
     while ((status = tutti_round_next(m, 0, false, err)) == TUTTI_OK) {
-        tutti_note note = { .a = 2 };
+        tutti_header note = { .a = 2 };
         s->active++;
         s->asked++;
         explore_dawdle(20000);
@@ -864,18 +864,18 @@ static tutti_status relay_serve(tutti_method *m, tutti_error *err)
 {
     common *s = shared_of(relay_case);
     int requests = 0;
-    tutti_note note;
+    tutti_header note;
     tutti_status status;
 
     while ((status = tutti_rpc_receive(m, 1, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
-        tutti_note further = { .a = 1 };
+        tutti_header further = { .a = 1 };
         if (breaks(m, "server", requests++))
             /* its client may be waiting for the others' by now, and theirs for the answer */
             return tutti_fail(err, TUTTI_ERR_STATE, 0, "the relay broke");
         s->active++;
         s->served++;
         TUTTI_TRY(tutti_rpc_call(m, 2, (m->rank + 1) % m->workers, &further, tutti_nothing(), tutti_nothing(), err));
-        TUTTI_TRY(tutti_rpc_reply(m, &note, &(tutti_note){ .a = 3 }, err));
+        TUTTI_TRY(tutti_rpc_reply(m, &note, &(tutti_header){ .a = 3 }, err));
         explore_dawdle(20000);
         s->active--;
     }
@@ -885,7 +885,7 @@ static tutti_status relay_serve(tutti_method *m, tutti_error *err)
 static tutti_status relay_last(tutti_method *m, tutti_error *err)
 {
     common *s = shared_of(relay_case);
-    tutti_note note;
+    tutti_header note;
     tutti_status status;
 
     while ((status = tutti_rpc_receive(m, 2, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {

@@ -21,7 +21,7 @@ static tutti_status ring(tutti_world *world, explore_case *c, tutti_error *err)
         for (int k = 0; k < K; k++) {
             sent[p][k] = rank * 1000 + p * 100 + k;
             TUTTI_TRY(tutti_post_send(world, &out[p][k], right, tutti_port_of("ring", (uint64_t)p, 0),
-                                      &(tutti_note){ .a = k }, tutti_host(&sent[p][k], 1, TUTTI_I64), err));
+                                      &(tutti_header){ .a = k }, tutti_host(&sent[p][k], 1, TUTTI_I64), err));
             all[a++] = &out[p][k];
         }
     for (int p = 1; p >= 0; p--) /* the other way round */
@@ -51,7 +51,7 @@ static tutti_status serve(tutti_world *world, explore_case *c, tutti_error *err)
     if (rank > 0) {
         for (int k = 0; k < ASKED; k++) {
             const tutti_port home = tutti_port_of("home", (uint64_t)rank, (uint64_t)k);
-            tutti_note note = { .kind = 1, .a = k, .b = rank };
+            tutti_header note = { .kind = 1, .a = k, .b = rank };
             int64_t answer = 0;
             TUTTI_TRY(tutti_send(world, 0, door, &note, tutti_nothing(), err));
             TUTTI_TRY(tutti_recv(world, 0, home, &note, tutti_host(&answer, 1, TUTTI_I64), TUTTI_FOREVER, err));
@@ -70,7 +70,7 @@ static tutti_status serve(tutti_world *world, explore_case *c, tutti_error *err)
     for (int served = 0; served < due;) {
         TUTTI_TRY(tutti_wait_some(world, want, AHEAD, 1, TUTTI_FOREVER, NULL, err));
         for (int k = 0; k < AHEAD; k++) {
-            const tutti_note q = in[k].note;
+            const tutti_header q = in[k].note;
             int64_t answer;
             if (!in[k].posted || !in[k].done || in[k].status != TUTTI_OK) /* the last askers may have left meanwhile */
                 continue;
@@ -79,7 +79,7 @@ static tutti_status serve(tutti_world *world, explore_case *c, tutti_error *err)
             in[k].posted = false; /* counts as done from here: post it again while questions are due */
             answer = q.from * 10 + q.a;
             TUTTI_TRY(tutti_send(world, q.from, tutti_port_of("home", (uint64_t)q.from, (uint64_t)q.a),
-                                 &(tutti_note){ .a = q.a }, tutti_host(&answer, 1, TUTTI_I64), err));
+                                 &(tutti_header){ .a = q.a }, tutti_host(&answer, 1, TUTTI_I64), err));
             TUTTI_TRY(tutti_post_recv(world, &in[k], TUTTI_ANY, door, tutti_nothing(), err));
         }
     }

@@ -9,7 +9,7 @@ enum { COUNT = 40, STEPS = 6, ROOMS_MOST = 3, COPIES_MOST = 2, HELD_MOST = 4 };
 
 typedef struct toy {
     float in[EXPLORE_RANKS * COUNT], out[COPIES_MOST * COUNT], values[COUNT], mine[COUNT], got[EXPLORE_RANKS][COUNT];
-    tutti_note held[HELD_MOST];
+    tutti_header held[HELD_MOST];
     int n_held;
     tutti_engine_call call[EXPLORE_RANKS];
 } toy;
@@ -27,10 +27,10 @@ static tutti_status answer_held(tutti_method *m, tutti_error *err)
 {
     toy *t = m->self;
     tutti_engine *e = m->engine;
-    tutti_note notes[HELD_MOST];
+    tutti_header notes[HELD_MOST];
 
     for (int k = 0; k < t->n_held; k++) {
-        notes[k] = (tutti_note){ .a = t->held[0].a };
+        notes[k] = (tutti_header){ .a = t->held[0].a };
         tutti_engine_answered(e, &t->held[k]);
     }
     for (size_t i = 0; i < COUNT; i++)
@@ -49,7 +49,7 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
     toy *t = m->self;
     tutti_engine *e = m->engine;
     const bool two = explore_draw(the_case, "two", 2) == 0 && m->workers % 2 == 0;
-    tutti_note note;
+    tutti_header note;
     void *in;
     tutti_status status;
 
@@ -79,7 +79,7 @@ static tutti_status step(tutti_method *m, tutti_error *err)
     toy *t = m->self;
     tutti_engine *e = m->engine;
     tutti_group all = tutti_group_keyed(&m->all, 5, (uint32_t)m->step);
-    tutti_note note[EXPLORE_RANKS] = { 0 };
+    tutti_header note[EXPLORE_RANKS] = { 0 };
     tutti_buffer request[EXPLORE_RANKS], reply[EXPLORE_RANKS];
     tutti_request *each[EXPLORE_RANKS];
     int member[EXPLORE_RANKS];

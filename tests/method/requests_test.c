@@ -19,7 +19,7 @@
 
 enum { WORKERS = 3, COUNT = 100, MOST = 2, ROWS = 40, COLS = 4, WORD_BITS = 64 };
 typedef enum { AS_EVER, TWICE, NEWER, SHORTER, EMPTY, THERE, BY_ROWS } how; /* BY_ROWS: and those behind it */
-typedef struct asks { tutti_server *server; tutti_note held[WORKERS]; int n; } asks;
+typedef struct asks { tutti_server *server; tutti_header held[WORKERS]; int n; } asks;
 static how now; /* of the one test that runs: a method's ops have no place for a pointer, nor for the next */
 /* dropped: words at the end; touched, bits: of sums */
 static struct rows_sent { uint32_t told, ids[2]; size_t dropped; int64_t touched; uint64_t bits; } sent;
@@ -63,7 +63,7 @@ static tutti_status asks_step(tutti_method *m, tutti_error *err)
     asks *s = m->self;
     tutti_server_answers answers;
     const int member[MOST] = { 0, 0 };
-    tutti_note note[MOST] = { { .kind = 0 } };
+    tutti_header note[MOST] = { { .kind = 0 } };
     float room[MOST][512], words[COUNT + 3 + 2 * COLS];
     tutti_buffer request[MOST], reply[MOST];
     tutti_engine_call call[MOST];

@@ -172,14 +172,14 @@ static inline tutti_status trial_step(trial *t, tutti_engine *e, tutti_error *er
             memcpy(t->x[m->rank][t->done[m->rank]], m->x, trial_size(t) * sizeof(float));
             TUTTI_TRY(tutti_barrier(&all, err));
         }
-        for (int u = 0; u < TRIAL_TENSORS && m->beside; u++)
+        for (int u = 0; u < TRIAL_TENSORS && m->overlaps_steps; u++)
             TUTTI_TRY(trial_forward(t, e, u, err));
         for (int k = 0; k < TRIAL_TENSORS; k++) {
             const tutti_tensor *tensor = &m->layout->tensor[k];
-            if (m->beside)
+            if (m->overlaps_steps)
                 TUTTI_TRY(tutti_engine_unit_acquire(e, tensor->unit, true, err));
             TUTTI_TRY(trial_announce(t, e, &p, k, err));
-            if (m->beside)
+            if (m->overlaps_steps)
                 TUTTI_TRY(tutti_engine_unit_release(e, tensor->unit, true, err));
         }
         for (int64_t k = 0; p.losses != NULL && k < p.samples; k++)
@@ -234,7 +234,7 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
             break;
         TUTTI_TRY(trial_step(t, e, err));
         t->done[rank]++;
-        if (!t->asks && !t->together && !m->beside)
+        if (!t->asks && !t->together && !m->overlaps_steps)
             memcpy(t->x[rank][s], m->x, trial_size(t) * sizeof(float));
         if (t->show) {
             TUTTI_TRY(tutti_engine_eval_begin(e, err));
@@ -257,7 +257,7 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
                tensor->count * sizeof(float));
         TUTTI_TRY(tutti_engine_unit_release(e, tensor->unit, false, err));
     }
-    if (m->beside && rank < m->workers && t->steps > 0)
+    if (m->overlaps_steps && rank < m->workers && t->steps > 0)
         memcpy(t->x[rank][t->steps - 1], t->x[rank][t->steps], trial_size(t) * sizeof(float));
     tutti_engine_figures(e, &t->figures[rank]);
     if (rank == 0) {

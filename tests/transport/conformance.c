@@ -137,7 +137,7 @@ static tutti_status result_of(const tutti_request *r, tutti_error *err)
 tutti_status send_word(rank_context *c, int to, uint64_t tag, int64_t word, tutti_error *err)
 {
     tutti_request r = { 0 };
-    const tutti_note note = { .kind = 7, .a = word };
+    const tutti_header note = { .kind = 7, .a = word };
     tutti_status status;
 
     TUTTI_TRY(c->ops->send(c->t, &r, to, tag, &note, tutti_nothing(), err));

@@ -101,7 +101,7 @@ static void a_cancelled_receive_has_consumed_nothing(const conformance_subject *
 static tutti_status receive_midway(rank_context *c, transfer *t, tutti_error *err)
 {
     tutti_request big = { 0 }, later = { 0 };
-    const tutti_note note = { .a = 4711 };
+    const tutti_header note = { .a = 4711 };
     int64_t word = 0;
 
     for (int round = 0; round < CANCEL_ROUNDS; round++) {
@@ -329,7 +329,7 @@ static tutti_status random_cancels(rank_context *c, tutti_error *err)
 
     for (int64_t i = 0; i < COUNT && status == TUTTI_OK;) {
         const size_t bytes = (size_t)(tutti_random(rng_of(c, 9), (uint64_t)i) % MOST);
-        const tutti_note note = { .a = i };
+        const tutti_header note = { .a = i };
         tutti_request r = { 0 }, *list = &r;
         const int64_t patience = (int64_t)(tutti_random(draw, k++) % 300000);
         if (c->rank == 0) {

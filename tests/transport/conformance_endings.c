@@ -164,7 +164,7 @@ static tutti_status nobody_left(rank_context *c, tutti_error *err)
         TUTTI_TRY(wait_one(c, &after, err));
         CHECK(after.status == TUTTI_ERR_PEER && after.rank > 0 && after.rank < c->size);
     }
-    TUTTI_TRY(c->ops->send(c->t, &own, 0, 3, &(tutti_note){ .a = 7 }, tutti_nothing(), err));
+    TUTTI_TRY(c->ops->send(c->t, &own, 0, 3, &(tutti_header){ .a = 7 }, tutti_nothing(), err));
     TUTTI_TRY(recv_word(c, TUTTI_ANY, 3, &word, err));
     CHECK(word == 7);
     return wait_one(c, &own, err);

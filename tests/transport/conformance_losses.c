@@ -61,7 +61,7 @@ static tutti_status check_losses(rank_context *c, unsigned victims, tutti_error 
 static tutti_status meet_members(rank_context *c, unsigned members, uint64_t tag, tutti_error *err)
 {
     for (uint64_t round = 0; round < 2; round++) {
-        const tutti_note note = { .kind = 7, .a = c->rank * 10 + (int64_t)round };
+        const tutti_header note = { .kind = 7, .a = c->rank * 10 + (int64_t)round };
         tutti_request r[16], *list[16];
         size_t n = 0;
         tutti_status status = TUTTI_OK;

@@ -23,7 +23,7 @@ static tutti_status exchange(rank_context *c, size_t bytes, uint64_t tag, tutti_
     memset(in, 0xEE, n * (bytes + GUARD));
     for (int half = 0; half < 2; half++) {
         for (size_t r = 0; r < n && status == TUTTI_OK; r++) {
-            const tutti_note note = {
+            const tutti_header note = {
                 .from = -5, .kind = 3, .a = INT64_MIN + (int64_t)r, .b = c->rank, .ticket = UINT64_MAX - tag, .bytes = 1
             };
             if (half == c->rank % 2) {
@@ -39,7 +39,7 @@ static tutti_status exchange(rank_context *c, size_t bytes, uint64_t tag, tutti_
     if (status == TUTTI_OK)
         status = wait_all(c, list, 2 * n, err);
     for (size_t r = 0; r < n && status == TUTTI_OK; r++) {
-        const tutti_note *got = &requests[r].note;
+        const tutti_header *got = &requests[r].note;
         bool well = requests[r].status == TUTTI_OK && requests[n + r].status == TUTTI_OK;
         well = well && got->from == (int)r && got->kind == 3 && got->a == INT64_MIN + c->rank && got->b == (int64_t)r &&
                got->ticket == UINT64_MAX - tag && got->bytes == bytes;
@@ -95,7 +95,7 @@ static tutti_status keep_order(rank_context *c, tutti_error *err)
     for (size_t i = 0; i < 2 * COUNT; i++)
         list[i] = &requests[i];
     for (size_t i = 0; i < COUNT && status == TUTTI_OK; i++) {
-        const tutti_note note = { .a = (int64_t)i };
+        const tutti_header note = { .a = (int64_t)i };
         status =
             c->ops->send(c->t, &requests[i], to, 9, &note, bytes_of(payload, size_from(c->subject, sizes, i)), err);
     }
@@ -137,7 +137,7 @@ static tutti_status match_tags(rank_context *c, tutti_error *err)
 
     memset(sends, 0, sizeof sends);
     for (int bit = 0; bit < 64 && status == TUTTI_OK; bit++) {
-        const tutti_note note = { .a = bit };
+        const tutti_header note = { .a = bit };
         list[bit] = &sends[bit];
         status = c->ops->send(c->t, list[bit], to, UINT64_C(1) << bit, &note, tutti_nothing(), err);
     }
@@ -287,7 +287,7 @@ static tutti_status refuse_all(rank_context *c, tutti_request *r, tutti_status e
 
 static tutti_status refused(rank_context *c, tutti_error *err)
 {
-    const tutti_note note = { .a = 7 };
+    const tutti_header note = { .a = 7 };
     tutti_request r = { 0 }, s = { 0 };
     int64_t word = 0;
 
@@ -442,7 +442,7 @@ static tutti_status flood(rank_context *c, tutti_error *err)
 
     memset(payload, 3, sizeof payload);
     for (size_t i = 0; i < COUNT && status == TUTTI_OK; i++) {
-        const tutti_note note = { .a = (int64_t)i };
+        const tutti_header note = { .a = (int64_t)i };
         list[i] = &requests[i];
         status = c->ops->send(c->t, list[i], to, i % 3, &note, bytes_of(payload, i % 200), err);
     }
@@ -575,7 +575,7 @@ static tutti_status random_traffic(rank_context *c, tutti_error *err)
         const int from = (int)(tutti_random(draw, 4 * i) % (uint64_t)c->size),
                   to = (int)(tutti_random(draw, 4 * i + 1) % (uint64_t)c->size);
         const size_t bytes = size_from(c->subject, draw, 4 * i + 2);
-        const tutti_note note = { .b = (int64_t)i };
+        const tutti_header note = { .b = (int64_t)i };
         if (place % 2 == 0 && from == c->rank) {
             memory[place] = malloc(bytes + 1);
             fill(memory[place], bytes, i);

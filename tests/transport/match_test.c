@@ -22,7 +22,7 @@ static void a_peer_that_announces_for_ever_is_refused(void **state)
     (void)state;
 
     for (int large = 0; large <= 1; large++) {
-        const tutti_note note = { .bytes = large ? 1000000 : 1 };
+        const tutti_header note = { .bytes = large ? 1000000 : 1 };
         assert_int_equal(tutti_match_init(&m, &carrier, NULL, 0, 3, 4096, &err), TUTTI_OK);
         for (uint64_t k = 0; k < MATCH_WAITING_MOST; k++)
             assert_int_equal(tutti_match_announced(&m, &m.peers[2], k, k, &note, !large, byte, &err), TUTTI_OK);

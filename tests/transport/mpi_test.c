@@ -126,7 +126,7 @@ static int fails(const char *doing, const tutti_error *err)
 static tutti_status word(rank *c, int to, int from, int64_t value, tutti_request *got, tutti_error *err)
 {
     tutti_request s = { 0 }, *list[2] = { &s, got };
-    const tutti_note note = { .a = value };
+    const tutti_header note = { .a = value };
     size_t done;
 
     TUTTI_TRY(c->ops->send(c->t, &s, to, 5, &note, tutti_nothing(), err));

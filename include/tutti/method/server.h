@@ -74,7 +74,7 @@ typedef struct tutti_server tutti_server;
    table within is sent as its touched rows only (src/server/slice.h), for tutti_server_update,
    _collect and _sum. */
 typedef struct tutti_server_request {
-    tutti_note note;             /* its header: copied by a rule that answers later */
+    tutti_header note;           /* its header: copied by a rule that answers later */
     int worker;                  /* the sender: index among the workers */
     uint32_t kind;               /* the method's own, below 0x20000000; with `pieces` the piece's
                                     index */
@@ -390,7 +390,7 @@ float *tutti_server_sum(tutti_server *s, const tutti_server_request *r, int n, f
 /* Replies to the n requests that brought parts[0 .. n), in any order, with that sum; each part is
    overwritten. If all of them `stay`, none is copied. */
 tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request *r,
-                                     const tutti_note *requests, int n, uint32_t kind,
+                                     const tutti_header *requests, int n, uint32_t kind,
                                      float *const *parts, const float *weights, tutti_error *err);
 /* Upper bound of the `words` of a request about this server's part of a range. */
 size_t tutti_server_words(const tutti_server *s, size_t first, size_t count);
@@ -409,26 +409,27 @@ void tutti_server_wake_at(tutti_server *s, int64_t at_ns);
    version, from which those workers' delays count from now on. The values are copied before they
    are sent: the server waits for no worker to receive them. give_each: with kinds[k] to the
    worker that sent requests[k]. */
-tutti_status tutti_server_give(tutti_server *s, const tutti_note *requests, int n, uint32_t kind,
+tutti_status tutti_server_give(tutti_server *s, const tutti_header *requests, int n, uint32_t kind,
                                tutti_error *err);
-tutti_status tutti_server_give_each(tutti_server *s, const tutti_note *requests, int n,
+tutti_status tutti_server_give_each(tutti_server *s, const tutti_header *requests, int n,
                                     const uint32_t *kinds, tutti_error *err);
 /* tutti_server_update, then tutti_server_give; where possible the values are copied to the
    replies while they are in cache. */
 tutti_status tutti_server_update_give(tutti_server *s, const float *g, const tutti_rate *rate,
-                                      const tutti_note *requests, int n, uint32_t kind,
+                                      const tutti_header *requests, int n, uint32_t kind,
                                       tutti_error *err);
 /* tutti_server_give to n + late requests: the first n are of workers that have the previous
    version, the `late` others come after them. along (`words` floats) is the gradient of the last
    update. Of tables only its rows have changed, so the first n are sent only those. It is
    overwritten. */
-tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *requests, int n, int late,
-                                      uint32_t kind, float *along, size_t words, tutti_error *err);
+tutti_status tutti_server_give_update(tutti_server *s, const tutti_header *requests, int n,
+                                      int late, uint32_t kind, float *along, size_t words,
+                                      tutti_error *err);
 /* Replies with `count` elements of the method's choice, or without a payload (NULL, 0). give_own:
    with a payload as long as the shard, instead of its values, and with the shard's version. */
-tutti_status tutti_server_answer(tutti_server *s, const tutti_note *requests, int n, uint32_t kind,
-                                 float *payload, size_t count, tutti_error *err);
-tutti_status tutti_server_give_own(tutti_server *s, const tutti_note *requests, int n,
+tutti_status tutti_server_answer(tutti_server *s, const tutti_header *requests, int n,
+                                 uint32_t kind, float *payload, size_t count, tutti_error *err);
+tutti_status tutti_server_give_own(tutti_server *s, const tutti_header *requests, int n,
                                    uint32_t kind, float *payload, tutti_error *err);
 /* Sends a request to that service of a worker (setup.tells): this shard of values as it is now,
    and its version in the header's a. The reply is empty and not waited for. *told: false, and

@@ -229,7 +229,7 @@ void tutti_credit(tutti_method *m, size_t bytes);
      step       tutti_shards_step: the vote, the norm and the scale of tutti_base_step, with its
                 bits; then the update of the own shards. Then x is all-gathered, pieces from the
                 last to the first, concurrently with the next step: unit_acquire waits for those
-                that overlap the unit. So x is valid as m->beside states. Without
+                that overlap the unit. So x is valid as m->overlaps_steps states. Without
                 engine_options.needs a step waits for all
      sent       of a piece, per step: to each worker its shard of g, and the own shard of x. With
                 clip-norm in addition 8 bytes per block of TUTTI_NORM_BLOCK elements to all, by the

@@ -39,11 +39,11 @@ class Meetings:
         self._thread.start()
 
     def _send(self, rank: int, kind: int, a: int = 0, b: int = 0) -> None:
-        note = _abi.tutti_note(kind=kind, a=a, b=b)
+        note = _abi.tutti_header(kind=kind, a=a, b=b)
         check(_c.tutti_send, self._world._at, rank, _c.tutti_port_of(_PORT, 0, 0), note, _abi.tutti_buffer())
 
     def _listen(self) -> None:
-        note = _abi.tutti_note()
+        note = _abi.tutti_header()
         port, nothing = _c.tutti_port_of(_PORT, 0, 0), _abi.tutti_buffer()
         while not self._over:
             try:

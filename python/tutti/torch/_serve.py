@@ -31,11 +31,11 @@ def tell(run: Run, what: str, directory: str = "", keep: int = 0) -> None:
     memory = ctypes.create_string_buffer(words, len(words))
     payload = _abi.tutti_buffer(data=ctypes.addressof(memory), count=len(words), dtype=_abi.TUTTI_U8)
     for rank in range(run.world.size - run.servers, run.world.size):
-        check(_c.tutti_send, run.world._at, rank, _port(), _abi.tutti_note(), payload)
+        check(_c.tutti_send, run.world._at, rank, _port(), _abi.tutti_header(), payload)
 
 
 def _hear(run: Run) -> dict:
-    memory, note = ctypes.create_string_buffer(_ROOM), _abi.tutti_note()
+    memory, note = ctypes.create_string_buffer(_ROOM), _abi.tutti_header()
     room = _abi.tutti_buffer(data=ctypes.addressof(memory), count=_ROOM, dtype=_abi.TUTTI_U8)
     check(_c.tutti_recv, run.world._at, 0, _port(), note, room, _FOREVER)
     return json.loads(memory.raw[:note.bytes])

@@ -94,7 +94,7 @@ tutti_status tutti_by_piece_overlap(tutti_method *m, tutti_error *err)
     if (s == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %d tensors", e->layout.n_tensors);
     s->e = e;
-    m->beside = true;
+    m->overlaps_steps = true;
     tutti_facility_add(m, &tutti_by_piece_mode, s);
     s->through = tutti_alloc((size_t)e->layout.n_tensors, sizeof *s->through);
     s->stale = tutti_alloc((size_t)e->layout.n_tensors, sizeof *s->stale);

@@ -187,7 +187,7 @@ tutti_driven *tutti_drive_of(const tutti_engine *e);
 
 /* ---- by_piece.c ---- */
 
-/* Within declare(): pieces may be in flight when the next step begins (m->beside). */
+/* Within declare(): pieces may be in flight when the next step begins (m->overlaps_steps). */
 tutti_status tutti_by_piece_overlap(tutti_method *m, tutti_error *err);
 /* Waits for all pieces in flight. Every call reports a failure. */
 tutti_status tutti_by_piece_rest(tutti_engine *e, tutti_error *err);

@@ -4,7 +4,7 @@
 #include "service_internal.h"
 
 /* A reply has a port of its own: worker, service and number of the call. */
-tutti_port tutti_engine_reply_port(const tutti_note *request)
+tutti_port tutti_engine_reply_port(const tutti_header *request)
 {
     return tutti_port_of("reply", request->ticket, 0);
 }
@@ -18,7 +18,7 @@ static tutti_port abandon_port(uint64_t ticket)
 
 /* A message of the services, which may be sent while the client's clock is in OUTSIDE or REPORT
    (clock.c), so it is counted separately. */
-tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_port port, const tutti_note *note,
+tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_port port, const tutti_header *note,
                                tutti_buffer payload, size_t in_window, tutti_error *err)
 {
     tutti_status status;
@@ -53,7 +53,7 @@ static uint64_t next_ticket(tutti_engine *e, int index)
 void tutti_service_end_calls(tutti_engine *e, bool all)
 {
     for (tutti_engine_call *call = e->services.calls; call != NULL; call = call->next) {
-        const tutti_note note = { .kind = (uint32_t)KIND_END };
+        const tutti_header note = { .kind = (uint32_t)KIND_END };
         if (!call->notified && (all || call->pending))
             call->notified = tutti_post_send(e->world, &call->leave, tutti_world_rank(e->world),
                                              abandon_port(call->ticket), &note, tutti_nothing(), NULL) == TUTTI_OK;
@@ -166,8 +166,9 @@ uint64_t tutti_service_count_call(tutti_engine *e, int index, int member)
     return ticket;
 }
 
-tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member, tutti_note *note,
-                                     tutti_buffer request, size_t in_window, tutti_buffer reply, tutti_error *err)
+tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member,
+                                     tutti_header *note, tutti_buffer request, size_t in_window, tutti_buffer reply,
+                                     tutti_error *err)
 {
     tutti_status status;
 
@@ -180,10 +181,10 @@ tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, i
     return status;
 }
 
-tutti_status tutti_engine_tell(tutti_engine *e, tutti_request *r, int index, int member, const tutti_note *note,
+tutti_status tutti_engine_tell(tutti_engine *e, tutti_request *r, int index, int member, const tutti_header *note,
                                tutti_buffer payload, tutti_error *err)
 {
-    tutti_note notified = *note;
+    tutti_header notified = *note;
 
     notified.ticket = tutti_service_count_call(e, index, member);
     return tutti_engine_post(e, r, member, tutti_service_port(index), &notified, payload, 0, err);
@@ -198,7 +199,7 @@ void tutti_engine_call_drop(tutti_engine *e, tutti_engine_call *call)
     call->pending = false;
 }
 
-tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tutti_note *note, tutti_error *err)
+tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tutti_header *note, tutti_error *err)
 {
     tutti_request *const posted[2] = { &call->reply, &call->request };
     const tutti_status status = tutti_wait_some(e->world, posted, 2, 2, TUTTI_FOREVER, NULL, err);
@@ -213,7 +214,7 @@ tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tut
     return status;
 }
 
-tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members, tutti_note *notes,
+tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members, tutti_header *notes,
                                 const tutti_buffer *requests, const size_t *in_window, const tutti_buffer *replies,
                                 tutti_engine_call *calls, tutti_request **each, tutti_error *err)
 {
@@ -236,7 +237,7 @@ tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *me
     return status;
 }
 
-tutti_status tutti_rpc_call(tutti_method *m, int index, int member, tutti_note *note, tutti_buffer request,
+tutti_status tutti_rpc_call(tutti_method *m, int index, int member, tutti_header *note, tutti_buffer request,
                             tutti_buffer reply, tutti_error *err)
 {
     tutti_engine *e = m->engine;
@@ -250,7 +251,7 @@ tutti_status tutti_rpc_call(tutti_method *m, int index, int member, tutti_note *
     return status;
 }
 
-tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int *members, const tutti_note *note,
+tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int *members, const tutti_header *note,
                                    tutti_engine_call *calls, tutti_request **each, tutti_error *err)
 {
     const int64_t begin = tutti_now_ns(e->rt);
@@ -258,7 +259,7 @@ tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int 
     tutti_status status = TUTTI_OK;
 
     for (int k = 0; k < n && status == TUTTI_OK; k++) {
-        tutti_note mine = *note;
+        tutti_header mine = *note;
         calls[begun] = (tutti_engine_call){ 0 };
         each[begun] = &calls[begun].reply;
         status = tutti_service_well_without(e,
@@ -271,7 +272,7 @@ tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int 
         /* its ticket stands for all calls */
         status = tutti_service_well_without(e, wait_or_end(e, &calls[0], each, begun, true, err), err);
     for (int k = 0; k < begun; k++) {
-        tutti_note answer;
+        tutti_header answer;
         if (status == TUTTI_OK)
             status = tutti_service_well_without(e, tutti_engine_call_end(e, &calls[k], &answer, err), err);
         else

@@ -153,7 +153,7 @@ tutti_status tutti_engine_quiesce(tutti_engine *e, tutti_error *err)
     /* This client has asked for its next gradient and stops before the phase is over. The reply is
        received here, so that it is counted, and the gradient is returned to the others. */
     if (e->pace.call.pending) {
-        tutti_note note;
+        tutti_header note;
         status = tutti_engine_call_end(e, &e->pace.call, &note, err);
         status = tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status;
     }

@@ -416,7 +416,7 @@ static tutti_status take_copy(queue *d, tutti_buffer *payload, int *place, tutti
 }
 
 /* The buffer that keeps the request; -1: none does. */
-static int room_of(const queue *d, const tutti_note *request)
+static int room_of(const queue *d, const tutti_header *request)
 {
     for (int k = 0; k < d->rooms; k++)
         if (d->held[k] && d->request[k].note.ticket == request->ticket)
@@ -437,7 +437,7 @@ static int room_around(const queue *d, const void *data)
 
 /* Takes a buffer of one of the n requests for the payload. A buffer that other replies are being
    sent from may not be written. */
-static tutti_status take_room(queue *d, const tutti_note *requests, int n, tutti_buffer *payload, int *place,
+static tutti_status take_room(queue *d, const tutti_header *requests, int n, tutti_buffer *payload, int *place,
                               tutti_error *err)
 {
     *place = room_around(d, payload->data);
@@ -489,7 +489,7 @@ static tutti_status send_one(queue *d, const sent *what, int place, bool at_once
     return at_once || bytes_of(a) == 0 || is_new(d, a->to) ? go(d, a, err) : TUTTI_OK;
 }
 
-tutti_status tutti_requests_reply(queue *d, const tutti_note *requests, const tutti_note *answers, int n,
+tutti_status tutti_requests_reply(queue *d, const tutti_header *requests, const tutti_header *answers, int n,
                                   tutti_buffer payload, const size_t *in_window, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
@@ -519,7 +519,7 @@ tutti_status tutti_requests_reply(queue *d, const tutti_note *requests, const tu
     return status == TUTTI_OK ? tend(d, &due_ns, err) : status;
 }
 
-tutti_status tutti_requests_notify(queue *d, tutti_engine_call *call, int service, int member, const tutti_note *note,
+tutti_status tutti_requests_notify(queue *d, tutti_engine_call *call, int service, int member, const tutti_header *note,
                                    tutti_buffer payload, bool *notified, tutti_error *err)
 {
     tutti_engine *e = d->engine;
@@ -598,7 +598,7 @@ static void enqueue_arrived(queue *d)
 }
 
 /* Takes the first request of the queue. */
-static tutti_status dequeue(queue *d, tutti_note *note, tutti_error *err)
+static tutti_status dequeue(queue *d, tutti_header *note, tutti_error *err)
 {
     d->taken = d->line[0];
     d->over[d->taken] = true;
@@ -653,7 +653,7 @@ static bool has_left(const queue *d, tutti_status status, const tutti_error *err
            !tutti_world_lost(d->engine->world, err->rank, NULL, 0);
 }
 
-tutti_status tutti_requests_next(queue *d, tutti_note *note, int64_t deadline_ns, tutti_error *err)
+tutti_status tutti_requests_next(queue *d, tutti_header *note, int64_t deadline_ns, tutti_error *err)
 {
     tutti_engine *e = d->engine;
 
@@ -665,7 +665,7 @@ tutti_status tutti_requests_next(queue *d, tutti_note *note, int64_t deadline_ns
         TUTTI_TRY(post_free(d, err));
         enqueue_arrived(d);
         if (d->woken || tutti_request_done(&d->word)) {
-            *note = d->woken ? (tutti_note){ .kind = (uint32_t)KIND_PENDING, .from = e->m.rank } : d->word.note;
+            *note = d->woken ? (tutti_header){ .kind = (uint32_t)KIND_PENDING, .from = e->m.rank } : d->word.note;
             status = d->woken ? TUTTI_OK : end_of(d, &d->word, err);
             if (status == TUTTI_OK && !d->woken)
                 status = post_word(d, err);

@@ -32,12 +32,12 @@ typedef struct tutti_engine_service service;
 enum { LINGER_NS = 1000000000 };
 #define DRAIN_NS 5000000000 /* a worker that has not received its reply by then has stopped */
 
-static bool is_end(const tutti_engine *e, const tutti_note *note)
+static bool is_end(const tutti_engine *e, const tutti_header *note)
 {
     return note->kind == (uint32_t)KIND_END && note->from == tutti_world_rank(e->world);
 }
 
-bool tutti_engine_is_pending(const tutti_engine *e, const tutti_note *note)
+bool tutti_engine_is_pending(const tutti_engine *e, const tutti_header *note)
 {
     return note->kind == (uint32_t)KIND_PENDING && note->from == tutti_world_rank(e->world);
 }
@@ -52,11 +52,11 @@ static void count_aside(tutti_engine *e)
 /* ---- requests taken and not yet answered, at most one per calling thread; under the monitor
    ---- */
 
-static bool remember(service *s, const tutti_note *request)
+static bool remember(service *s, const tutti_header *request)
 {
     if (s->n_unanswered == s->room_unanswered) {
         const size_t room = s->room_unanswered == 0 ? 8 : 2 * s->room_unanswered;
-        tutti_note *more = tutti_alloc(room, sizeof *more);
+        tutti_header *more = tutti_alloc(room, sizeof *more);
         if (more == NULL)
             return false;
         if (s->n_unanswered > 0)
@@ -94,9 +94,9 @@ static tutti_status open_queue(service *s, int rooms, tutti_error *err)
 
 /* ---- threads ---- */
 
-static void refuse_request(service *s, const tutti_note *request, int blame)
+static void refuse_request(service *s, const tutti_header *request, int blame)
 {
-    const tutti_note note = { .kind = (uint32_t)KIND_FAILED, .a = blame };
+    const tutti_header note = { .kind = (uint32_t)KIND_FAILED, .a = blame };
     tutti_error own = { .rank = -1 }; /* if the caller is gone, the failure is ignored */
 
     if (tutti_requests_reply(&s->queue, request, &note, 1, tutti_nothing(), NULL, &own) == TUTTI_OK)
@@ -117,7 +117,7 @@ static void answer_for_the_failed(service *s, int blame)
     for (size_t k = 0; k < s->n_unanswered; k++)
         refuse_request(s, &s->unanswered[k], blame);
     for (;;) {
-        tutti_note note;
+        tutti_header note;
         const tutti_status status = tutti_requests_next(&s->queue, &note, TUTTI_FOREVER, &own);
         /* CORRUPT: the request is larger than the buffer */
         if ((status != TUTTI_OK && status != TUTTI_ERR_CORRUPT) || is_end(e, &note))
@@ -318,7 +318,7 @@ void tutti_engine_services_end(tutti_engine *e)
     tutti_unlock(e->services.monitor);
     for (int i = 0; i < e->services.n; i++)
         if (e->services.at[i].thread != NULL) {
-            const tutti_note note = { .kind = (uint32_t)KIND_END };
+            const tutti_header note = { .kind = (uint32_t)KIND_END };
             tutti_post_send(e->world, &end[i], tutti_world_rank(e->world), tutti_service_word_port(i), &note,
                             tutti_nothing(), NULL);
             tutti_thread_join(e->services.at[i].thread, NULL);
@@ -383,7 +383,7 @@ tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_erro
    in flight is enough. */
 void tutti_service_wake(tutti_engine *e, int index)
 {
-    const tutti_note note = { .kind = (uint32_t)KIND_PENDING };
+    const tutti_header note = { .kind = (uint32_t)KIND_PENDING };
     service *s = &e->services.at[index];
 
     if (s->woken)
@@ -491,14 +491,14 @@ tutti_status tutti_await(tutti_method *m, tutti_monitor *at, bool (*ready)(void 
 
 /* The monitor is locked. Takes all pending rounds at once: they replace a request, but are not
    counted as one. */
-static void take_owed(service *s, tutti_note *note)
+static void take_owed(service *s, tutti_header *note)
 {
-    *note = (tutti_note){ .kind = (uint32_t)KIND_PENDING, .from = s->engine->m.rank };
+    *note = (tutti_header){ .kind = (uint32_t)KIND_PENDING, .from = s->engine->m.rank };
     s->pending = 0;
     s->resting = false;
 }
 
-tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_note *note, void **in, int64_t deadline_ns,
+tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_header *note, void **in, int64_t deadline_ns,
                                 tutti_error *err)
 {
     const tutti_method *m = &e->m;
@@ -546,7 +546,7 @@ tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_note *note, vo
     return closing ? TUTTI_CLOSED : status;
 }
 
-tutti_status tutti_rpc_receive(tutti_method *m, int index, tutti_note *note, tutti_buffer room, int64_t deadline_ns,
+tutti_status tutti_rpc_receive(tutti_method *m, int index, tutti_header *note, tutti_buffer room, int64_t deadline_ns,
                                tutti_error *err)
 {
     tutti_engine *e = m->engine;
@@ -558,7 +558,7 @@ tutti_status tutti_rpc_receive(tutti_method *m, int index, tutti_note *note, tut
     return tutti_engine_serve(e, index, note, NULL, deadline_ns, err);
 }
 
-service *tutti_engine_answered(tutti_engine *e, const tutti_note *request)
+service *tutti_engine_answered(tutti_engine *e, const tutti_header *request)
 {
     service *s;
 
@@ -568,9 +568,9 @@ service *tutti_engine_answered(tutti_engine *e, const tutti_note *request)
     return s;
 }
 
-tutti_status tutti_rpc_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer, tutti_error *err)
+tutti_status tutti_rpc_reply(tutti_method *m, const tutti_header *request, const tutti_header *answer, tutti_error *err)
 {
-    static const tutti_note nothing;
+    static const tutti_header nothing;
     service *s = tutti_engine_answered(m->engine, request);
 
     if (s == NULL)

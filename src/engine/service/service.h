@@ -11,7 +11,7 @@ typedef struct tutti_reply_slot {
     tutti_request send;
     int to, state;
     tutti_port port;
-    tutti_note note;
+    tutti_header note;
     tutti_buffer payload;
     size_t in_window;            /* bytes that are in a window instead of the payload */
     uint64_t turn;
@@ -79,7 +79,7 @@ struct tutti_engine_service {
                                     rounds */
     tutti_request wake;
     int64_t pending;             /* pending rounds */
-    tutti_note *unanswered;      /* requests taken and not yet answered */
+    tutti_header *unanswered;    /* requests taken and not yet answered */
     size_t n_unanswered, room_unanswered;
     tutti_request_queue queue;   /* open once the service takes requests */
 };
@@ -133,9 +133,9 @@ tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_erro
 /* tutti_post_send, counted with the services' messages. in_window: bytes that are read or written
    in windows instead of a payload. */
 tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_port port,
-                               const tutti_note *note, tutti_buffer payload, size_t in_window,
+                               const tutti_header *note, tutti_buffer payload, size_t in_window,
                                tutti_error *err);
-tutti_port tutti_engine_reply_port(const tutti_note *request);
+tutti_port tutti_engine_reply_port(const tutti_header *request);
 
 /* ---- requests.c ---- */
 

@@ -41,7 +41,7 @@ void tutti_service_end_calls(tutti_engine *e, bool all);
 uint64_t tutti_service_count_call(tutti_engine *e, int index, int member);
 /* requests.c */
 /* The next request, in buffer `taken`, or a control message of this worker itself. */
-tutti_status tutti_requests_next(tutti_request_queue *d, tutti_note *note, int64_t deadline_ns,
+tutti_status tutti_requests_next(tutti_request_queue *d, tutti_header *note, int64_t deadline_ns,
                                  tutti_error *err);
 /* The request that was taken is not to be answered: its buffer is free for another. */
 void tutti_requests_skip(tutti_request_queue *d);

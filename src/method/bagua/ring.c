@@ -223,7 +223,7 @@ static tutti_status post_bucket(tutti_ring *ring, uint64_t k, int b, const float
     tutti_device *d = ring->m->device;
     const bucket *at = &ring->bucket[b];
     tutti_view v = at->view;
-    const tutti_note note = { .kind = (uint32_t)b };
+    const tutti_header note = { .kind = (uint32_t)b };
     float *t = ring->difference;
     uint8_t *out = ring->send + at->at;
     size_t bytes;

@@ -56,7 +56,7 @@ typedef struct hermes {
         bool late;          /* another worker may push, concurrently with it */
     } *its;                 /* workers */
     int turn;               /* 1 + the worker whose push is being merged; 0: none */
-    tutti_note *line;       /* workers: a ring buffer of those that wait to push, */
+    tutti_header *line;     /* workers: a ring buffer of those that wait to push, */
     int first, waiting;     /* where it begins, and its length */
     bool warned;            /* the event `never-pushed` was emitted */
 } hermes;

@@ -102,7 +102,7 @@ static int64_t late_at(const tutti_method *m)
 }
 
 /* Allows a worker to push. */
-static tutti_status grant(tutti_method *m, const tutti_note *request, tutti_error *err)
+static tutti_status grant(tutti_method *m, const tutti_header *request, tutti_error *err)
 {
     hermes *s = m->self;
 
@@ -165,7 +165,7 @@ tutti_status tutti_hermes_lose(tutti_method *m, int worker, tutti_error *err)
     s->seconds[worker] = s->turns[worker] = 0;
     s->its[worker].late = false;
     for (int k = 0; k < s->waiting; k++) {
-        const tutti_note note = s->line[(s->first + k) % m->workers];
+        const tutti_header note = s->line[(s->first + k) % m->workers];
         if (note.from != worker)
             s->line[(s->first + kept++) % m->workers] = note;
     }

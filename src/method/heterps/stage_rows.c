@@ -35,7 +35,7 @@ struct tutti_stage_rows {
     uint32_t *ids;               /* of the largest table; declared, like the next three */
     uint32_t *words;             /* messages, and received rows; at quiescence the buffer of gathers */
     size_t *part;                /* stage replicas */
-    tutti_note *notes;
+    tutti_header *notes;
     tutti_buffer *requests, *replies;
     tutti_engine_call *calls;
     tutti_request **each;
@@ -47,7 +47,7 @@ struct tutti_stage_rows {
     tutti_rate rate;             /* of the step that is pushed: from this worker's client, which pushes, too */
     bool *has;                   /* stage replicas: it has pushed */
     const uint32_t **in;
-    tutti_note *pushes, *answers;
+    tutti_header *pushes, *answers;
     int arrived;
     size_t *cursor, *end;        /* stage replicas: in the ids of a table */
     float **row;                 /* stage replicas: its gradient of a row; NULL: it has none */
@@ -369,7 +369,7 @@ tutti_status tutti_stage_rows_need(tutti_stage_rows *s, int tensor, const uint32
         if (s->part[j] == 0)
             continue;
         s->members[calls] = s->replicas[j];
-        s->notes[calls] = (tutti_note){ .kind = PULL, .a = k };
+        s->notes[calls] = (tutti_header){ .kind = PULL, .a = k };
         s->requests[calls] = tutti_host(s->ids + at, s->part[j], TUTTI_I32);
         s->replies[calls++] = tutti_host(s->words + at * t->cols, s->part[j] * t->cols, TUTTI_F32);
     }
@@ -417,7 +417,7 @@ tutti_status tutti_stage_rows_push(tutti_stage_rows *s, uint64_t step, const tut
     for (int j = 0; j < s->m->replicas; j++) {
         const size_t words = write_push(s, j, s->words + at);
         s->members[j] = s->replicas[j];
-        s->notes[j] = (tutti_note){ .kind = PUSH, .a = (int64_t)step };
+        s->notes[j] = (tutti_header){ .kind = PUSH, .a = (int64_t)step };
         s->requests[j] = tutti_host(s->words + at, words, TUTTI_I32);
         s->replies[j] = tutti_nothing();
         at += words;
@@ -429,7 +429,7 @@ tutti_status tutti_stage_rows_push(tutti_stage_rows *s, uint64_t step, const tut
 
 /* ---- the service ---- */
 
-static tutti_status corrupt(const tutti_note *note, tutti_error *err)
+static tutti_status corrupt(const tutti_header *note, tutti_error *err)
 {
     return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
                            "worker %d asks for rows of a table, or sent some, that are not served here; all workers "
@@ -449,11 +449,11 @@ static bool are_mine(const tutti_stage_rows *s, const table *t, const uint32_t *
 }
 
 /* Replaces the ids by their rows, the last first. */
-static tutti_status send_rows(tutti_stage_rows *s, const tutti_note *note, uint32_t *in, tutti_error *err)
+static tutti_status send_rows(tutti_stage_rows *s, const tutti_header *note, uint32_t *in, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
     const size_t n = (size_t)note->bytes / sizeof *in;
-    const tutti_note answer = { 0 };
+    const tutti_header answer = { 0 };
     const table *t;
 
     if (note->a < 0 || note->a >= s->n)
@@ -557,7 +557,7 @@ static tutti_status end_step(tutti_stage_rows *s, tutti_error *err)
                                 tutti_nothing(), NULL, err);
 }
 
-static tutti_status receive_push(tutti_stage_rows *s, const tutti_note *note, uint32_t *in, tutti_error *err)
+static tutti_status receive_push(tutti_stage_rows *s, const tutti_header *note, uint32_t *in, tutti_error *err)
 {
     size_t words = (size_t)note->bytes / sizeof *in, at = (size_t)s->n;
     int replica = 0;
@@ -586,7 +586,7 @@ static tutti_status receive_push(tutti_stage_rows *s, const tutti_note *note, ui
 tutti_status tutti_stage_rows_run(tutti_stage_rows *s, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
-    tutti_note note;
+    tutti_header note;
     void *in;
 
     if (s == NULL || s->rooms == NULL)

@@ -436,7 +436,7 @@ static unsigned hetpipe_traits(const void *self)
 
 /* The partition is not part of a checkpoint; W decides the numbers. If W is not given, it follows
    from the options for stages. */
-static void hetpipe_alike(void *self)
+static void hetpipe_ignore_on_resume(void *self)
 {
     hetpipe *s = self;
 
@@ -472,7 +472,7 @@ const tutti_method_ops tutti_method_hetpipe = {
     .self_bytes = sizeof(hetpipe),
     .traits = TRAITS | TUTTI_DDP_EQUIVALENT_ALONE,
     .traits_of = hetpipe_traits,
-    .alike = hetpipe_alike,
+    .ignore_on_resume = hetpipe_ignore_on_resume,
     .services = (const tutti_service[]){ { .name = "waves", .run = hetpipe_serve }, { 0 } },
     .serves = hetpipe_serves,
     .declare = hetpipe_declare,

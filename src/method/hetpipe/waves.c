@@ -18,7 +18,7 @@ typedef struct pusher {
     int64_t clock;
     bool asks;                   /* its request is held */
     int64_t wants;               /* the least clock at which it is answered; 0: at once */
-    tutti_note note;
+    tutti_header note;
     const float *in;             /* distance 0: pushed values that are not added yet */
 } pusher;
 
@@ -46,7 +46,7 @@ struct tutti_waves {
     /* of the server */
     float *values;               /* this worker's parts; declared, like the next */
     float *rooms;
-    tutti_note *requests, *answers; /* pipelines: scratch */
+    tutti_header *requests, *answers; /* pipelines: scratch */
     int64_t apart;
 
     /* of the client */
@@ -295,7 +295,7 @@ static tutti_status answer_pulls(tutti_waves *w, const segment *s, bool values, 
             continue;
         p->asks = false;
         w->requests[n] = p->note;
-        w->answers[n] = (tutti_note){ .a = clock };
+        w->answers[n] = (tutti_header){ .a = clock };
         tutti_engine_answered(e, &w->requests[n++]);
     }
     return n == 0 ? TUTTI_OK
@@ -305,7 +305,7 @@ static tutti_status answer_pulls(tutti_waves *w, const segment *s, bool values, 
                                          NULL, err);
 }
 
-static tutti_status receive_push(tutti_waves *w, const tutti_note *note, const float *in, tutti_error *err)
+static tutti_status receive_push(tutti_waves *w, const tutti_header *note, const float *in, tutti_error *err)
 {
     const segment *s = w->segment;
     int64_t least;
@@ -342,7 +342,7 @@ static tutti_status receive_push(tutti_waves *w, const tutti_note *note, const f
 tutti_status tutti_waves_run(tutti_waves *w, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
-    tutti_note note;
+    tutti_header note;
     void *in;
 
     if (w == NULL || w->mine == 0)
@@ -367,7 +367,7 @@ static tutti_status end_calls(tutti_waves *w, tutti_error *err)
     if (w->pending > 0)
         status = tutti_engine_calls_wait(e, &w->call[0], w->each, w->pending, err);
     for (int k = 0; k < w->pending; k++) {
-        tutti_note note;
+        tutti_header note;
         if (status == TUTTI_OK)
             status = tutti_engine_call_end(e, &w->call[k], &note, err);
         else
@@ -391,7 +391,7 @@ tutti_status tutti_waves_push(tutti_waves *w, int64_t wave, const float *sum, in
     w->pulls = clock > 0;
     for (int i = 0; i < w->calls; i++) {
         const tutti_range part = w->part[i];
-        tutti_note note = { .kind = w->segment[i / w->o.pipelines].index, .a = wave, .b = clock };
+        tutti_header note = { .kind = w->segment[i / w->o.pipelines].index, .a = wave, .b = clock };
         if (part.count == 0)
             continue;
         w->call[w->pending] = (tutti_engine_call){ 0 };

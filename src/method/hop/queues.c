@@ -259,7 +259,7 @@ static tutti_status send_note(tutti_queues *q, tutti_request *r, int service, in
     *r = (tutti_request){ 0 };
     if (tutti_engine_misses(q->m->engine, member))
         return TUTTI_OK;
-    status = tutti_engine_tell(q->m->engine, r, service, member, &(tutti_note){ .a = a }, payload, err);
+    status = tutti_engine_tell(q->m->engine, r, service, member, &(tutti_header){ .a = a }, payload, err);
     return tutti_is_left_out(q->m, status, err) ? TUTTI_OK : status;
 }
 
@@ -491,7 +491,7 @@ static int in_of(const tutti_queues *q, int rank)
     return -1;
 }
 
-static tutti_status take_model(tutti_queues *q, const tutti_note *note, const float *got, tutti_error *err)
+static tutti_status take_model(tutti_queues *q, const tutti_header *note, const float *got, tutti_error *err)
 {
     const size_t d = q->m->layout->used;
     const int a = in_of(q, note->from);
@@ -519,7 +519,7 @@ static tutti_status take_model(tutti_queues *q, const tutti_note *note, const fl
 tutti_status tutti_queues_take_models(tutti_queues *q, tutti_error *err)
 {
     tutti_engine *e = q->m->engine;
-    tutti_note note;
+    tutti_header note;
     void *got;
     tutti_status status = TUTTI_OK;
 
@@ -535,7 +535,7 @@ tutti_status tutti_queues_take_models(tutti_queues *q, tutti_error *err)
     return status;
 }
 
-static tutti_status take_tokens(tutti_queues *q, const tutti_note *note, tutti_error *err)
+static tutti_status take_tokens(tutti_queues *q, const tutti_header *note, tutti_error *err)
 {
     int b = 0;
 
@@ -555,7 +555,7 @@ static tutti_status take_tokens(tutti_queues *q, const tutti_note *note, tutti_e
 tutti_status tutti_queues_take_tokens(tutti_queues *q, tutti_error *err)
 {
     tutti_engine *e = q->m->engine;
-    tutti_note note;
+    tutti_header note;
     tutti_status status = TUTTI_OK;
 
     while (q->ledger->n_in > 0 &&

@@ -332,14 +332,14 @@ void tutti_preduce_leave(tutti_preduce *p)
 
 /* Asks the generator, and the next one as long as it is replaced. *word: its answer; MOVED: no
    worker generates any more. After GO and AGAIN p->last is the group. */
-static tutti_status ask_generator(tutti_preduce *p, const tutti_note *question, tutti_buffer payload, uint32_t *word,
+static tutti_status ask_generator(tutti_preduce *p, const tutti_header *question, tutti_buffer payload, uint32_t *word,
                                   tutti_error *err)
 {
     tutti_method *m = p->m;
 
     for (;;) {
         const int to = tutti_preduce_view(p);
-        tutti_note note = *question;
+        tutti_header note = *question;
         tutti_status status;
         bool moved;
         *word = MOVED;
@@ -452,9 +452,9 @@ static tutti_status run_preduce(tutti_preduce *p, tutti_error *err)
         uint64_t before;
         const tutti_status status = average(p, &before, err);
         const bool well = status == TUTTI_OK;
-        tutti_note over = {
-            .kind = OVER, .a = p->last.id, .b = (well ? 0 : 1 + err->rank) + (p->last.apart ? APART : 0)
-        };
+        tutti_header over = { .kind = OVER,
+                              .a = p->last.id,
+                              .b = (well ? 0 : 1 + err->rank) + (p->last.apart ? APART : 0) };
         if (!well && !tutti_is_left_out(m, status, err))
             return status;
         p->reduced.ns[p->reduced.n++ % REDUCES] = tutti_now_ns(m->rt) - from_ns;
@@ -528,7 +528,7 @@ static int64_t least_reduce(const tutti_preduce *p)
 
 static tutti_status sync_once(tutti_preduce *p, tutti_error *err)
 {
-    tutti_note note = { .kind = LEAVE };
+    tutti_header note = { .kind = LEAVE };
     uint32_t word;
 
     tutti_lock(p->lock);

@@ -79,7 +79,7 @@ int tutti_preduce_view(tutti_preduce *p)
 static tutti_status tell_all(tutti_preduce *p, tutti_error *err)
 {
     tutti_method *m = p->m;
-    tutti_note word = { .kind = WORD };
+    tutti_header word = { .kind = WORD };
     bool news;
     int n;
 
@@ -93,7 +93,7 @@ static tutti_status tell_all(tutti_preduce *p, tutti_error *err)
     memcpy(p->word, p->last.member, (size_t)n * sizeof *p->word);
     tutti_unlock(p->lock);
     for (int r = 0; r < m->workers && news; r++) {
-        tutti_note note = word;
+        tutti_header note = word;
         tutti_status status;
         if (tutti_engine_misses(m->engine, r)) /* to this worker, too: its own generator thread needs it */
             continue;
@@ -125,10 +125,10 @@ static tutti_request_queue *desk_of(const tutti_preduce *p)
     return tutti_request_queue_of(p->m->engine, p->service[GENERATE]);
 }
 
-static tutti_status send_answer(tutti_preduce *p, int worker, const tutti_note *note, const int *member, int n,
+static tutti_status send_answer(tutti_preduce *p, int worker, const tutti_header *note, const int *member, int n,
                                 tutti_error *err)
 {
-    const tutti_note request = p->held[worker].note;
+    const tutti_header request = p->held[worker].note;
 
     p->held[worker].note.kind = 0;
     tutti_engine_answered(p->m->engine, &request);
@@ -138,12 +138,12 @@ static tutti_status send_answer(tutti_preduce *p, int worker, const tutti_note *
 
 static tutti_status send_group(void *to, const tutti_groups_answer *a, tutti_error *err)
 {
-    const tutti_note note = { .kind = a->word, .a = a->id, .b = a->n + (a->apart ? APART : 0) };
+    const tutti_header note = { .kind = a->word, .a = a->id, .b = a->n + (a->apart ? APART : 0) };
     return send_answer(to, a->worker, &note, a->member, a->n, err);
 }
 
 /* Copies a worker's list of members from a request's payload. */
-static tutti_status copy_members(tutti_preduce *p, int **to, int *n, const tutti_note *note, const int *in,
+static tutti_status copy_members(tutti_preduce *p, int **to, int *n, const tutti_header *note, const int *in,
                                  tutti_error *err)
 {
     if (*to == NULL && (*to = tutti_alloc((size_t)p->m->workers, sizeof **to)) == NULL)
@@ -235,7 +235,7 @@ static tutti_status take_over(tutti_preduce *p, tutti_error *err)
 /* If this worker is dismissed, it sends the workers that wait for it to the next generator. */
 static tutti_status step_down(tutti_preduce *p, tutti_error *err)
 {
-    const tutti_note moved = { .kind = MOVED, .a = tutti_preduce_view(p) };
+    const tutti_header moved = { .kind = MOVED, .a = tutti_preduce_view(p) };
 
     if (moved.a <= p->m->rank)
         return TUTTI_OK;
@@ -295,7 +295,7 @@ void tutti_preduce_give_up(tutti_preduce *p)
     tutti_unlock(p->lock);
 }
 
-static tutti_status hear_word(tutti_preduce *p, const tutti_note *note, const int *in, tutti_error *err)
+static tutti_status hear_word(tutti_preduce *p, const tutti_header *note, const int *in, tutti_error *err)
 {
     tutti_preduce_notice *const t = &p->report[note->from];
     const int64_t phase = note->b >> 32;
@@ -324,7 +324,7 @@ static tutti_status hear_word(tutti_preduce *p, const tutti_note *note, const in
     return status == TUTTI_OK ? tutti_rpc_reply(p->m, note, NULL, err) : status;
 }
 
-static tutti_status hear_request(tutti_preduce *p, const tutti_note *note, const int *in, tutti_error *err)
+static tutti_status hear_request(tutti_preduce *p, const tutti_header *note, const int *in, tutti_error *err)
 {
     const int from = note->from;
 
@@ -374,7 +374,7 @@ static tutti_status follow_phase(tutti_preduce *p, tutti_error *err)
 tutti_status tutti_preduce_generate(tutti_preduce *p, tutti_error *err)
 {
     tutti_engine *e = p->m->engine;
-    tutti_note note;
+    tutti_header note;
     void *in;
     tutti_status status;
 

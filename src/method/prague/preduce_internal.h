@@ -40,7 +40,7 @@ typedef struct tutti_preduce_notice {
 
 /* a request of a worker that the generator has not answered */
 typedef struct tutti_preduce_held {
-    tutti_note note;             /* kind 0: none */
+    tutti_header note;           /* kind 0: none */
     int n;
     int *member;                 /* of OVER; workers; allocated when needed */
 } tutti_preduce_held;

@@ -733,7 +733,7 @@ enum {
 };
 
 /* The partition is not part of a checkpoint. */
-static void wavelet_alike(void *self)
+static void wavelet_ignore_on_resume(void *self)
 {
     wavelet *s = self;
 
@@ -763,7 +763,7 @@ const tutti_method_ops tutti_method_wavelet = {
     .self_bytes = sizeof(wavelet),
     .traits = TRAITS,
     .traits_of = wavelet_traits,
-    .alike = wavelet_alike,
+    .ignore_on_resume = wavelet_ignore_on_resume,
     .declare = wavelet_declare,
     .open = wavelet_open,
     .close = wavelet_close,

@@ -110,7 +110,7 @@ static void choose_close(void *t)
     tutti_free(c);
 }
 
-static tutti_status choose_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+static tutti_status choose_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *note,
                                 tutti_buffer payload, tutti_error *err)
 {
     const chosen *c = t;

@@ -66,7 +66,7 @@ static mpi_message *take_unexpected(mpi_endpoint *e, int from, uint64_t tag)
     return MATCH_OWNER(mpi_message, waiting, w);
 }
 
-void tutti_mpi_deliver(mpi_endpoint *e, mpi_op *op, const tutti_note *note, const unsigned char *payload)
+void tutti_mpi_deliver(mpi_endpoint *e, mpi_op *op, const tutti_header *note, const unsigned char *payload)
 {
     const bool fits = note->bytes <= op->bytes;
 
@@ -232,7 +232,7 @@ static bool send_to_peer(mpi_endpoint *e, tutti_request *r, int to, uint64_t tag
     return true;
 }
 
-tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *note,
                             tutti_buffer payload, tutti_error *err)
 {
     mpi_endpoint *e = t;

@@ -83,7 +83,7 @@ void tutti_mpi_outbox(mpi_endpoint *e, mpi_peer *p)
 static void announced(mpi_endpoint *e, int from, mpi_frame *f, bool *kept)
 {
     const bool large = f->wire.kind == WIRE_ANNOUNCE;
-    tutti_note note = f->wire.note;
+    tutti_header note = f->wire.note;
     mpi_message *m;
 
     if (e->closing)

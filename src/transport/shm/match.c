@@ -52,7 +52,7 @@ static shm_message *take_unexpected(shm_endpoint *e, int from, uint64_t tag)
     return MATCH_OWNER(shm_message, waiting, w);
 }
 
-void tutti_shm_deliver(shm_endpoint *e, shm_op *op, const tutti_note *note, const unsigned char *payload)
+void tutti_shm_deliver(shm_endpoint *e, shm_op *op, const tutti_header *note, const unsigned char *payload)
 {
     const bool fits = note->bytes <= op->bytes;
 
@@ -200,7 +200,7 @@ static bool send_to_peer(shm_endpoint *e, tutti_request *r, shm_peer *p, uint64_
     return true;
 }
 
-tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *note,
                             tutti_buffer payload, tutti_error *err)
 {
     shm_endpoint *e = t;

@@ -115,7 +115,7 @@ void tutti_shm_answer_queue(shm_endpoint *e, int to, shm_answer *answer, shm_kin
 static tutti_status announced(shm_endpoint *e, shm_peer *p, const shm_entry *entry, tutti_error *err)
 {
     const bool large = entry->note.bytes > TUTTI_SHM_INLINE;
-    tutti_note note = entry->note;
+    tutti_header note = entry->note;
     shm_message *m;
 
     note.from = p->rank;

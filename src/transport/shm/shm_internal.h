@@ -43,7 +43,7 @@ typedef enum shm_kind {
 typedef struct shm_entry {
     uint32_t kind, reserved;
     uint64_t tag, send_id, message_id;
-    tutti_note note;
+    tutti_header note;
     unsigned char payload[TUTTI_SHM_INLINE];
 } shm_entry;
 _Static_assert(sizeof(shm_entry) == 256, "region.c sizes the rings with this");
@@ -87,7 +87,7 @@ typedef struct shm_message {
     shm_answer answer;
     bool large, cleared;         /* cleared: CLEAR was sent and nothing has taken it back */
     uint64_t send_id;
-    tutti_note note;
+    tutti_header note;
     size_t received;
     tutti_status outcome;        /* of the receive, while the answer is TAKEN */
     shm_op *op;                  /* the receive that has it, or NULL: unexpected */
@@ -161,8 +161,8 @@ typedef struct shm_within {
 } shm_within;
 
 /* match.c */
-tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
-                            tutti_buffer payload, tutti_error *err);
+tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag,
+                            const tutti_header *note, tutti_buffer payload, tutti_error *err);
 tutti_status tutti_shm_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room,
                             tutti_error *err);
 void tutti_shm_cancel(void *t, tutti_request *r);
@@ -172,7 +172,7 @@ void tutti_shm_complete(shm_endpoint *e, shm_op *op, tutti_status status, int ra
 /* takes it out of the queue; NULL: there is none */
 shm_op *tutti_shm_take_posted(shm_endpoint *e, int from, uint64_t tag);
 /* the whole message at once */
-void tutti_shm_deliver(shm_endpoint *e, shm_op *op, const tutti_note *note,
+void tutti_shm_deliver(shm_endpoint *e, shm_op *op, const tutti_header *note,
                        const unsigned char *payload);
 /* neither is in the queue */
 void tutti_shm_pair_up(shm_endpoint *e, shm_op *op, shm_message *m);

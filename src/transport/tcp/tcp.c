@@ -310,7 +310,7 @@ static void tcp_close(void *t)
 }
 
 /* ---- messages: ../match.c under the lock ---- */
-static tutti_status tcp_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note,
+static tutti_status tcp_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *note,
                              tutti_buffer payload, tutti_error *err)
 {
     tcp_endpoint *e = t;

@@ -122,7 +122,7 @@ typedef enum tcp_opinion { TCP_DOES_NOT_HEAR = 1, TCP_HEARS, TCP_GIVES_UP, TCP_E
 typedef struct tcp_frame {
     uint32_t kind, bytes, credit, epoch; /* credit: eager messages taken since the last report */
     uint64_t tag, send_id, message_id, hash, progress;
-    tutti_note note;             /* from is not sent */
+    tutti_header note;           /* from is not sent */
 } tcp_frame;
 
 typedef struct tcp_rules {       /* what a frame is checked against */

@@ -14,7 +14,7 @@ static tutti_status worker(tutti_world *world, void *arg, tutti_error *err)
     const tutti_port port = tutti_port_of("mean", 0, 0);
     tutti_request sent = {};
     tutti_request *const requests[] = { &sent };
-    tutti_note note = {}, got = {};
+    tutti_header note = {}, got = {};
 
     TUTTI_TRY(tutti_allreduce(&all, TUTTI_MEAN, tutti_f32(nullptr, x.data(), x.size()), err));
     for (const float value : x)
