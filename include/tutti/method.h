@@ -518,7 +518,7 @@ typedef struct tutti_method_ops {
     /* Called in any case, also after a failure: self may be NULL, or partly initialised. */
     void (*close)(tutti_method *m);
     /* Before every pass. Default: the configured passes. TUTTI_CLOSED: there is no further pass;
-       only from methods with a variable batch (tutti_take_close of steps.h). */
+       only from methods with a variable batch (tutti_batch_close of steps.h). */
     tutti_status (*pass)(tutti_method *m, tutti_pass *p, tutti_error *err);
     /* unit_acquire: before unit u computes; unit_release: after it; also in backward. Default:
        nothing. unit_release may return TUTTI_CLOSED where the step exchanges nothing: what was

@@ -117,9 +117,9 @@ typedef struct tutti_layout {
    pass. The hook that sets it must set samples (m->samples) and same_values, too.
    merge: the same in all passes of a step, after tutti_merge_declare. This step has no exchange and
    no update: its gradient waits for the next step's.
-   received, given: the last `received` of `samples` are other workers', which tutti_give has
-   received and the client reads at `given`; epoch and position are those of the other samples. In
-   a pass with `again` they are the same again.
+   received, given: the last `received` of `samples` are other workers', which tutti_samples_send
+   has received and the client reads at `given`; epoch and position are those of the other samples.
+   In a pass with `again` they are the same again.
    ids: after tutti_names_declare: the samples of this pass, `samples` indexes of the training set
    in any order, instead of those from epoch and position on. epoch and position still give the
    pass's position in the run, which determines the client's random draws.
@@ -457,10 +457,10 @@ typedef struct tutti_engine_options {
        nothing of the engine. NULL: no samples are held out, and such methods are refused by open.
 
        sample_bytes, give, label: for methods by which workers send each other raw samples (steps.h,
-       tutti_give). sample_bytes: size of one sample with its label, the same on all ranks. 0: the
-       client can neither send nor accept samples, and such methods are refused by open. give:
-       writes n of them to `out`, n x sample_bytes. ids: indexes in the training set, as base.h
-       numbers them. It is called within tutti_engine_pass_begin and calls nothing of the engine.
+       tutti_samples_send). sample_bytes: size of one sample with its label, the same on all ranks.
+       0: the client can neither send nor accept samples, and such methods are refused by open.
+       give: writes n of them to `out`, n x sample_bytes. ids: indexes in the training set, as
+       base.h numbers them. It is called within tutti_engine_pass_begin and calls nothing of the engine.
        label: the class of a sample, the same on all ranks; -1, or label NULL: it has none. A client
        with sample_bytes must honour tutti_pass.received.
 
@@ -484,7 +484,8 @@ typedef struct tutti_engine_options {
        once: the client computes every batch only once. It is for a client that cannot repeat a pass
        on the same samples, with the same random draws and without changing its running statistics
        (tutti_pass.again). Refused are methods that ask for such repetition, and methods that assign
-       a step's passes to workers (tutti_allot): such a client computes one pass in each step.
+       a step's passes to workers (tutti_passes_assign): such a client computes one pass in each
+       step.
 
        whole_batches: each pass of the client has `batch` samples, as from a loader with a fixed
        batch size. Methods that may give a worker any other number of samples (tutti_engine_takes: 2
@@ -501,7 +502,8 @@ typedef struct tutti_engine_options {
        between tutti_engine_unit_acquire and tutti_engine_unit_release of that unit, in every pass.
        Under a method that exchanges pieces concurrently with the next step (method.h,
        m->overlaps_steps) a unit then waits for its own parameters only, and between steps the
-       values are valid only in eval_begin and finish. Without it tutti_engine_step waits for all pieces before it returns.
+       values are valid only in eval_begin and finish. Without it tutti_engine_step waits for all
+       pieces before it returns.
 
        same_order: the client promises that the order of these calls is the same on all ranks,
        whatever the samples. Otherwise methods that gather a unit's values when it is acquired

@@ -125,12 +125,13 @@ static tutti_pass default_pass(const tutti_engine *e)
 static tutti_status close_step(tutti_engine *e, bool exchange, tutti_error *err)
 {
     if (e->facilities.sizes == NULL || !e->facilities.sizes->closed(e->facilities.sizer))
-        return tutti_engine_failed(e,
-                      tutti_fail(err, TUTTI_ERR_STATE, 0,
-                                 "method '%s': pass gave TUTTI_CLOSED, which is for steps that tutti_take_close has "
-                                 "closed (method.h)",
-                                 e->m.ops->name),
-                      err);
+        return tutti_engine_failed(
+            e,
+            tutti_fail(err, TUTTI_ERR_STATE, 0,
+                       "method '%s': pass gave TUTTI_CLOSED, which is for steps that tutti_batch_close has "
+                       "closed (method.h)",
+                       e->m.ops->name),
+            err);
     if (e->step.pass.index < 0) {
         tutti_engine_rows_clear(e);
         for (int i = 0; i < e->layout.n_tensors; i++)

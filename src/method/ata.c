@@ -174,7 +174,7 @@ static tutti_status ata_declare(tutti_method *m, tutti_plan *plan, tutti_error *
                           "method 'ata': seconds is '%.80s', but allocation=fixed needs a positive number for each of "
                           "the %d workers: t0:t1:...",
                           s->seconds, m->workers);
-    TUTTI_TRY(tutti_allot_declare(m, plan, step / s->tasks, err));
+    TUTTI_TRY(tutti_passes_assign_declare(m, plan, step / s->tasks, err));
     tutti_declare(plan, &(tutti_state){ .name = "ata.mean", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n,
                                         .of_workers = true }, &s->mean);
     tutti_declare(plan, &(tutti_state){ .name = "ata.count", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n,
@@ -202,7 +202,7 @@ static tutti_status ata_open(tutti_method *m, tutti_error *err)
     if (s->allocation == FIXED)
         tutti_option_positives(s->seconds, s->score, m->workers);
     allocate(m, 0);
-    return tutti_allot(m, s->next, err);
+    return tutti_passes_assign(m, s->next, err);
 }
 
 static tutti_status ata_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
@@ -253,7 +253,7 @@ static tutti_status ata_step(tutti_method *m, tutti_error *err)
     if (s->allocation == UNIFORM || s->allocation == FIXED)
         return TUTTI_OK;
     allocate(m, m->step + 1);
-    return tutti_allot(m, s->next, err);
+    return tutti_passes_assign(m, s->next, err);
 }
 
 /* All have the same model: only figures are recorded. */
@@ -295,7 +295,7 @@ const tutti_method_ops tutti_method_ata = {
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_TAKES_CODEC,
     .declare = ata_declare,
     .open = ata_open,
-    .pass = tutti_allot_pass,
+    .pass = tutti_passes_divide,
     .exchange = ata_exchange,
     .step = ata_step,
     .final_model = ata_final_model,

@@ -92,8 +92,8 @@ static const tutti_option dabmd_options[] = {
       "which workers average with each other; `tutti topology` lists them; none: all, by one all-reduce" },
     { "consensus", TUTTI_INT, TUTTI_AT(dabmd, consensus), 1, 1, 1024, NULL,
       "K: averagings a round, with a graph" },
-    TUTTI_TAKE_RECORD(TUTTI_AT(dabmd, record)),
-    TUTTI_TAKE_REPLAY(TUTTI_AT(dabmd, replay)),
+    TUTTI_BATCH_RECORD(TUTTI_AT(dabmd, record)),
+    TUTTI_BATCH_REPLAY(TUTTI_AT(dabmd, replay)),
     { 0 }
 };
 
@@ -144,6 +144,7 @@ static tutti_status dabmd_declare(tutti_method *m, tutti_plan *plan, tutti_error
                       ones = { .name = "dabmd.ones", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
                       taken = { .name = "dabmd.taken", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = n,
                                 .of_workers = true };
+    tutti_batch_options batch;
     int64_t pass, most;
 
     TUTTI_TRY(check_options(m, s, err));
@@ -162,13 +163,9 @@ static tutti_status dabmd_declare(tutti_method *m, tutti_plan *plan, tutti_error
     tutti_declare_value(plan, "dabmd.sum", TUTTI_OWN_ZERO, &s->sum, sizeof s->sum);
     if (s->graph[0] != 0 && m->workers > 1)
         TUTTI_TRY(tutti_mixer_declare(&s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->graph }, err));
-    return tutti_take_declare(m, plan,
-                              &(tutti_take_options){ .pass = pass < most ? pass : most,
-                                                     .most = most,
-                                                     .leased = true,
-                                                     .record = s->record,
-                                                     .replay = s->replay },
-                              err);
+    batch = (tutti_batch_options){ .pass = pass < most ? pass : most, .most = most, .leased = true,
+                                   .record = s->record, .replay = s->replay };
+    return tutti_batch_declare(m, plan, &batch, err);
 }
 
 static tutti_status dabmd_open(tutti_method *m, tutti_error *err)
@@ -253,7 +250,7 @@ static tutti_status close_round(tutti_method *m, dabmd *s, tutti_error *err)
 {
     int64_t all = 0;
 
-    TUTTI_TRY(tutti_take_close(m, s->of, err));
+    TUTTI_TRY(tutti_batch_close(m, s->of, err));
     for (int r = 0; r < m->workers; r++) {
         all += s->of[r];
         s->taken[r] += s->of[r];
@@ -261,7 +258,7 @@ static tutti_status close_round(tutti_method *m, dabmd *s, tutti_error *err)
     if (m->samples > 0)
         s->sum.inverse += 1 / (double)m->samples;
     if (s->weighting == SAMPLE && all > 0)
-        tutti_take_divide(m, (double)all / (double)m->workers);
+        tutti_batch_divide_by(m, (double)all / (double)m->workers);
     if (measures(m, s))
         return measure(m, s, err);
     if (s->target > 0 && all > 0)
@@ -278,7 +275,7 @@ static tutti_status dabmd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
         s->began_ns = tutti_now_ns(m->rt);
         s->computed_ns = tutti_computed_ns(m);
     }
-    if (tutti_take_another(m, wants_more(m, s)))
+    if (tutti_batch_next_pass(m, wants_more(m, s)))
         return TUTTI_OK;
     s->late.rounds += is_late(m, s, p->index);
     TUTTI_TRY(close_round(m, s, err));

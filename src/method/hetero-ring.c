@@ -151,7 +151,7 @@ static tutti_status hetero_ring_declare(tutti_method *m, tutti_plan *plan, tutti
                           tutti_exchange_codec(m));
     TUTTI_TRY(read_shares(m, NULL, err));
     TUTTI_TRY(cut_step(m, &samples, err));
-    TUTTI_TRY(tutti_allot_declare(m, plan, samples, err));
+    TUTTI_TRY(tutti_passes_assign_declare(m, plan, samples, err));
     tutti_declare_value(plan, "hetero-ring.window", TUTTI_OWN_ZERO, &s->window, sizeof s->window);
     tutti_declare_late_value(plan, "hetero-ring.prices", TUTTI_SAME, &s->prices, sizeof s->prices);
     tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.seconds", .keep = TUTTI_SAME, .dtype = TUTTI_F64,
@@ -182,7 +182,7 @@ static tutti_status hetero_ring_open(tutti_method *m, tutti_error *err)
         return TUTTI_OK; /* the passes are assigned evenly */
     TUTTI_TRY(read_shares(m, s->weight, err));
     tutti_share_apportion(s->passes, m->workers, s->weight, 1, s->next);
-    return tutti_allot(m, s->next, err);
+    return tutti_passes_assign(m, s->next, err);
 }
 
 /* ---- a step ---- */
@@ -331,7 +331,7 @@ static tutti_status end_window(tutti_method *m, tutti_error *err)
     if (moves || s->reported[0] == 0)
         report_window(m, now, then, moves);
     s->reported[0] = !moves;
-    return moves ? tutti_allot(m, s->next, err) : TUTTI_OK;
+    return moves ? tutti_passes_assign(m, s->next, err) : TUTTI_OK;
 }
 
 static tutti_status hetero_ring_step(tutti_method *m, tutti_error *err)
@@ -400,7 +400,7 @@ const tutti_method_ops tutti_method_hetero_ring = {
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_TAKES_CODEC,
     .declare = hetero_ring_declare,
     .open = hetero_ring_open,
-    .pass = tutti_allot_pass,
+    .pass = tutti_passes_divide,
     .exchange = hetero_ring_exchange,
     .step = hetero_ring_step,
     .resized = hetero_ring_resized,

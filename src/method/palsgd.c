@@ -114,9 +114,9 @@ static tutti_status palsgd_declare(tutti_method *m, tutti_plan *plan, tutti_erro
     if (m->optim != NULL) /* no schedule has a factor above 1 */
         TUTTI_TRY(check_pull(s, tutti_optim_lr(m->optim), "", err));
     if (s->form == RANDOM && s->mix_prob > 0) {
-        const tutti_take_options take = { .even = true };
+        const tutti_batch_options take = { .even = true };
         tutti_declare(plan, &wanted, &s->wanted);
-        TUTTI_TRY(tutti_take_declare(m, plan, &take, err));
+        TUTTI_TRY(tutti_batch_declare(m, plan, &take, err));
     }
     tutti_declare(plan, &figures, &s->figures);
     tutti_declare_value(plan, "palsgd.done", TUTTI_OWN_ZERO, &s->done, sizeof s->done);
@@ -155,7 +155,7 @@ static tutti_status palsgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err
     if (p->index == 0 && s->wanted != NULL) {
         for (int r = 0; r < m->workers; r++)
             s->wanted[r] = mixes(m, r) ? 0 : m->share->batch * m->share->accumulate;
-        TUTTI_TRY(tutti_take_known(m, p, s->wanted, NULL, err));
+        TUTTI_TRY(tutti_batch_set(m, p, s->wanted, NULL, err));
     }
     return periodic_pass(m, p, err);
 }

@@ -10,12 +10,13 @@
 extern "C" {
 #endif
 
-/* ---- sample exchange (src/engine/modes/given.c) ---- */
+/* ---- sample exchange (src/engine/modes/sample_exchange.c) ---- */
 
 /* Within declare(): workers send each other raw samples. A pass has at most `most` samples of
    other workers, and a worker sends any other worker at most `most` of its own in a step.
    TUTTI_ERR_USAGE: the client cannot send samples (engine_options.give). */
-tutti_status tutti_give_declare(tutti_method *m, tutti_plan *plan, int64_t most, tutti_error *err);
+tutti_status tutti_samples_send_declare(tutti_method *m, tutti_plan *plan, int64_t most,
+                                        tutti_error *err);
 /* The class of a sample of the training set, as the client reports it; -1: it has none. */
 int tutti_sample_label(const tutti_method *m, uint64_t id);
 /* Within pass(), of a step's first pass, at most once per step, on all workers together: sends
@@ -29,8 +30,8 @@ int tutti_sample_label(const tutti_method *m, uint64_t id);
    forever; that is not detected. Received samples are ordered by the sender's rank, then in the
    sender's order. A pair with samples sends one message, of sample_bytes per sample; others send
    none. Blocks. */
-tutti_status tutti_give(tutti_method *m, tutti_pass *p, const uint64_t *ids, const int64_t *to,
-                        const int64_t *from, tutti_error *err);
+tutti_status tutti_samples_send(tutti_method *m, tutti_pass *p, const uint64_t *ids,
+                                const int64_t *to, const int64_t *from, tutti_error *err);
 /* await_samples: called within pass(); waits until the time until_ns of tutti_now_ns, accounted as
    waiting for samples (data_ns of tutti.h). Blocks. declare: within declare(), by a method that
    simulates the arrival of samples. TUTTI_ERR_USAGE: the client has arrivals of its own
@@ -57,19 +58,20 @@ tutti_status tutti_names_declare(tutti_method *m, tutti_error *err);
 int64_t tutti_computed_ns(const tutti_method *m);
 /* Assignment of a step's samples (workers x batch x accumulate) to workers. By default each
    worker makes `accumulate` passes of `batch`, or of the client's batch_of. A method that assigns
-   them itself calls tutti_allot_declare within declare(). Then the step is split into passes of
-   `samples` (which must divide it), and all passes are at first assigned evenly. tutti_allot
-   reassigns them: within open(), or within step() from the next step on. passes_of: [workers],
-   not negative, summing to the number of all passes; the same on all workers (not checked). The
-   positions that a step uses do not change. A checkpoint contains the assignment. */
-tutti_status tutti_allot_declare(tutti_method *m, tutti_plan *plan, int64_t samples,
-                                 tutti_error *err);
-tutti_status tutti_allot(tutti_method *m, const int64_t *passes_of, tutti_error *err);
+   them itself calls tutti_passes_assign_declare within declare(). Then the step is split into
+   passes of `samples` (which must divide it), and all passes are at first assigned evenly.
+   tutti_passes_assign reassigns them: within open(), or within step() from the next step on.
+   passes_of: [workers], not negative, summing to the number of all passes; the same on all workers
+   (not checked). The positions that a step uses do not change. A checkpoint contains the
+   assignment. */
+tutti_status tutti_passes_assign_declare(tutti_method *m, tutti_plan *plan, int64_t samples,
+                                         tutti_error *err);
+tutti_status tutti_passes_assign(tutti_method *m, const int64_t *passes_of, tutti_error *err);
 /* A `pass` hook: gradients are divided by the number of all workers' samples of the step, so that
    their sum is the mean, whatever the assignment. */
-tutti_status tutti_allot_pass(tutti_method *m, tutti_pass *p, tutti_error *err);
+tutti_status tutti_passes_divide(tutti_method *m, tutti_pass *p, tutti_error *err);
 
-/* ---- variable batch (src/engine/modes/take.c) ---- */
+/* ---- variable batch (src/engine/modes/batch.c) ---- */
 
 /* Variable batch: a worker takes as many samples in a step as its method decides, possibly none,
    and all workers learn all counts: m->samples and m->weight follow from them. Every sample of an
@@ -82,23 +84,23 @@ tutti_status tutti_allot_pass(tutti_method *m, tutti_pass *p, tutti_error *err);
 
    When does a worker know its count?
 
-   1. *Before the first pass*. In the pass hook of pass 0 the method calls tutti_take_tell, which
-      gathers all counts, or tutti_take_known if every worker can compute all counts itself. The
-      step takes the next positions of the epoch's order: pass a of all workers that have one comes
-      before pass a + 1 of any, by rank, as in base.h. So with equal counts the samples are ddp's,
-      to the bit. A step that would go beyond the epoch, or the run's end, is shortened there in
+   1. *Before the first pass*. In the pass hook of pass 0 the method calls tutti_batch_exchange,
+      which gathers all counts, or tutti_batch_set if every worker can compute all counts itself.
+      The step takes the next positions of the epoch's order: pass a of all workers that have one
+      comes before pass a + 1 of any, by rank, as in base.h. So with equal counts the samples are
+      ddp's, to the bit. A step that would go beyond the epoch, or the run's end, is shortened there in
       proportion, as base.h shortens a last step. Both calls fill in *p again. Passes have at most
       `pass` samples, and the last of them exchanges.
    2. *While it computes* (option `leased`). Each worker leases positions of the order ahead. The
-      pass hook calls tutti_take_another before each pass. If that returns false it calls
-      tutti_take_close and returns TUTTI_CLOSED: the step has no further pass, and none at all if
+      pass hook calls tutti_batch_next_pass before each pass. If that returns false it calls
+      tutti_batch_close and returns TUTTI_CLOSED: the step has no further pass, and none at all if
       that was the first. A worker keeps the unused rest of a lease. The run's last samples are
       assigned in proportion to what workers took in the previous step, so that all end together.
       Each of the last two steps is at least half a step, and the last takes all that is left,
       whatever its time. So each sample of each epoch is taken once by the end of the run, and no
       worker waits at an epoch's end. A step exchanges its pieces if the hook that closes it sets
       p->exchange. From then on the gradient in g is divided by the number of this worker's samples,
-      or by the number given to tutti_take_divide.
+      or by the number given to tutti_batch_divide_by.
 
    With parts (base.h) each worker goes over its own samples, and its position in them is declared
    state.
@@ -117,47 +119,48 @@ tutti_status tutti_allot_pass(tutti_method *m, tutti_pass *p, tutti_error *err);
    A checkpoint contains all of this. It can be resumed only with the number of workers that saved
    it. A lost worker ends the run. TUTTI_ERR_USAGE in declare: TUTTI_ASYNC, TUTTI_FAULT_TOLERANT,
    batch_of, servers. unit_release must not return TUTTI_CLOSED. */
-typedef struct tutti_take_options {
+typedef struct tutti_batch_options {
     int64_t pass, most;
     bool leased, even;
     const char *record, *replay;
-} tutti_take_options;
+} tutti_batch_options;
 /* Rows of a method's option table for record and replay. */
-#define TUTTI_TAKE_RECORD(at) \
+#define TUTTI_BATCH_RECORD(at) \
     { "record", TUTTI_TEXT, at, 0, 0, 0, "", \
       "file in which to record how many samples each worker took in each step", NULL, \
       "writes that file" }
-#define TUTTI_TAKE_REPLAY(at) \
+#define TUTTI_BATCH_REPLAY(at) \
     { "replay", TUTTI_TEXT, at, 0, 0, 0, "", \
       "file of record: the same counts again, and so the same bits; on every host" }
 /* Within declare(). */
-tutti_status tutti_take_declare(tutti_method *m, tutti_plan *plan,
-                                const tutti_take_options *options, tutti_error *err);
+tutti_status tutti_batch_declare(tutti_method *m, tutti_plan *plan,
+                                 const tutti_batch_options *options, tutti_error *err);
 /* Number of samples that this worker may still take in this step. */
-int64_t tutti_take_left(const tutti_method *m);
+int64_t tutti_batch_left(const tutti_method *m);
 /* Way 1. Within pass(), of pass 0, once per step, on all workers. mine: 0 ... most; under replay
    the file's count replaces it. of ([workers], may be NULL): what each takes, after shortening. All
-   0 is legal where the step exchanges nothing. take_tell blocks: each worker sends its count, an
-   int64, in one all-gather of the workers. take_known sends nothing; `wanted` ([workers]) is the
+   0 is legal where the step exchanges nothing. batch_exchange blocks: each worker sends its count,
+   an int64, in one all-gather of the workers. batch_set sends nothing; `wanted` ([workers]) is the
    same on all. */
-tutti_status tutti_take_tell(tutti_method *m, tutti_pass *p, int64_t mine, int64_t *of,
+tutti_status tutti_batch_exchange(tutti_method *m, tutti_pass *p, int64_t mine, int64_t *of,
+                                  tutti_error *err);
+tutti_status tutti_batch_set(tutti_method *m, tutti_pass *p, const int64_t *wanted, int64_t *of,
                              tutti_error *err);
-tutti_status tutti_take_known(tutti_method *m, tutti_pass *p, const int64_t *wanted, int64_t *of,
-                              tutti_error *err);
 /* Epoch and position at which pass `pass` of this worker begins; returns its number of samples
    (0: there is no such pass). With it a method may change *p's epoch and position within the
    step, to make its passes in another order or to repeat some of their samples. */
-int64_t tutti_take_place(const tutti_method *m, int64_t pass, uint64_t *epoch, uint64_t *position);
+int64_t tutti_batch_position(const tutti_method *m, int64_t pass, uint64_t *epoch,
+                             uint64_t *position);
 /* Way 2. Within pass(). Is there another pass? wanted: what the method wants. The result is false
    also when no samples are left, and may be true in the run's last step though wanted is false.
    Under replay the file decides. If true, the method may reduce p->samples, which the engine has
    filled in, to 1 at least; not under replay. */
-bool tutti_take_another(tutti_method *m, bool wanted);
+bool tutti_batch_next_pass(tutti_method *m, bool wanted);
 /* Blocks: one all-gather of an int64. */
-tutti_status tutti_take_close(tutti_method *m, int64_t *of, tutti_error *err);
-/* Between tutti_take_close and the return from the hook: g := the sum of the step's loss
+tutti_status tutti_batch_close(tutti_method *m, int64_t *of, tutti_error *err);
+/* Between tutti_batch_close and the return from the hook: g := the sum of the step's loss
    gradients divided by `samples`, above 0, instead of by m->samples. */
-void tutti_take_divide(tutti_method *m, double samples);
+void tutti_batch_divide_by(tutti_method *m, double samples);
 
 /* ---- one update for several steps (src/engine/modes/merge.c) ---- */
 
@@ -200,7 +203,7 @@ int64_t tutti_merged(const tutti_method *m);
    Within declare(). TUTTI_ERR_USAGE, once all is declared: in this run it is not possible. It needs
    an exchange, equal replicas and the run's optimiser, and does not go with clip-norm,
    nonfinite=skip, loss-scale, a codec, the client's optimiser, `whole`, or what
-   tutti_late_declare, tutti_merge_declare and tutti_take_declare do. */
+   tutti_late_declare, tutti_merge_declare and tutti_batch_declare do. */
 tutti_status tutti_by_piece_declare(tutti_method *m, tutti_error *err);
 /* The same check, as far as is known by now: for a method that does without where it must. */
 tutti_status tutti_by_piece_check(const tutti_method *m, tutti_error *err);

@@ -398,7 +398,7 @@ static tutti_status biased_declare(tutti_method *m, tutti_plan *plan, tutti_erro
     s->measures = strcmp(s->steps, "auto") == 0;
     s->biased = s->bias_ratio > 1 && m->workers > 1;
     TUTTI_TRY(check_steps(m, err));
-    TUTTI_TRY(tutti_take_declare(m, plan, &(tutti_take_options){ .most = TUTTI_BIASED_ROUND_MOST }, err));
+    TUTTI_TRY(tutti_batch_declare(m, plan, &(tutti_batch_options){ .most = TUTTI_BIASED_ROUND_MOST }, err));
     if (s->momentum_policy != KEEP)
         TUTTI_TRY(tutti_buffers_declare(m, plan, s->momentum_policy == AVERAGE, err));
     if (s->biased) {
@@ -455,7 +455,7 @@ static tutti_status begin_round(tutti_method *m, tutti_pass *p, tutti_error *err
         least = s->tau[r] < least ? s->tau[r] : least;
         visits += s->visits[r];
     }
-    TUTTI_TRY(tutti_take_known(m, p, s->wanted, s->of, err));
+    TUTTI_TRY(tutti_batch_set(m, p, s->wanted, s->of, err));
     for (int r = 0; r < m->workers; r++)
         visits += s->of[r];
     if (least < 1 || (s->biased && (visits > s->now.left || s->now.left > (int64_t)m->share->samples)))

@@ -129,8 +129,8 @@ static const tutti_option scadles_options[] = {
       "how many come of each, as a share of the worker's own batch; 0: none", "inject_alpha>0" },
     { "simulate_clock", TUTTI_BOOL, TUTTI_AT(scadles, simulate_clock), 0, 0, 1, NULL,
       "samples come by a clock of `window_s` a round, and no worker waits: a run that repeats to the bit" },
-    TUTTI_TAKE_RECORD(TUTTI_AT(scadles, record)),
-    TUTTI_TAKE_REPLAY(TUTTI_AT(scadles, replay)),
+    TUTTI_BATCH_RECORD(TUTTI_AT(scadles, record)),
+    TUTTI_BATCH_REPLAY(TUTTI_AT(scadles, replay)),
     CODED_BUCKET(TUTTI_AT(scadles, bucket_mb), "gradients in MiB that are", NULL),
     { 0 }
 };
@@ -226,12 +226,10 @@ static tutti_status scadles_declare(tutti_method *m, tutti_plan *plan, tutti_err
     tutti_declare(plan, &(tutti_state){ .name = "scadles.told", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64,
                                         .count = workers * FIGURES }, &s->figures);
     tutti_declare_value(plan, "scadles.now", TUTTI_OWN_ZERO, &s->now, sizeof s->now);
-    TUTTI_TRY(tutti_take_declare(m, plan,
-                                 &(tutti_take_options){ .pass = s->batch_max,
-                                                        .most = s->batch_max,
-                                                        .record = s->record,
-                                                        .replay = s->replay },
-                                 err));
+    TUTTI_TRY(tutti_batch_declare(m, plan,
+                                  &(tutti_batch_options){ .pass = s->batch_max, .most = s->batch_max,
+                                                          .record = s->record, .replay = s->replay },
+                                  err));
     if (s->inject.alpha > 0 && s->inject.beta > 0 && m->workers > 1)
         TUTTI_TRY(tutti_scadles_inject_declare(m, plan, &s->inject, s->batch_max, err));
     if (!s->compress || m->workers == 1)
@@ -351,7 +349,7 @@ static tutti_status scadles_pass(tutti_method *m, tutti_pass *p, tutti_error *er
         TUTTI_TRY(check_stream(s, err));
         wanted = collect(m);
     }
-    TUTTI_TRY(tutti_take_tell(m, p, wanted, s->took, err));
+    TUTTI_TRY(tutti_batch_exchange(m, p, wanted, s->took, err));
     settle(m, wanted);
     if (s->inject.draws > 0) {
         TUTTI_TRY(tutti_scadles_inject(m, p, &s->inject, s->took, &s->now.given, err));

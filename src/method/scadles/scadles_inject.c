@@ -46,7 +46,7 @@ tutti_status tutti_scadles_inject_declare(tutti_method *m, tutti_plan *plan, sca
                                         .count = workers }, &s->from);
     tutti_declare(plan, &(tutti_state){ .name = "scadles.gives", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64,
                                         .count = workers * (size_t)(s->draws * s->most) }, &s->gives);
-    return tutti_give_declare(m, plan, s->draws * s->most, err);
+    return tutti_samples_send_declare(m, plan, s->draws * s->most, err);
 }
 
 /* Lists this worker's samples of each class, one class after the other, and gathers which classes
@@ -171,7 +171,7 @@ tutti_status tutti_scadles_inject(tutti_method *m, tutti_pass *p, scadles_inject
             given += n;
         }
     }
-    TUTTI_TRY(tutti_give(m, p, s->gives, s->to, s->from, err));
+    TUTTI_TRY(tutti_samples_send(m, p, s->gives, s->to, s->from, err));
     *given_in_all += (uint64_t)given;
     return TUTTI_OK;
 }

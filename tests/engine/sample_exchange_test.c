@@ -34,7 +34,7 @@ static uint64_t drawn_id(uint64_t step, int from, int to, int64_t k)
 
 static tutti_status probe_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
-    return tutti_give_declare(m, plan, MOST, err);
+    return tutti_samples_send_declare(m, plan, MOST, err);
 }
 
 static tutti_status probe_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
@@ -51,9 +51,9 @@ static tutti_status probe_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
     }
     if (m->rank == 1 && drawn(m->step, 2, 1) > 0)
         from[2] += s->wrong;
-    TUTTI_TRY(tutti_give(m, p, ids, to, from, err));
+    TUTTI_TRY(tutti_samples_send(m, p, ids, to, from, err));
     if (s->twice > 0)
-        TUTTI_TRY(tutti_give(m, p, ids, to, from, err));
+        TUTTI_TRY(tutti_samples_send(m, p, ids, to, from, err));
     p->divisor = p->samples;
     return TUTTI_OK;
 }
@@ -184,7 +184,7 @@ static void invalid_sample_transfers_are_rejected(void **state)
                "off, or take one that has (tutti train; engine_options.give)");
     is_refused((job){ .method = "probe(wrong=1)", .has = true }, TUTTI_ERR_CORRUPT, "worker 2 sent");
     is_refused((job){ .method = "probe(twice=1)", .has = true }, TUTTI_ERR_STATE,
-               "method 'probe': tutti_give is legal once, in a step's first pass");
+               "method 'probe': tutti_samples_send is legal once, in a step's first pass");
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-/* given.c: sample exchange: workers send each other raw samples, and a pass computes on its own
+/* sample_exchange.c: sample exchange: workers send each other raw samples, and a pass computes on its own
    and on those received (steps.h). Only the client knows what a sample is. It writes bytes, and
    reads them where they were received.
 
@@ -14,8 +14,8 @@
 #include "engine/engine_internal.h"
 
 typedef struct given {
-    int64_t most;                /* the most samples in a pass, and to one worker */
-    uint8_t *in, *out;           /* declared: `most` x sample_bytes each */
+    int64_t most;                      /* the most samples in a pass, and to one worker */
+    uint8_t *in, *out;                 /* declared: `most` x sample_bytes each */
     tutti_request *receives, **wanted; /* one per worker */
 } given;
 
@@ -30,7 +30,7 @@ static void close_given(void *self)
 
 static const tutti_facility_ops facility = { .close = close_given };
 
-tutti_status tutti_give_declare(tutti_method *m, tutti_plan *plan, int64_t most, tutti_error *err)
+tutti_status tutti_samples_send_declare(tutti_method *m, tutti_plan *plan, int64_t most, tutti_error *err)
 {
     const tutti_engine *e = m->engine;
     given *g;
@@ -54,10 +54,12 @@ tutti_status tutti_give_declare(tutti_method *m, tutti_plan *plan, int64_t most,
     if (g->receives == NULL || g->wanted == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for samples of %d workers", m->workers);
     g->most = most;
-    tutti_declare(plan, &(tutti_state){ .name = "engine.given", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8,
-                                        .count = bytes }, &g->in);
-    tutti_declare(plan, &(tutti_state){ .name = "engine.gives", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8,
-                                        .count = bytes }, &g->out);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "engine.given", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = bytes },
+                  &g->in);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "engine.gives", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = bytes },
+                  &g->out);
     return TUTTI_OK;
 }
 
@@ -88,10 +90,11 @@ static tutti_status check_counts(const tutti_method *m, const given *g, const tu
         *come += from[w];
     }
     return good ? TUTTI_OK
-                : tutti_fail(err, TUTTI_ERR_STATE, 0,
-                             "method '%s': tutti_give is legal once, in a step's first pass, and with at most %lld "
-                             "samples to each and of all others (steps.h)",
-                             m->ops->name, (long long)most);
+                : tutti_fail(
+                      err, TUTTI_ERR_STATE, 0,
+                      "method '%s': tutti_samples_send is legal once, in a step's first pass, and with at most %lld "
+                      "samples to each and of all others (steps.h)",
+                      m->ops->name, (long long)most);
 }
 
 static tutti_status post_receives(tutti_engine *e, given *g, tutti_port port, const int64_t *from, tutti_error *err)
@@ -131,8 +134,8 @@ static tutti_status hand_out(tutti_engine *e, given *g, tutti_port port, const u
 
 static tutti_status receive_samples(tutti_engine *e, given *g, const int64_t *from, tutti_error *err)
 {
-    TUTTI_TRY(tutti_wait_some(e->world, g->wanted, (size_t)e->m.workers, (size_t)e->m.workers, TUTTI_FOREVER,
-                              NULL, err));
+    TUTTI_TRY(
+        tutti_wait_some(e->world, g->wanted, (size_t)e->m.workers, (size_t)e->m.workers, TUTTI_FOREVER, NULL, err));
     for (int w = 0; w < e->m.workers; w++)
         if (from[w] > 0 && g->receives[w].note.bytes != (uint64_t)from[w] * e->options.sample_bytes)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, w,
@@ -142,8 +145,8 @@ static tutti_status receive_samples(tutti_engine *e, given *g, const int64_t *fr
     return TUTTI_OK;
 }
 
-tutti_status tutti_give(tutti_method *m, tutti_pass *p, const uint64_t *ids, const int64_t *to, const int64_t *from,
-                        tutti_error *err)
+tutti_status tutti_samples_send(tutti_method *m, tutti_pass *p, const uint64_t *ids, const int64_t *to,
+                                const int64_t *from, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     given *g = tutti_facility_self(m, &facility);

@@ -1,4 +1,4 @@
-/* take.c: variable batches (steps.h): a step has as many samples as its workers take, and all
+/* batch.c: variable batches (steps.h): a step has as many samples as its workers take, and all
    workers learn how many those were.
 
    Positions of all epochs are concatenated: position p of epoch e is e D + p. The total taken so
@@ -23,38 +23,38 @@
 #include <errno.h>
 #include <string.h>
 
-#include "take.h"
+#include "batch.h"
 
 static const tutti_facility_ops facility;
 
-static uint64_t epoch_samples(const tutti_take *t)
+static uint64_t epoch_samples(const tutti_batches *t)
 {
     return t->e->division.share.samples;
 }
 
 /* ---- leases ---- */
 
-static tutti_take_range *loan_of(const tutti_take *t, int worker)
+static tutti_batch_range *loan_of(const tutti_batches *t, int worker)
 {
-    return t->lease + TUTTI_TAKE_RANGES * worker;
+    return t->lease + TUTTI_BATCH_RANGES * worker;
 }
 
-static uint64_t length(const tutti_take_range *range)
+static uint64_t length(const tutti_batch_range *range)
 {
     return range->end - range->first;
 }
 
-static uint64_t held(const tutti_take_range *lease)
+static uint64_t held(const tutti_batch_range *lease)
 {
     uint64_t sum = 0;
 
-    for (int k = 0; k < TUTTI_TAKE_RANGES; k++)
+    for (int k = 0; k < TUTTI_BATCH_RANGES; k++)
         sum += length(&lease[k]);
     return sum;
 }
 
 /* What a worker may take in a step: bounded so that a lease does not span many epochs. */
-static uint64_t loan_size(const tutti_take *t)
+static uint64_t loan_size(const tutti_batches *t)
 {
     const uint64_t part = epoch_samples(t) / (4 * (uint64_t)t->e->m.workers), pass = (uint64_t)t->pass,
                    cap = part > pass ? part : pass;
@@ -63,9 +63,9 @@ static uint64_t loan_size(const tutti_take *t)
 }
 
 /* Appends a range to the lease, or extends its last range. false: the lease is full. */
-static bool add_range(tutti_take_range *lease, tutti_take_range more)
+static bool add_range(tutti_batch_range *lease, tutti_batch_range more)
 {
-    for (int k = 0; k < TUTTI_TAKE_RANGES; k++)
+    for (int k = 0; k < TUTTI_BATCH_RANGES; k++)
         if (length(&lease[k]) == 0) {
             if (k > 0 && lease[k - 1].end == more.first)
                 lease[k - 1].end = more.end;
@@ -76,39 +76,39 @@ static bool add_range(tutti_take_range *lease, tutti_take_range more)
     return false;
 }
 
-static void take_from(tutti_take_range *lease, uint64_t n)
+static void take_from(tutti_batch_range *lease, uint64_t n)
 {
     int used = 0;
 
-    while (used < TUTTI_TAKE_RANGES && n >= length(&lease[used]) && length(&lease[used]) > 0)
+    while (used < TUTTI_BATCH_RANGES && n >= length(&lease[used]) && length(&lease[used]) > 0)
         n -= length(&lease[used++]);
-    for (int k = 0; k < TUTTI_TAKE_RANGES; k++)
-        lease[k] = k + used < TUTTI_TAKE_RANGES ? lease[k + used] : (tutti_take_range){ 0, 0 };
+    for (int k = 0; k < TUTTI_BATCH_RANGES; k++)
+        lease[k] = k + used < TUTTI_BATCH_RANGES ? lease[k + used] : (tutti_batch_range){ 0, 0 };
     lease[0].first += n;
 }
 
 /* Moves up to n positions from the end of worker `from`'s lease to worker `to`. Returns how
    many. */
-static uint64_t move(tutti_take *t, int from, int to, uint64_t n)
+static uint64_t move(tutti_batches *t, int from, int to, uint64_t n)
 {
-    tutti_take_range *lease = loan_of(t, from), *last = lease;
+    tutti_batch_range *lease = loan_of(t, from), *last = lease;
 
-    for (int k = 1; k < TUTTI_TAKE_RANGES; k++)
+    for (int k = 1; k < TUTTI_BATCH_RANGES; k++)
         last = length(&lease[k]) > 0 ? &lease[k] : last;
     n = n < length(last) ? n : length(last);
-    if (n == 0 || !add_range(loan_of(t, to), (tutti_take_range){ last->end - n, last->end }))
+    if (n == 0 || !add_range(loan_of(t, to), (tutti_batch_range){ last->end - n, last->end }))
         return 0;
     last->end -= n;
     if (length(last) == 0)
-        *last = (tutti_take_range){ 0, 0 };
+        *last = (tutti_batch_range){ 0, 0 };
     return n;
 }
 
 /* Gives each worker its due, from workers that have more, the largest surplus first. */
-static void balance(tutti_take *t, uint64_t least)
+static void balance(tutti_batches *t, uint64_t least)
 {
     for (int to = 0; to < t->e->m.workers; to++)
-        for (int tries = 0; tries < TUTTI_TAKE_RANGES; tries++) {
+        for (int tries = 0; tries < TUTTI_BATCH_RANGES; tries++) {
             const int64_t lacks = t->due[to] - (int64_t)held(loan_of(t, to));
             int64_t most = 0;
             int from = to;
@@ -123,20 +123,20 @@ static void balance(tutti_take *t, uint64_t least)
         }
 }
 
-static void lend(tutti_take *t, uint64_t size)
+static void lend(tutti_batches *t, uint64_t size)
 {
     const uint64_t end = t->limit > 0 ? t->limit : UINT64_MAX;
 
     for (int r = 0; r < t->e->m.workers; r++) {
         const uint64_t left = t->next < end ? end - t->next : 0, n = left < size ? left : size;
         if (n > 0 && held(loan_of(t, r)) < size &&
-            add_range(loan_of(t, r), (tutti_take_range){ t->next, t->next + n }))
+            add_range(loan_of(t, r), (tutti_batch_range){ t->next, t->next + n }))
             t->next += n;
     }
 }
 
 /* Computes what this worker may take in this step, and whether it is the run's last. */
-static void allow(tutti_take *t)
+static void allow(tutti_batches *t)
 {
     const uint64_t size = loan_size(t), done = t->e->counts.progress.samples,
                    left = t->limit > done ? t->limit - done : 0;
@@ -168,14 +168,13 @@ static void allow(tutti_take *t)
 
 /* The number of worker r's samples that come before this worker's pass a, in a step that was not
    shortened. */
-static uint64_t samples_before(const tutti_take *t, int r, uint64_t a)
+static uint64_t samples_before(const tutti_batches *t, int r, uint64_t a)
 {
-    const uint64_t pass = (uint64_t)t->pass, has = (uint64_t)t->of[r],
-                   until = (a + (r < t->e->m.rank)) * pass;
+    const uint64_t pass = (uint64_t)t->pass, has = (uint64_t)t->of[r], until = (a + (r < t->e->m.rank)) * pass;
     return has < until ? has : until;
 }
 
-static int64_t place_of(const tutti_take *t, int64_t pass, uint64_t *epoch, uint64_t *position)
+static int64_t place_of(const tutti_batches *t, int64_t pass, uint64_t *epoch, uint64_t *position)
 {
     const tutti_method *m = &t->e->m;
     const uint64_t d = epoch_samples(t), a = (uint64_t)pass, at = a * (uint64_t)t->pass;
@@ -191,12 +190,12 @@ static int64_t place_of(const tutti_take *t, int64_t pass, uint64_t *epoch, uint
     return left <= 0 ? 0 : left < t->pass ? left : t->pass;
 }
 
-int64_t tutti_take_place(const tutti_method *m, int64_t pass, uint64_t *epoch, uint64_t *position)
+int64_t tutti_batch_position(const tutti_method *m, int64_t pass, uint64_t *epoch, uint64_t *position)
 {
     return place_of(tutti_facility_self(m, &facility), pass, epoch, position);
 }
 
-static void lent_pass(const tutti_take *t, tutti_pass *p)
+static void lent_pass(const tutti_batches *t, tutti_pass *p)
 {
     const uint64_t d = epoch_samples(t), taken = (uint64_t)t->taken, may = t->allowed;
     uint64_t n = may > taken ? may - taken : 0;
@@ -207,7 +206,7 @@ static void lent_pass(const tutti_take *t, tutti_pass *p)
         p->epoch = t->e->counts.progress.samples / d;
         p->position = t->mine + taken;
     } else if (n > 0) {
-        const tutti_take_range *range = loan_of(t, t->e->m.rank);
+        const tutti_batch_range *range = loan_of(t, t->e->m.rank);
         uint64_t at = taken, end;
         for (; at >= length(range); range++)
             at -= length(range);
@@ -230,7 +229,7 @@ static void lent_pass(const tutti_take *t, tutti_pass *p)
 
 static void next_pass(const void *self, tutti_pass *p)
 {
-    const tutti_take *t = self;
+    const tutti_batches *t = self;
 
     if (t->leased) {
         lent_pass(t, p);
@@ -246,7 +245,7 @@ static void next_pass(const void *self, tutti_pass *p)
 
 static void begin_step(void *self)
 {
-    tutti_take *t = self;
+    tutti_batches *t = self;
 
     t->known = t->closed = t->cut = false;
     t->taken = 0;
@@ -259,14 +258,14 @@ static void begin_step(void *self)
 
 static uint64_t nominal_step(const void *self)
 {
-    const tutti_take *t = self;
+    const tutti_batches *t = self;
 
     return t->e->counts.progress.samples / (uint64_t)(t->e->options.batch * t->e->options.accumulate * t->e->m.workers);
 }
 
 static tutti_status check_pass(void *self, const tutti_pass *p, tutti_error *err)
 {
-    tutti_take *t = self;
+    tutti_batches *t = self;
     tutti_pass most = { .index = p->index };
     const int64_t own = p->samples - p->received; /* without those of other workers */
 
@@ -274,19 +273,18 @@ static tutti_status check_pass(void *self, const tutti_pass *p, tutti_error *err
         return TUTTI_OK;
     if (t->leased ? t->closed : !t->known)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          t->leased ? "method '%s' has closed the step (tutti_take_close) and begins another pass"
-                                       : "method '%s' begins a step without saying how many samples it takes "
-                                         "(tutti_take_tell, tutti_take_known)",
+                          t->leased ? "method '%s' has closed the step (tutti_batch_close) and begins another pass"
+                                    : "method '%s' begins a step without saying how many samples it takes "
+                                      "(tutti_batch_exchange, tutti_batch_set)",
                           t->e->m.ops->name);
     if (t->leased)
         next_pass(t, &most);
     else
         most.samples = t->of[t->e->m.rank] - t->taken;
     if (own < 0 || own > most.samples || own > t->pass)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "method '%s' takes %lld samples in a pass; it may take up to %lld (steps.h)",
-                          t->e->m.ops->name, (long long)own,
-                          (long long)(most.samples < t->pass ? most.samples : t->pass));
+        return tutti_fail(
+            err, TUTTI_ERR_STATE, 0, "method '%s' takes %lld samples in a pass; it may take up to %lld (steps.h)",
+            t->e->m.ops->name, (long long)own, (long long)(most.samples < t->pass ? most.samples : t->pass));
     t->taken += own;
     if (t->leased)
         t->e->m.samples = t->taken;
@@ -296,7 +294,7 @@ static tutti_status check_pass(void *self, const tutti_pass *p, tutti_error *err
 /* Scales the piece's gradient to the right divisor. */
 static void scale_gradient(void *self, tutti_piece *p)
 {
-    const tutti_take *t = self;
+    const tutti_batches *t = self;
 
     if (t->leased && t->closed && t->over != (double)t->pass)
         tutti_engine_scale_piece(t->e, p, (float)((double)t->pass / t->over));
@@ -304,14 +302,14 @@ static void scale_gradient(void *self, tutti_piece *p)
 
 static tutti_status end_step(void *self, tutti_error *err)
 {
-    tutti_take *t = self;
+    tutti_batches *t = self;
 
     if (t->leased ? !t->closed : t->taken != t->of[t->e->m.rank])
-        return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "method '%s' has taken %lld samples in a step %s", t->e->m.ops->name, (long long)t->taken,
-                          t->leased ? "that it did not close (tutti_take_close)"
-                                       : "for which it declared another number");
-    TUTTI_TRY(tutti_take_file_write(t, err));
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' has taken %lld samples in a step %s", t->e->m.ops->name,
+                          (long long)t->taken,
+                          t->leased ? "that it did not close (tutti_batch_close)"
+                                    : "for which it declared another number");
+    TUTTI_TRY(tutti_batch_file_write(t, err));
     for (int r = 0; r < t->e->m.workers; r++) {
         t->e->counts.progress.samples += (uint64_t)t->of[r];
         if (t->leased && t->e->division.share.parts == NULL)
@@ -323,7 +321,7 @@ static tutti_status end_step(void *self, tutti_error *err)
 
 static bool more_samples(void *self, uint64_t samples)
 {
-    tutti_take *t = self;
+    tutti_batches *t = self;
 
     t->limit = samples;
     return t->e->counts.progress.samples < samples;
@@ -331,26 +329,26 @@ static bool more_samples(void *self, uint64_t samples)
 
 static bool is_closed(const void *self)
 {
-    return ((const tutti_take *)self)->closed;
+    return ((const tutti_batches *)self)->closed;
 }
 
 int tutti_engine_takes(const tutti_engine *e)
 {
-    const tutti_take *t = tutti_facility_self(&e->m, &facility);
+    const tutti_batches *t = tutti_facility_self(&e->m, &facility);
 
     return t == NULL ? 0 : t->even ? 1 : t->leased ? 3 : 2;
 }
 
 /* Every position below `next` was taken or is leased. Otherwise a run would wait for samples that
    no worker has, or take some twice. */
-static bool loans_fit(const tutti_take *t)
+static bool loans_fit(const tutti_batches *t)
 {
     const uint64_t done = t->e->counts.progress.samples, next = t->next;
     uint64_t left = next - done;
 
     for (int r = 0; r < t->e->m.workers; r++)
-        for (int k = 0; k < TUTTI_TAKE_RANGES; k++) {
-            const tutti_take_range *range = &loan_of(t, r)[k];
+        for (int k = 0; k < TUTTI_BATCH_RANGES; k++) {
+            const tutti_batch_range *range = &loan_of(t, r)[k];
             if (range->first > range->end || range->end > next || length(range) > left)
                 return false;
             left -= length(range);
@@ -360,7 +358,7 @@ static bool loans_fit(const tutti_take *t)
 
 static tutti_status check_loaded(const void *self, tutti_error *err)
 {
-    const tutti_take *t = self;
+    const tutti_batches *t = self;
     const uint64_t done = t->e->counts.progress.samples;
     const char *wrong = NULL;
 
@@ -377,20 +375,21 @@ static tutti_status check_loaded(const void *self, tutti_error *err)
                ? TUTTI_OK
                : tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                             "method '%s': %s does not fit the %llu samples that the run has taken; use another "
-                            "checkpoint", t->e->m.ops->name, wrong, (unsigned long long)done);
+                            "checkpoint",
+                            t->e->m.ops->name, wrong, (unsigned long long)done);
 }
 
 /* ---- what methods call ---- */
 
 static void take_close(void *self)
 {
-    tutti_take_file_close(self);
+    tutti_batch_file_close(self);
     tutti_free(self);
 }
 
 static tutti_status take_load(void *self, tutti_checkpoint *checkpoint, const tutti_saved_run *run, tutti_error *err)
 {
-    const tutti_take *t = self;
+    const tutti_batches *t = self;
 
     (void)checkpoint;
     return t->leased && run->changed
@@ -401,14 +400,22 @@ static tutti_status take_load(void *self, tutti_checkpoint *checkpoint, const tu
                : TUTTI_OK;
 }
 
-static const tutti_step_sizes sizes = { .begin = begin_step, .pass = next_pass, .check = check_pass,
-                                        .closed = is_closed, .end = end_step, .more = more_samples,
+static const tutti_step_sizes sizes = { .begin = begin_step,
+                                        .pass = next_pass,
+                                        .check = check_pass,
+                                        .closed = is_closed,
+                                        .end = end_step,
+                                        .more = more_samples,
                                         .nominal = nominal_step };
-static const tutti_facility_ops facility = { .provides = TUTTI_SIZES_STEPS, .excludes = TUTTI_MERGES_STEPS,
-                                             .sizes = &sizes, .close = take_close, .load = take_load,
-                                             .loaded = check_loaded, .take_in = scale_gradient };
+static const tutti_facility_ops facility = { .provides = TUTTI_SIZES_STEPS,
+                                             .excludes = TUTTI_MERGES_STEPS,
+                                             .sizes = &sizes,
+                                             .close = take_close,
+                                             .load = take_load,
+                                             .loaded = check_loaded,
+                                             .take_in = scale_gradient };
 
-static tutti_status refuse_take(const tutti_engine *e, const tutti_take_options *o, tutti_error *err)
+static tutti_status refuse_take(const tutti_engine *e, const tutti_batch_options *o, tutti_error *err)
 {
     const int64_t pass = o->pass > 0 ? o->pass : e->options.batch;
 
@@ -441,13 +448,16 @@ static tutti_status refuse_take(const tutti_engine *e, const tutti_take_options 
     return TUTTI_OK;
 }
 
-tutti_status tutti_take_declare(tutti_method *m, tutti_plan *plan, const tutti_take_options *o, tutti_error *err)
+tutti_status tutti_batch_declare(tutti_method *m, tutti_plan *plan, const tutti_batch_options *o, tutti_error *err)
 {
     tutti_engine *e = m->engine;
-    tutti_take *t;
+    tutti_batches *t;
     const size_t n = (size_t)m->workers;
-    const tutti_state of = { .name = "take.of", .keep = o->leased ? TUTTI_SAME : TUTTI_SCRATCH, .dtype = TUTTI_I64,
-                             .count = n, .of_workers = true },
+    const tutti_state of = { .name = "take.of",
+                             .keep = o->leased ? TUTTI_SAME : TUTTI_SCRATCH,
+                             .dtype = TUTTI_I64,
+                             .count = n,
+                             .of_workers = true },
                       due = { .name = "take.due", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
                       weight = { .name = "take.weight", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = n };
 
@@ -478,19 +488,19 @@ tutti_status tutti_take_declare(tutti_method *m, tutti_plan *plan, const tutti_t
                       &(tutti_state){ .name = "take.loan",
                                       .keep = TUTTI_SAME,
                                       .dtype = TUTTI_I64,
-                                      .count = n * 2 * TUTTI_TAKE_RANGES,
+                                      .count = n * 2 * TUTTI_BATCH_RANGES,
                                       .of_workers = true },
                       &t->lease);
         tutti_declare_value(plan, "take.next", TUTTI_SAME, &t->next, sizeof t->next);
     }
     if (e->options.parts != NULL)
         tutti_declare_value(plan, "take.mine", TUTTI_OWN_ZERO, &t->mine, sizeof t->mine);
-    return tutti_take_file_open(t, err);
+    return tutti_batch_file_open(t, err);
 }
 
-int64_t tutti_take_left(const tutti_method *m)
+int64_t tutti_batch_left(const tutti_method *m)
 {
-    const tutti_take *t = tutti_facility_self(m, &facility);
+    const tutti_batches *t = tutti_facility_self(m, &facility);
 
     if (!t->leased)
         return (t->known ? t->of[m->rank] : t->most) - t->taken;
@@ -498,7 +508,7 @@ int64_t tutti_take_left(const tutti_method *m)
 }
 
 /* All counts are in take.of: shortens the step at the end of its epoch or of the run. */
-static void settle_counts(tutti_take *t, tutti_pass *p, bool was_cut, int64_t *of)
+static void settle_counts(tutti_batches *t, tutti_pass *p, bool was_cut, int64_t *of)
 {
     const uint64_t d = epoch_samples(t), at = t->e->counts.progress.samples, n = (uint64_t)t->e->m.workers;
     uint64_t most = t->e->options.data_samples > 0 ? d - at % d : UINT64_MAX; /* else there are no epochs */
@@ -515,8 +525,8 @@ static void settle_counts(tutti_take *t, tutti_pass *p, bool was_cut, int64_t *o
     for (uint64_t r = 0; r < n && sum > most; r++) {
         const uint64_t up = below + (uint64_t)t->of[r];
         t->of[r] = (int64_t)(even ? most / n + (r < most % n)
-                                       : (uint64_t)((unsigned __int128)most * up / sum) -
-                                             (uint64_t)((unsigned __int128)most * below / sum));
+                                  : (uint64_t)((unsigned __int128)most * up / sum) -
+                                        (uint64_t)((unsigned __int128)most * below / sum));
         below = up;
     }
     sum = sum > most ? most : sum;
@@ -530,12 +540,13 @@ static void settle_counts(tutti_take *t, tutti_pass *p, bool was_cut, int64_t *o
 
 static tutti_status wrong_time(const tutti_method *m, const char *call, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                      "method '%s': %s is legal within pass, once a step, after tutti_take_declare %s leased (steps.h)",
-                      m->ops->name, call, strcmp(call, "tutti_take_close") == 0 ? "with" : "without");
+    return tutti_fail(
+        err, TUTTI_ERR_STATE, 0,
+        "method '%s': %s is legal within pass, once a step, after tutti_batch_declare %s leased (steps.h)",
+        m->ops->name, call, strcmp(call, "tutti_batch_close") == 0 ? "with" : "without");
 }
 
-static tutti_status check_count(const tutti_take *t, int worker, int64_t count, tutti_error *err)
+static tutti_status check_count(const tutti_batches *t, int worker, int64_t count, tutti_error *err)
 {
     if (count >= 0 && count <= t->most && (!t->even || count == 0 || count == t->most))
         return TUTTI_OK;
@@ -545,7 +556,7 @@ static tutti_status check_count(const tutti_take *t, int worker, int64_t count, 
 }
 
 /* Gathers the counts of all workers into take.of. */
-static tutti_status gather_counts(tutti_take *t, int64_t mine, tutti_error *err)
+static tutti_status gather_counts(tutti_batches *t, int64_t mine, tutti_error *err)
 {
     const tutti_doing was = tutti_engine_expose(t->e);
     const int64_t begin = tutti_now_ns(t->e->rt);
@@ -557,15 +568,15 @@ static tutti_status gather_counts(tutti_take *t, int64_t mine, tutti_error *err)
     return status;
 }
 
-tutti_status tutti_take_tell(tutti_method *m, tutti_pass *p, int64_t mine, int64_t *of, tutti_error *err)
+tutti_status tutti_batch_exchange(tutti_method *m, tutti_pass *p, int64_t mine, int64_t *of, tutti_error *err)
 {
-    tutti_take *t = tutti_facility_self(m, &facility);
+    tutti_batches *t = tutti_facility_self(m, &facility);
     int64_t recorded;
     bool cut;
 
     if (t == NULL || t->leased || t->known || p->index != 0)
-        return wrong_time(m, "tutti_take_tell", err);
-    TUTTI_TRY(tutti_take_file_count(t, &recorded, &cut, err));
+        return wrong_time(m, "tutti_batch_exchange", err);
+    TUTTI_TRY(tutti_batch_file_count(t, &recorded, &cut, err));
     if (recorded >= 0)
         mine = recorded;
     TUTTI_TRY(check_count(t, m->rank, mine, err));
@@ -574,19 +585,19 @@ tutti_status tutti_take_tell(tutti_method *m, tutti_pass *p, int64_t mine, int64
     return TUTTI_OK;
 }
 
-tutti_status tutti_take_known(tutti_method *m, tutti_pass *p, const int64_t *wanted, int64_t *of, tutti_error *err)
+tutti_status tutti_batch_set(tutti_method *m, tutti_pass *p, const int64_t *wanted, int64_t *of, tutti_error *err)
 {
-    tutti_take *t = tutti_facility_self(m, &facility);
+    tutti_batches *t = tutti_facility_self(m, &facility);
     int64_t recorded;
     bool cut;
 
     if (t == NULL || t->leased || t->known || p->index != 0)
-        return wrong_time(m, "tutti_take_known", err);
+        return wrong_time(m, "tutti_batch_set", err);
     for (int r = 0; r < m->workers; r++)
         TUTTI_TRY(check_count(t, r, wanted[r], err));
     memcpy(t->of, wanted, (size_t)m->workers * sizeof *wanted);
     settle_counts(t, p, false, of);
-    TUTTI_TRY(tutti_take_file_count(t, &recorded, &cut, err));
+    TUTTI_TRY(tutti_batch_file_count(t, &recorded, &cut, err));
     return recorded < 0 || recorded == m->samples
                ? TUTTI_OK
                : tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -596,9 +607,9 @@ tutti_status tutti_take_known(tutti_method *m, tutti_pass *p, const int64_t *wan
                             (long long)m->samples);
 }
 
-bool tutti_take_another(tutti_method *m, bool wanted)
+bool tutti_batch_next_pass(tutti_method *m, bool wanted)
 {
-    const tutti_take *t = tutti_facility_self(m, &facility);
+    const tutti_batches *t = tutti_facility_self(m, &facility);
     tutti_pass next = { .index = 0 };
 
     if (t == NULL || !t->leased || t->closed)
@@ -607,16 +618,16 @@ bool tutti_take_another(tutti_method *m, bool wanted)
     return next.samples > 0 && (wanted || t->last || t->replay != NULL);
 }
 
-tutti_status tutti_take_close(tutti_method *m, int64_t *of, tutti_error *err)
+tutti_status tutti_batch_close(tutti_method *m, int64_t *of, tutti_error *err)
 {
-    tutti_take *t = tutti_facility_self(m, &facility);
+    tutti_batches *t = tutti_facility_self(m, &facility);
     uint64_t sum = 0;
     int64_t recorded;
     bool cut;
 
     if (t == NULL || !t->leased || t->closed || t->e->stage != STAGE_BETWEEN)
-        return wrong_time(m, "tutti_take_close", err);
-    TUTTI_TRY(tutti_take_file_count(t, &recorded, &cut, err));
+        return wrong_time(m, "tutti_batch_close", err);
+    TUTTI_TRY(tutti_batch_file_count(t, &recorded, &cut, err));
     if (recorded >= 0 && recorded != t->taken)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "replay is '%.200s', in which worker %d took %lld samples in step %llu; here it may "
@@ -634,9 +645,9 @@ tutti_status tutti_take_close(tutti_method *m, int64_t *of, tutti_error *err)
     return TUTTI_OK;
 }
 
-void tutti_take_divide(tutti_method *m, double samples)
+void tutti_batch_divide_by(tutti_method *m, double samples)
 {
-    tutti_take *t = tutti_facility_self(m, &facility);
+    tutti_batches *t = tutti_facility_self(m, &facility);
 
     t->over = samples;
 }

@@ -30,8 +30,8 @@ static const tutti_option taker_options[] = {
     { "exchange", TUTTI_BOOL, TUTTI_AT(taker, exchange), 1, 0, 1, NULL, "" },
     { "even", TUTTI_BOOL, TUTTI_AT(taker, even), 0, 0, 1, NULL, "" },
     { "wrong", TUTTI_INT, TUTTI_AT(taker, wrong), 0, 0, 9, NULL, "" },
-    TUTTI_TAKE_RECORD(TUTTI_AT(taker, record)),
-    TUTTI_TAKE_REPLAY(TUTTI_AT(taker, replay)),
+    TUTTI_BATCH_RECORD(TUTTI_AT(taker, record)),
+    TUTTI_BATCH_REPLAY(TUTTI_AT(taker, replay)),
     { 0 }
 };
 
@@ -57,14 +57,14 @@ static tutti_status taker_declare(tutti_method *m, tutti_plan *plan, tutti_error
 {
     const taker *s = m->self;
 
-    return tutti_take_declare(m, plan,
-                              &(tutti_take_options){ .pass = s->pass,
-                                                     .most = s->most,
-                                                     .leased = s->way == LENT,
-                                                     .even = s->even,
-                                                     .record = s->record,
-                                                     .replay = s->replay },
-                              err);
+    return tutti_batch_declare(m, plan,
+                               &(tutti_batch_options){ .pass = s->pass,
+                                                       .most = s->most,
+                                                       .leased = s->way == LENT,
+                                                       .even = s->even,
+                                                       .record = s->record,
+                                                       .replay = s->replay },
+                               err);
 }
 
 static tutti_status check(const tutti_method *m, const int64_t *of, tutti_error *err)
@@ -88,9 +88,9 @@ static tutti_status ahead(tutti_method *m, taker *s, tutti_pass *p, tutti_error 
     for (int r = 0; r < m->workers; r++)
         wanted[r] = s->wrong == NEGATIVE ? -1 : count_of(m, r);
     if (s->way == TOLD)
-        TUTTI_TRY(tutti_take_tell(m, p, wanted[m->rank], s->of, err));
+        TUTTI_TRY(tutti_batch_exchange(m, p, wanted[m->rank], s->of, err));
     else
-        TUTTI_TRY(tutti_take_known(m, p, wanted, s->of, err));
+        TUTTI_TRY(tutti_batch_set(m, p, wanted, s->of, err));
     if (s->wrong == TOO_MANY)
         p->samples++;
     if (s->wrong == LATE)
@@ -110,15 +110,15 @@ static tutti_status taker_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
         p->more = false;
         return TUTTI_OK;
     }
-    if (tutti_take_another(m, m->samples < count_of(m, m->rank))) {
+    if (tutti_batch_next_pass(m, m->samples < count_of(m, m->rank))) {
         const int64_t left = count_of(m, m->rank) - m->samples;
         if (s->replay[0] == 0 && left > 0 && p->samples > left)
             p->samples = left;
         return TUTTI_OK;
     }
-    TUTTI_TRY(tutti_take_close(m, s->of, err));
+    TUTTI_TRY(tutti_batch_close(m, s->of, err));
     if (s->wrong == CLOSES_TWICE)
-        TUTTI_TRY(tutti_take_close(m, s->of, err));
+        TUTTI_TRY(tutti_batch_close(m, s->of, err));
     p->exchange = s->exchange;
     TUTTI_TRY(check(m, s->of, err));
     return TUTTI_CLOSED;
@@ -455,8 +455,8 @@ static void method_contract_violations_are_rejected(void **state)
     static const struct { const char *method, *sentence; } cases[] = {
         { "taker(wrong=1)", "begins a step without saying how many samples it takes" },
         { "taker(wrong=2)", "takes 9 samples in a pass; it may take up to 8" },
-        { "taker(wrong=3,way=lent)", "tutti_take_close is legal within pass, once a step" },
-        { "taker(wrong=4,way=lent)", "pass gave TUTTI_CLOSED, which is for steps that tutti_take_close has closed" },
+        { "taker(wrong=3,way=lent)", "tutti_batch_close is legal within pass, once a step" },
+        { "taker(wrong=4,way=lent)", "pass gave TUTTI_CLOSED, which is for steps that tutti_batch_close has closed" },
         { "taker(wrong=5,way=lent,most=20)", "in a step that it did not close" },
         { "taker(wrong=6,most=20)", "has taken 8 samples in a step for which it declared another number" },
         { "taker(wrong=7)", "worker 0 takes -1 samples in a step; it may be 0 to 8" },

@@ -1,15 +1,15 @@
-/* take.h: what the two files of variable batches share. */
-#ifndef TUTTI_TAKE_H
-#define TUTTI_TAKE_H
+/* batch.h: what the two files of variable batches share. */
+#ifndef TUTTI_BATCH_H
+#define TUTTI_BATCH_H
 #include "engine/engine_internal.h"
 #include "runtime/files.h"
 
 /* Positions of all epochs, concatenated: position p of epoch e is e x samples + p. */
-typedef struct tutti_take_range { uint64_t first, end; } tutti_take_range;
+typedef struct tutti_batch_range { uint64_t first, end; } tutti_batch_range;
 /* The ranges leased to a worker: used in this order, empty ones last. */
-enum { TUTTI_TAKE_RANGES = 8 };
+enum { TUTTI_BATCH_RANGES = 8 };
 
-typedef struct tutti_take {
+typedef struct tutti_batches {
     tutti_engine *e;
     bool leased, even;
     int64_t pass, most;          /* pass: samples of a pass; most: the method's maximum of a step;
@@ -20,7 +20,7 @@ typedef struct tutti_take {
     int64_t *due;                /* with leases, workers: each worker's share of what is left of
                                     the run */
     double *weight;              /* scratch for computing `due` */
-    tutti_take_range *lease;     /* the leases, TUTTI_TAKE_RANGES ranges of each worker;
+    tutti_batch_range *lease;     /* the leases, TUTTI_BATCH_RANGES ranges of each worker;
                                     declared */
     uint64_t next;               /* with leases: the first position that was not leased yet;
                                     declared */
@@ -38,7 +38,7 @@ typedef struct tutti_take {
     double over;                 /* with leases, once closed: number of samples that the gradient
                                     is divided by */
 
-    /* take_file.c */
+    /* batch_file.c */
     const char *record_path, *replay_path;
     tutti_file *record;          /* worker 0's; NULL: not open yet */
     int64_t *replay;             /* this worker's counts by step; -1 - count: the step was
@@ -46,15 +46,15 @@ typedef struct tutti_take {
     uint64_t replay_steps;
     char *line;                  /* buffer for one line */
     size_t line_bytes;
-} tutti_take;
+} tutti_batches;
 
-/* ---- take_file.c ---- */
+/* ---- batch_file.c ---- */
 
-tutti_status tutti_take_file_open(tutti_take *t, tutti_error *err);
-void tutti_take_file_close(tutti_take *t);
+tutti_status tutti_batch_file_open(tutti_batches *t, tutti_error *err);
+void tutti_batch_file_close(tutti_batches *t);
 /* The replay file's count for this step, and whether the step was shortened; -1: there is no
    replay. TUTTI_ERR_USAGE: the file has none. */
-tutti_status tutti_take_file_count(const tutti_take *t, int64_t *count, bool *cut,
-                                   tutti_error *err);
-tutti_status tutti_take_file_write(tutti_take *t, tutti_error *err);
+tutti_status tutti_batch_file_count(const tutti_batches *t, int64_t *count, bool *cut,
+                                    tutti_error *err);
+tutti_status tutti_batch_file_write(tutti_batches *t, tutti_error *err);
 #endif

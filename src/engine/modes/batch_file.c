@@ -1,4 +1,4 @@
-/* take_file.c: writes how many samples each worker took in each step, and reads it again. Lines
+/* batch_file.c: writes how many samples each worker took in each step, and reads it again. Lines
    of JSON, in exactly this form, so that a run of a million steps is read in one pass:
 
      {"workers":4,"pass":8,"most":512,"seed":1}
@@ -6,7 +6,7 @@
      {"step":1,"took":[64,32,16,16],"cut":true}
 
    In a step that was shortened at the end of its epoch the workers' samples follow each other
-   worker by worker (take.c), which cannot be derived from the counts.
+   worker by worker (batch.c), which cannot be derived from the counts.
 
    A resumed run continues after the lines of the steps that its checkpoint has. */
 #include <errno.h>
@@ -14,15 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "take.h"
+#include "batch.h"
 #include "runtime/files.h"
 
-static size_t line_bytes(const tutti_take *t)
+static size_t line_bytes(const tutti_batches *t)
 {
     return 128 + 21 * (size_t)t->e->m.workers;
 }
 
-static int first_line(const tutti_take *t, char *line, size_t bytes)
+static int first_line(const tutti_batches *t, char *line, size_t bytes)
 {
     return snprintf(line, bytes, "{\"workers\":%d,\"pass\":%lld,\"most\":%lld,\"seed\":%llu}\n", t->e->m.workers,
                     (long long)t->pass, (long long)t->most, (unsigned long long)t->e->options.seed);
@@ -89,7 +89,7 @@ static tutti_status read_file(tutti_runtime *rt, const char *path, char **text, 
     return status;
 }
 
-static tutti_status read_replay(tutti_take *t, const char *text, tutti_error *err)
+static tutti_status read_replay(tutti_batches *t, const char *text, tutti_error *err)
 {
     char wanted[128];
     const char *at = text;
@@ -116,7 +116,7 @@ static tutti_status read_replay(tutti_take *t, const char *text, tutti_error *er
     return TUTTI_OK;
 }
 
-tutti_status tutti_take_file_open(tutti_take *t, tutti_error *err)
+tutti_status tutti_batch_file_open(tutti_batches *t, tutti_error *err)
 {
     char *text;
     tutti_status status;
@@ -144,7 +144,7 @@ tutti_status tutti_take_file_open(tutti_take *t, tutti_error *err)
                                   : status;
 }
 
-void tutti_take_file_close(tutti_take *t)
+void tutti_batch_file_close(tutti_batches *t)
 {
     tutti_file_close(t->record, NULL);
     t->record = NULL;
@@ -154,7 +154,7 @@ void tutti_take_file_close(tutti_take *t)
     t->line = NULL;
 }
 
-tutti_status tutti_take_file_count(const tutti_take *t, int64_t *count, bool *cut, tutti_error *err)
+tutti_status tutti_batch_file_count(const tutti_batches *t, int64_t *count, bool *cut, tutti_error *err)
 {
     *count = -1;
     *cut = false;
@@ -171,7 +171,7 @@ tutti_status tutti_take_file_count(const tutti_take *t, int64_t *count, bool *cu
 }
 
 /* The lines of the steps before this one. */
-static tutti_status keep_lines(tutti_take *t, tutti_file *to, tutti_error *err)
+static tutti_status keep_lines(tutti_batches *t, tutti_file *to, tutti_error *err)
 {
     const char *path = t->record_path, *at;
     uint64_t step = 0;
@@ -202,7 +202,7 @@ static tutti_status keep_lines(tutti_take *t, tutti_file *to, tutti_error *err)
 }
 
 /* Opened at the first step: only then is it known where the run continues. */
-static tutti_status open_record(tutti_take *t, tutti_error *err)
+static tutti_status open_record(tutti_batches *t, tutti_error *err)
 {
     tutti_file *f;
     tutti_status status;
@@ -216,7 +216,7 @@ static tutti_status open_record(tutti_take *t, tutti_error *err)
     return tutti_file_open(&t->record, t->e->rt, t->record_path, TUTTI_FILE_APPEND, err);
 }
 
-tutti_status tutti_take_file_write(tutti_take *t, tutti_error *err)
+tutti_status tutti_batch_file_write(tutti_batches *t, tutti_error *err)
 {
     int n;
 

@@ -1,4 +1,4 @@
-/* allot.c: methods that decide how much of a step each worker computes (steps.h). The engine
+/* assign.c: methods that decide how much of a step each worker computes (steps.h). The engine
    keeps the assignment as declared state and in its share, from which weights, passes and the
    client's loader follow; so a method changes numbers only. */
 #include <errno.h>
@@ -13,7 +13,7 @@ static int64_t all_passes(const tutti_engine *e)
 
 typedef struct allotment {
     tutti_engine *e;
-    int64_t *passes_of;          /* workers; declared */
+    int64_t *passes_of; /* workers; declared */
 } allotment;
 
 /* Assigns the passes evenly. */
@@ -57,7 +57,7 @@ static tutti_status check_loaded(const void *self, tutti_error *err)
 
 static const tutti_facility_ops facility = { .close = tutti_free, .loaded = check_loaded, .prepare = deal };
 
-tutti_status tutti_allot_declare(tutti_method *m, tutti_plan *plan, int64_t samples, tutti_error *err)
+tutti_status tutti_passes_assign_declare(tutti_method *m, tutti_plan *plan, int64_t samples, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     const int64_t step = e->options.batch * e->options.accumulate * m->workers;
@@ -101,22 +101,22 @@ tutti_status tutti_allot_declare(tutti_method *m, tutti_plan *plan, int64_t samp
     return TUTTI_OK;
 }
 
-tutti_status tutti_allot(tutti_method *m, const int64_t *passes_of, tutti_error *err)
+tutti_status tutti_passes_assign(tutti_method *m, const int64_t *passes_of, tutti_error *err)
 {
     const tutti_engine *e = m->engine;
     const allotment *a = tutti_facility_self(m, &facility);
 
     if (a == NULL || (e->stage != STAGE_READY && (e->stage != STAGE_BETWEEN || tutti_engine_passes_left(e))))
-        return tutti_fail(
-            err, TUTTI_ERR_STATE, 0,
-            "method '%s': tutti_allot is legal within open and step, after tutti_allot_declare (steps.h)",
-            m->ops->name);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "method '%s': tutti_passes_assign is legal within open and step, after "
+                          "tutti_passes_assign_declare (steps.h)",
+                          m->ops->name);
     TUTTI_TRY(check_deal(e, passes_of, err));
     memcpy(a->passes_of, passes_of, (size_t)m->workers * sizeof *passes_of);
     return TUTTI_OK;
 }
 
-tutti_status tutti_allot_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
+tutti_status tutti_passes_divide(tutti_method *m, tutti_pass *p, tutti_error *err)
 {
     (void)err;
     if (p->samples > 0)
