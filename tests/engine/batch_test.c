@@ -509,5 +509,5 @@ int main(void)
         cmocka_unit_test(recorded_run_is_replayed_bit_for_bit),
         cmocka_unit_test(method_contract_violations_are_rejected),
     };
-    return cmocka_run_group_tests_name("engine/take", tests, make_directory, remove_directory);
+    return cmocka_run_group_tests_name("engine/batch", tests, make_directory, remove_directory);
 }

@@ -193,5 +193,5 @@ int main(void)
         cmocka_unit_test(sent_samples_arrive_complete_and_are_counted_per_pair),
         cmocka_unit_test(invalid_sample_transfers_are_rejected),
     };
-    return cmocka_run_group_tests_name("engine/given", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("engine/sample-exchange", tests, NULL, NULL);
 }
