@@ -177,6 +177,30 @@ static tutti_status check_pieces(const tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* What a method has declared must fit together. */
+static tutti_status check_method(const tutti_engine *e, tutti_error *err)
+{
+    const tutti_method *m = &e->m;
+
+    TUTTI_TRY(tutti_facilities_check(e, err));
+    if (m->by_piece && !m->overlaps_steps)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' sets by_piece; call tutti_by_piece_declare (steps.h)",
+                          m->ops->name);
+    if (m->ops->drive != NULL && tutti_facility_does(m, TUTTI_DRIVES) == NULL)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' drives training but has not declared what it drives "
+                                                   "(tutti_drive_declare)",
+                          m->ops->name);
+    if ((m->traits & TUTTI_SHARDED_OPTIMIZER) != 0 && (m->traits & TUTTI_REPLICAS_EQUAL) != 0 &&
+        tutti_facility_does(m, TUTTI_SHARDS_UPDATES) == NULL)
+        TUTTI_TRY(check_slices(e, false, err));
+    if (m->whole && tutti_facility_does(m, TUTTI_LATE_GRADIENTS) != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' looks at the whole gradient of a step before it is exchanged (whole), but its "
+                          "exchanges are late, when another step's stands in g; it can have one of them (method.h)",
+                          m->ops->name);
+    return TUTTI_OK;
+}
+
 tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
 {
     tutti_method *m = &e->m;
@@ -200,17 +224,7 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
     TUTTI_TRY(tutti_team_parse(m, "codec-hierarchy", e->options.codec_hierarchy, &e->sums.codec_team, err));
     if (m->ops->declare != NULL)
         TUTTI_TRY(m->ops->declare(m, e->plan, err));
-    TUTTI_TRY(tutti_facilities_check(e, err));
-    if (m->by_piece && !m->overlaps_steps)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' sets by_piece; call tutti_by_piece_declare (steps.h)",
-                          m->ops->name);
-    if (m->ops->drive != NULL && tutti_facility_does(m, TUTTI_DRIVES) == NULL)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' drives training but has not declared what it drives "
-                                                   "(tutti_drive_declare)",
-                          m->ops->name);
-    if ((m->traits & TUTTI_SHARDED_OPTIMIZER) != 0 && (m->traits & TUTTI_REPLICAS_EQUAL) != 0 &&
-        tutti_facility_does(m, TUTTI_SHARDS_UPDATES) == NULL)
-        TUTTI_TRY(check_slices(e, false, err));
+    TUTTI_TRY(check_method(e, err));
     TUTTI_TRY(declare_gradient(e, err));
     if (e->is_async)
         TUTTI_TRY(make_team(e, err));
@@ -227,11 +241,6 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
     late = tutti_facility_does(m, TUTTI_LATE_GRADIENTS) != NULL;
     if (e->options.lane != 0)
         m->lane_width = e->options.lane < 0 ? 0 : e->options.lane;
-    if (m->whole && late)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' looks at the whole gradient of a step before it is exchanged (whole), but its "
-                          "exchanges are late, when another step's stands in g; it can have one of them (method.h)",
-                          m->ops->name);
     if (m->whole)
         m->lane_width = 0;
     if (m->whole || late) /* a smaller first piece would not start earlier: it would only add one */

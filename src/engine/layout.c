@@ -17,11 +17,8 @@
 
 enum { PADDING = 64, CUT = 64 / sizeof(float) }; /* elements; a cut piece is a multiple of CUT */
 
-static tutti_status place_one(tutti_engine *e, const tutti_param *p, int i, size_t *at, tutti_error *err)
+static tutti_status check_name(const tutti_engine *e, const tutti_param *p, int i, tutti_error *err)
 {
-    tutti_tensor *t = &e->tensors[i];
-    size_t count = 1;
-
     if (p->name == NULL || p->name[0] == 0 || strlen(p->name) > 1023 || strpbrk(p->name, "@\"\\\n") != NULL)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
@@ -33,23 +30,28 @@ static tutti_status place_one(tutti_engine *e, const tutti_param *p, int i, size
                 err, TUTTI_ERR_USAGE, 0,
                 "two parameters (%d and %d) have the name '%s'; give each its own (tied weights are one parameter)", k,
                 i, p->name);
+    return TUTTI_OK;
+}
+
+static tutti_status check_shape(const tutti_param *p, size_t *count, tutti_error *err)
+{
+    *count = 1;
     if (p->dims < 1 || p->dims > 4)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "parameter '%s' has %d dimensions; 1 to 4 are known", p->name,
                           p->dims);
     for (int d = 0; d < p->dims; d++)
-        if (p->dim[d] == 0 || !tutti_size_mul(count, (size_t)p->dim[d], &count))
+        if (p->dim[d] == 0 || !tutti_size_mul(*count, (size_t)p->dim[d], count))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "parameter '%s' has dimension %d of %llu; each must be positive and the product must fit",
                               p->name, d, (unsigned long long)p->dim[d]);
     if (p->unit < 0 || p->unit >= 1 << 20)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "parameter '%s' is in unit %d; units count from 0 at the input",
                           p->name, p->unit);
-    *t = (tutti_tensor){ .name = t->name, .first = *at, .count = count, .unit = p->unit,
-                         .rows = (size_t)p->dim[0], .cols = count / (size_t)p->dim[0] };
-    if (p->dims == 1) {
-        t->rows = count;
-        t->cols = 1;
-    }
+    return TUTTI_OK;
+}
+
+static tutti_status check_kind(const tutti_param *p, tutti_error *err)
+{
     if (p->dtype != TUTTI_F32 && p->dtype != TUTTI_BF16 && p->dtype != TUTTI_F16)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "parameter '%s' has dtype %d; a client's values are in F32, BF16 or F16 (runtime.h)", p->name,
@@ -59,7 +61,6 @@ static tutti_status place_one(tutti_engine *e, const tutti_param *p, int i, size
                           "parameter '%s' has dtype %s but no memory of the client's, and the engine's is F32; give "
                           "values, or gradients by tutti_engine_grad_ready_from",
                           p->name, tutti_dtype_name(p->dtype));
-    t->row_sparse = p->row_sparse;
     if (p->asks_rows && !p->row_sparse)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "parameter '%s' asks_rows, but is not row_sparse; only a table's rows are asked for",
@@ -69,6 +70,20 @@ static tutti_status place_one(tutti_engine *e, const tutti_param *p, int i, size
                           "parameter '%s' is row_sparse with %d dimension%s and %llu rows; a table has two dimensions "
                           "or more, and at most %u rows",
                           p->name, p->dims, p->dims > 1 ? "s" : "", (unsigned long long)p->dim[0], UINT32_MAX);
+    return TUTTI_OK;
+}
+
+static tutti_status place_one(tutti_engine *e, const tutti_param *p, int i, size_t *at, tutti_error *err)
+{
+    tutti_tensor *t = &e->tensors[i];
+    size_t count;
+
+    TUTTI_TRY(check_name(e, p, i, err));
+    TUTTI_TRY(check_shape(p, &count, err));
+    TUTTI_TRY(check_kind(p, err));
+    *t = (tutti_tensor){ .name = t->name, .first = *at, .count = count, .unit = p->unit,
+                         .rows = p->dims > 1 ? (size_t)p->dim[0] : count,
+                         .cols = p->dims > 1 ? count / (size_t)p->dim[0] : 1, .row_sparse = p->row_sparse };
     if (!tutti_size_add(*at, count, at))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "parameter '%s' makes the model larger than this machine's addresses", p->name);

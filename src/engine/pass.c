@@ -150,11 +150,11 @@ static tutti_status close_step(tutti_engine *e, bool exchange, tutti_error *err)
     return TUTTI_CLOSED;
 }
 
-tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_error *err)
+/* Between passes, or with the first pass of a step: then the step begins. */
+static tutti_status begin(tutti_engine *e, tutti_error *err)
 {
-    tutti_pass next;
+    tutti_status status;
 
-    memset(pass, 0, sizeof *pass);
     if (e->m.rank >= e->m.workers)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "rank %d only serves and has no steps; its client calls tutti_engine_more and what is "
@@ -167,51 +167,61 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
                           e->m.ops->name);
     if (e->step.abandoned && e->stage == STAGE_PASS)
         begin_anew(e);
-    if (e->stage == STAGE_READY) {
-        tutti_status status;
-        tutti_engine_clock_start(e);
-        status = tutti_engine_unquiesce(e, err);
-        if (status == TUTTI_OK)
-            status = tutti_engine_services_look(e, err);
-        if (status == TUTTI_OK)
-            status = begin_step(e, err);
-        if (status == TUTTI_OK)
-            status = begin_exchange(e, err);
-        if (status != TUTTI_OK)
-            return tutti_engine_failed(e, status, err);
-    } else if (e->stage != STAGE_BETWEEN)
+    if (e->stage == STAGE_BETWEEN)
+        return TUTTI_OK;
+    if (e->stage != STAGE_READY)
         return tutti_engine_wrong(err, "pass_begin",
-                     e->stage == STAGE_PASS    ? "before passed"
-                     : e->stage == STAGE_SHOWN ? "before resume"
-                                               : "after the end or a failure");
-    if (e->step.pass.index >= 0 && !e->step.pass.more)
-        return TUTTI_CLOSED;
-    next = default_pass(e);
-    if (next.index == 0) {
-        e->m.epoch = next.epoch;
+                                  e->stage == STAGE_PASS    ? "before passed"
+                                  : e->stage == STAGE_SHOWN ? "before resume"
+                                                            : "after the end or a failure");
+    tutti_engine_clock_start(e);
+    status = tutti_engine_unquiesce(e, err);
+    if (status == TUTTI_OK)
+        status = tutti_engine_services_look(e, err);
+    if (status == TUTTI_OK)
+        status = begin_step(e, err);
+    if (status == TUTTI_OK)
+        status = begin_exchange(e, err);
+    return tutti_engine_failed(e, status, err);
+}
+
+/* The method decides what the pass computes. TUTTI_CLOSED: the step has no more. */
+static tutti_status decide(tutti_engine *e, tutti_pass *next, tutti_error *err)
+{
+    if (next->index == 0) {
+        e->m.epoch = next->epoch;
         TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_begin(e, err), err));
         if (!e->is_async) /* the method may begin an averaging in its hook, which belongs to this step */
             tutti_engine_snapshots_pass(e);
     }
     if (e->m.ops->pass != NULL) {
-        const tutti_status status = e->m.ops->pass(&e->m, &next, err);
+        const tutti_status status = e->m.ops->pass(&e->m, next, err);
         if (status == TUTTI_CLOSED)
-            return close_step(e, next.exchange, err);
-        if (status != TUTTI_OK)
-            return tutti_engine_failed(e, status, err);
+            return close_step(e, next->exchange, err);
+        TUTTI_TRY(tutti_engine_failed(e, status, err));
     }
     if (e->facilities.sizes != NULL)
-        TUTTI_TRY(tutti_engine_failed(e, e->facilities.sizes->check(e->facilities.sizer, &next, err), err));
-    if (next.ids != NULL || next.losses != NULL) {
-        const tutti_status status = tutti_engine_names_check(e, &next, err);
-        if (status != TUTTI_OK)
-            return tutti_engine_failed(e, status, err);
-    }
-    next.scale = e->scaler.now.scale; /* an update within the hook may have changed it */
-    if (next.index == 0 && e->is_async)
+        TUTTI_TRY(tutti_engine_failed(e, e->facilities.sizes->check(e->facilities.sizer, next, err), err));
+    if (next->ids != NULL || next->losses != NULL)
+        TUTTI_TRY(tutti_engine_failed(e, tutti_engine_names_check(e, next, err), err));
+    next->scale = e->scaler.now.scale; /* an update within the hook may have changed it */
+    if (next->index == 0 && e->is_async)
         tutti_engine_snapshots_pass(e);
-    next.exchange = next.exchange && e->m.ops->exchange != NULL && !tutti_facilities_exchange_later(e);
-    tutti_facilities_pass(e, &next);
+    next->exchange = next->exchange && e->m.ops->exchange != NULL && !tutti_facilities_exchange_later(e);
+    tutti_facilities_pass(e, next);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_error *err)
+{
+    tutti_pass next;
+
+    memset(pass, 0, sizeof *pass);
+    TUTTI_TRY(begin(e, err));
+    if (e->step.pass.index >= 0 && !e->step.pass.more)
+        return TUTTI_CLOSED;
+    next = default_pass(e);
+    TUTTI_TRY(decide(e, &next, err));
     e->step.exchanged = e->step.exchanged || next.exchange;
     e->values_changed = e->values_changed || !next.same_values;
     TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_begin_pass(e, &next, err), err));
