@@ -27,16 +27,17 @@ static size_t rows_of_part(size_t rows, size_t k)
 /* Sums of a slope's columns, and the slope for its products. */
 static void bias_part(void *arg, size_t first, size_t count, int thread)
 {
-    const cut *c = arg;
-    uint16_t *narrow = c->b->core.precision != TUTTI_F32 ? at(c->b, c->b->layout->place[c->i].given) : NULL;
+    const loop_args *loop = arg;
+    const sequence *b = loop->b;
+    uint16_t *narrow = b->core.precision != TUTTI_F32 ? at(b, b->layout->place[loop->i].given) : NULL;
 
     (void)thread;
     for (size_t k = first; k < first + count; k++) {
-        const size_t place_of = k * NN_ROWS * c->columns, rows = rows_of_part(rows_of(c->b, c->i), k);
-        c->b->loops->bias(rows, c->columns, NULL, c->rows + place_of, c->sums + k * c->columns, false);
+        const size_t place_of = k * NN_ROWS * loop->columns, rows = rows_of_part(rows_of(b, loop->i), k);
+        b->loops->bias(rows, loop->columns, NULL, loop->rows + place_of, loop->sums + k * loop->columns, false);
         if (narrow != NULL) /* while they are in the cache */
-            tutti_cast(c->b->core.device, tutti_host(c->rows + place_of, rows * c->columns, TUTTI_F32),
-                       tutti_host(narrow + place_of, rows * c->columns, c->b->core.precision));
+            tutti_cast(b->core.device, tutti_host(loop->rows + place_of, rows * loop->columns, TUTTI_F32),
+                       tutti_host(narrow + place_of, rows * loop->columns, b->core.precision));
     }
 }
 
@@ -48,12 +49,12 @@ static tutti_status linear_weights(sequence *b, int i, dn_linear *op, size_t col
     void *const pointers[] = { operand_of(b, i, p->given), at(b, p->in), weights };
     const size_t rows = rows_of(b, i), wide = n->layer.tiles > 1 ? (size_t)n->wide : columns;
 
-    if (narrows_late(b, i))
+    if (makes_operand_late(b, i))
         give_operand(b, rows * (size_t)n->in, at(b, b->layout->place[i - 1 - n->layer.tile].out), p->in);
     if (bias != NULL && nn_last_tile(n)) {
-        cut c = { .b = b, .i = i, .columns = wide, .rows = slope, .sums = at(b, p->parts) };
-        share_out(b, tutti_nn_dn_parts(rows), NN_ROWS * wide, bias_part, &c);
-        tutti_nn_dn_add_parts(b->loops, rows, wide, c.sums);
+        loop_args loop = { .b = b, .i = i, .columns = wide, .rows = slope, .sums = at(b, p->parts) };
+        run_parallel(b, tutti_nn_dn_parts(rows), NN_ROWS * wide, bias_part, &loop);
+        tutti_nn_dn_add_parts(b->loops, rows, wide, loop.sums);
     } else if (nn_last_tile(n))
         give_operand(b, rows * wide, slope, p->given);
     if (bias != NULL)
@@ -63,37 +64,38 @@ static tutti_status linear_weights(sequence *b, int i, dn_linear *op, size_t col
 
 static void entropy_back_part(void *arg, size_t first, size_t count, int thread)
 {
-    const cut *c = arg;
-    float *rows = c->rows + first * c->columns;
+    const loop_args *loop = arg;
+    const sequence *b = loop->b;
+    float *rows = loop->rows + first * loop->columns;
 
     (void)thread;
-    c->b->math->entropy_back(count, c->class, c->columns, c->columns, rows, c->b->labels + first,
-                             (nn_entropy *)at(c->b, c->b->layout->state) + first, c->b->scale, rows);
+    b->math->entropy_back(count, loop->class, loop->columns, loop->columns, rows, b->labels + first,
+                          (nn_entropy *)at(b, b->layout->state) + first, b->scale, rows);
 }
 
 static tutti_status head_back(sequence *b, tutti_error *err)
 {
-    const int head = head_of(b);
+    const int head = head_index(b);
     const seq_place *p = &b->layout->place[head];
     const size_t in = (size_t)b->net->nodes[head].in, rows = rows_of(b, head);
     float *slope = at(b, p->out), *bias = gradient(b, head, 1);
 
     if (b->net->tables > 0) {
         float *pairs = at(b, b->layout->pairs);
-        cut c = { .b = b, .i = head, .columns = 2, .rows = pairs };
-        share_out(b, rows, c.columns, entropy_back_part, &c);
+        loop_args loop = { .b = b, .i = head, .columns = 2, .rows = pairs };
+        run_parallel(b, rows, loop.columns, entropy_back_part, &loop);
         for (size_t i = 0; i < rows; i++)
             slope[i] = pairs[2 * i + 1];
     }
     for (int first = 0, count = outputs_of(b); first < outputs_of(b); first += count) {
         dn_linear *op = chunk_plan(b, first);
         void *const pointers[] = { at(b, p->given), (void *)(value(b, head, 0) + (size_t)first * in), at(b, p->back) };
-        cut c = { .b = b, .i = head, .class = (size_t)first, .rows = slope };
-        if (outputs_of(b) > HEAD)
+        loop_args loop = { .b = b, .i = head, .class = (size_t)first, .rows = slope };
+        if (outputs_of(b) > HEAD_CHUNK)
             TUTTI_TRY(tutti_nn_seq_logits(b, first, &count, err));
-        c.columns = (size_t)count;
+        loop.columns = (size_t)count;
         if (b->net->tables == 0)
-            share_out(b, rows, c.columns, entropy_back_part, &c);
+            run_parallel(b, rows, loop.columns, entropy_back_part, &loop);
         TUTTI_TRY(linear_weights(b, head, op, (size_t)count, slope, gradient(b, head, 0) + (size_t)first * in,
                                  bias != NULL ? bias + first : NULL, err));
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, first > 0 ? &op->data_add : &op->data, pointers, err));
@@ -114,11 +116,11 @@ static tutti_status lstm_weights(sequence *b, int i, tutti_error *err)
 /* Columns of the table, so that a row's sum keeps the order of the tokens. */
 static void embedding_part(void *arg, size_t first, size_t count, int thread)
 {
-    const cut *c = arg;
-    const sequence *b = c->b;
+    const loop_args *loop = arg;
+    const sequence *b = loop->b;
 
     (void)thread;
-    b->math->scatter_add(rows_of(b, c->i), c->columns, first, count, b->run.tokens, c->rows, c->sums);
+    b->math->scatter_add(rows_of(b, loop->i), loop->columns, first, count, b->run.tokens, loop->rows, loop->sums);
 }
 
 /* The categories' slopes close up over those of the values. */
@@ -132,13 +134,13 @@ static void close_up(const sequence *b, int i, float *slope)
 
 static void table_part(void *arg, size_t first, size_t count, int thread)
 {
-    const cut *c = arg;
-    const sequence *b = c->b;
+    const loop_args *loop = arg;
+    const sequence *b = loop->b;
     const size_t n = ids_of(b, b->windows);
     const uint32_t *order = (const uint32_t *)((const uint64_t *)b->core.scratch + 2 * n), *begin = order + n;
 
     (void)thread;
-    b->math->sum_rows(c->columns, first, count, order, begin, c->rows, c->sums);
+    b->math->sum_rows(loop->columns, first, count, order, begin, loop->rows, loop->sums);
 }
 
 /* slope: a row an id. */
@@ -148,19 +150,19 @@ static void sum_table(sequence *b, int i, float *slope)
     nn_rows *rows = &b->run.tables[b->net->nodes[i].param];
     uint64_t *scratch = b->core.scratch;
     uint32_t *order = (uint32_t *)(scratch + 2 * n);
-    cut c = { .b = b, .i = i, .columns = rows->width, .rows = slope, .sums = rows->values };
+    loop_args loop = { .b = b, .i = i, .columns = rows->width, .rows = slope, .sums = rows->values };
 
     rows->n = tutti_nn_unique(n, b->run.tokens, rows->ids, order, order + n, scratch);
-    share_out(b, rows->n, n * rows->width / rows->n, table_part, &c);
+    run_parallel(b, rows->n, n * rows->width / rows->n, table_part, &loop);
 }
 
 static void norm_part(void *arg, size_t first, size_t count, int thread)
 {
-    const cut *c = arg;
-    const sequence *b = c->b;
-    const nn_node *n = &b->net->nodes[c->i];
-    const seq_place *p = &b->layout->place[c->i];
-    const size_t width = (size_t)n->out, rows = rows_of(b, c->i);
+    const loop_args *loop = arg;
+    const sequence *b = loop->b;
+    const nn_node *n = &b->net->nodes[loop->i];
+    const seq_place *p = &b->layout->place[loop->i];
+    const size_t width = (size_t)n->out, rows = rows_of(b, loop->i);
     const float *x = at(b, p[-1].out), *mean = at(b, p->stats);
     float *slope = at(b, p->slope), *back = at(b, p->back),
           *scratch = (float *)at(b, p->back_scratch) + (size_t)thread * 4 * width;
@@ -168,12 +170,12 @@ static void norm_part(void *arg, size_t first, size_t count, int thread)
 
     for (size_t k = first; k < first + count; k++) {
         const size_t row = k * NN_ROWS, some = rows_of_part(rows, k), place_of = row * width;
-        float *sums = c->sums + k * 2 * width;
+        float *sums = loop->sums + k * 2 * width;
         if (n->layer.kind == TUTTI_LAYER_LAYER_NORM)
-            b->math->layer_norm_back(some, width, x + place_of, value(b, c->i, 0), mean + row, mean + rows + row,
+            b->math->layer_norm_back(some, width, x + place_of, value(b, loop->i, 0), mean + row, mean + rows + row,
                                      slope + place_of, back + place_of, add, sums, sums + width, false, scratch);
         else
-            b->math->rms_norm_back(some, width, x + place_of, value(b, c->i, 0), mean + row, slope + place_of,
+            b->math->rms_norm_back(some, width, x + place_of, value(b, loop->i, 0), mean + row, slope + place_of,
                                    back + place_of, add, sums, false, scratch);
     }
 }
@@ -181,19 +183,19 @@ static void norm_part(void *arg, size_t first, size_t count, int thread)
 static void norm_back(sequence *b, int i)
 {
     const size_t width = (size_t)b->net->nodes[i].out, rows = rows_of(b, i);
-    cut c = { .b = b, .i = i, .sums = at(b, b->layout->place[i].parts) };
+    loop_args loop = { .b = b, .i = i, .sums = at(b, b->layout->place[i].parts) };
 
-    share_out(b, tutti_nn_dn_parts(rows), NN_ROWS * width, norm_part, &c);
-    tutti_nn_dn_add_parts(b->loops, rows, 2 * width, c.sums);
+    run_parallel(b, tutti_nn_dn_parts(rows), NN_ROWS * width, norm_part, &loop);
+    tutti_nn_dn_add_parts(b->loops, rows, 2 * width, loop.sums);
     for (int k = 0; k < b->net->nodes[i].params; k++)
-        store_sum(b, width, c.sums + (size_t)k * width, gradient(b, i, k));
+        store_sum(b, width, loop.sums + (size_t)k * width, gradient(b, i, k));
 }
 
 static void back_part(void *arg, size_t first, size_t count, int thread)
 {
-    const cut *c = arg;
-    const sequence *b = c->b;
-    const int i = c->i;
+    const loop_args *loop = arg;
+    const sequence *b = loop->b;
+    const int i = loop->i;
     const nn_node *n = &b->net->nodes[i];
     const seq_place *p = &b->layout->place[i];
     const size_t width = (size_t)n->out, at_row = first * width;
@@ -225,7 +227,7 @@ tutti_status tutti_nn_seq_weights(sequence *b, int i, tutti_error *err)
     const nn_node *n = &b->net->nodes[i];
     const seq_place *p = &b->layout->place[i];
     const size_t width = (size_t)n->out;
-    cut c = { .b = b, .i = i };
+    loop_args loop = { .b = b, .i = i };
 
     b->core.scratch = at(b, p->back_scratch);
     switch (n->layer.kind) {
@@ -235,10 +237,10 @@ tutti_status tutti_nn_seq_weights(sequence *b, int i, tutti_error *err)
             sum_table(b, i, at(b, p->slope));
             break;
         }
-        c.columns = width; /* the head has begun the sum */
-        c.rows = at(b, p->slope);
-        c.sums = gradient(b, i, 0);
-        share_out(b, width, rows_of(b, i), embedding_part, &c);
+        loop.columns = width; /* the head has begun the sum */
+        loop.rows = at(b, p->slope);
+        loop.sums = gradient(b, i, 0);
+        run_parallel(b, width, rows_of(b, i), embedding_part, &loop);
         break;
     case TUTTI_LAYER_POSITIONS:
         b->math->positions_back((size_t)b->windows, (size_t)b->net->context * width, at(b, p->slope), gradient(b, i, 0),
@@ -248,18 +250,18 @@ tutti_status tutti_nn_seq_weights(sequence *b, int i, tutti_error *err)
     case TUTTI_LAYER_MEAN: mean_back(rows_of(b, i) * width, n[-1].length, at(b, p->slope), at(b, p->back)); break;
     case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM: norm_back(b, i); break;
     case TUTTI_LAYER_LINEAR:
-        return i == head_of(b) ? head_back(b, err)
-                               : linear_weights(b, i, &plan_of(b)->linear[i], width, at(b, p->slope), gradient(b, i, 0),
-                                                gradient(b, i, 1), err);
+        return i == head_index(b) ? head_back(b, err)
+                                  : linear_weights(b, i, &plan_of(b)->linear[i], width, at(b, p->slope),
+                                                   gradient(b, i, 0), gradient(b, i, 1), err);
     case TUTTI_LAYER_FRAMES: break;
     case TUTTI_LAYER_LEAVE: memcpy(at(b, p->slope), b->run.slope, rows_of(b, i) * width * sizeof(float)); break;
     case TUTTI_LAYER_JOIN: break; /* its slope goes both ways as it is */
     case TUTTI_LAYER_BRANCH:
         if (is_norm(&n[1])) /* which has added its slope itself */
             break;
-        share_out(b, items_of(b, i), values_of(b, i), back_part, &c);
+        run_parallel(b, items_of(b, i), values_of(b, i), back_part, &loop);
         break;
-    default: share_out(b, items_of(b, i), values_of(b, i), back_part, &c);
+    default: run_parallel(b, items_of(b, i), values_of(b, i), back_part, &loop);
     }
     return TUTTI_OK;
 }
@@ -286,7 +288,7 @@ static tutti_status lstm_data(sequence *b, int i, tutti_error *err)
 
 tutti_status tutti_nn_seq_data(sequence *b, int i, tutti_error *err)
 {
-    if (is_linear(b, i) && i != head_of(b))
+    if (is_linear(b, i) && i != head_index(b))
         return linear_data(b, i, err);
     /* of the others it was done along with the weights */
     return b->net->nodes[i].layer.kind == TUTTI_LAYER_LSTM ? lstm_data(b, i, err) : TUTTI_OK;

@@ -5,36 +5,36 @@ static const float norm_eps = 1e-5F;
 /* and the layer's index: far from the streams of initial values */
 static const uint64_t draws_stream = (uint64_t)1 << 32;
 
-/* The logits of classes from `first` on; gives how many in *count. */
 tutti_status tutti_nn_seq_logits(sequence *b, int first, int *count, tutti_error *err)
 {
-    const int head = head_of(b), left = outputs_of(b) - first;
+    const int head = head_index(b), left = outputs_of(b) - first;
     const size_t in = (size_t)b->net->nodes[head].in;
     const float *bias = value(b, head, 1);
     void *const pointers[] = { at(b, b->layout->place[head].in), (void *)(value(b, head, 0) + (size_t)first * in),
                                at(b, b->layout->place[head].out), bias != NULL ? (void *)(bias + first) : NULL };
 
-    *count = left < HEAD ? left : HEAD;
+    *count = left < HEAD_CHUNK ? left : HEAD_CHUNK;
     return tutti_nn_dn_op_run(&b->core, &chunk_plan(b, first)->forward, pointers, err);
 }
 
 static void entropy_part(void *arg, size_t first, size_t count, int thread)
 {
-    const cut *c = arg;
+    const loop_args *loop = arg;
+    const sequence *b = loop->b;
 
     (void)thread;
-    c->b->math->entropy(count, c->class, c->columns, c->columns, c->rows + first * c->columns, c->b->labels + first,
-                        (nn_entropy *)at(c->b, c->b->layout->state) + first);
+    b->math->entropy(count, loop->class, loop->columns, loop->columns, loop->rows + first * loop->columns,
+                     b->labels + first, (nn_entropy *)at(b, b->layout->state) + first);
 }
 
 /* Keeps the outputs of classes from `first` on, for evaluations that ask for them. */
 static void keep_outputs(const sequence *b, int first, int count)
 {
-    const size_t length = (size_t)b->net->nodes[head_of(b)].length, samples = (size_t)b->run.samples,
+    const size_t length = (size_t)b->net->nodes[head_index(b)].length, samples = (size_t)b->run.samples,
                  all = (size_t)b->net->classes, many = (size_t)count;
     const size_t begin = b->run.place < 0 || length == 1 ? 0 : (size_t)b->run.place,
                  end = b->run.place < 0 ? length : begin + 1;
-    const float *rows = at(b, b->layout->place[head_of(b)].out);
+    const float *rows = at(b, b->layout->place[head_index(b)].out);
     float *to = b->run.outputs + first;
 
     for (size_t k = 0; k < samples; k++)
@@ -45,33 +45,32 @@ static void keep_outputs(const sequence *b, int first, int count)
 
 static tutti_status head_forward(sequence *b, tutti_error *err)
 {
-    const int head = head_of(b);
+    const int head = head_index(b);
     /* labels of windows that are filled up: none, or 0 */
     const size_t rows = b->net->by_moment ? rows_of(b, head) : (size_t)(b->run.samples * b->net->context);
 
     if (b->net->tables > 0) {
         const float *z = at(b, b->layout->place[head].out);
         float *pairs = at(b, b->layout->pairs);
-        cut c = { .b = b, .i = head, .columns = 2, .rows = pairs };
+        loop_args loop = { .b = b, .i = head, .columns = 2, .rows = pairs };
         int one;
         TUTTI_TRY(tutti_nn_seq_logits(b, 0, &one, err));
         for (int64_t i = 0; i < b->run.samples; i++)
             pairs[2 * i] = 0, pairs[2 * i + 1] = z[i];
-        share_out(b, (size_t)b->run.samples, c.columns, entropy_part, &c);
+        run_parallel(b, (size_t)b->run.samples, loop.columns, entropy_part, &loop);
         return TUTTI_OK;
     }
     for (int first = 0, count; first < b->net->classes; first += count) {
-        cut c = { .b = b, .i = head, .class = (size_t)first, .rows = at(b, b->layout->place[head].out) };
+        loop_args loop = { .b = b, .i = head, .class = (size_t)first, .rows = at(b, b->layout->place[head].out) };
         TUTTI_TRY(tutti_nn_seq_logits(b, first, &count, err));
         if (b->run.outputs != NULL)
             keep_outputs(b, first, count);
-        c.columns = (size_t)count;
-        share_out(b, rows, c.columns, entropy_part, &c);
+        loop.columns = (size_t)count;
+        run_parallel(b, rows, loop.columns, entropy_part, &loop);
     }
     return TUTTI_OK;
 }
 
-/* Queries and keys, which stand one after another at the head of a row. */
 void tutti_nn_seq_turn(const sequence *b, int i, size_t first, size_t count, bool back, float *x)
 {
     const nn_node *n = &b->net->nodes[i];
@@ -82,7 +81,6 @@ void tutti_nn_seq_turn(const sequence *b, int i, size_t first, size_t count, boo
                     back, x + first * context * in);
 }
 
-/* Each sample has draws of its own, so that they do not depend on which worker computes it. */
 void tutti_nn_seq_drop(const sequence *b, int i, size_t first, size_t count, const float *x, float *y)
 {
     const nn_node *n = &b->net->nodes[i];
@@ -186,9 +184,9 @@ static void narrow_part(const sequence *b, int i, size_t first, size_t count, in
 
 static void forward_part(void *arg, size_t first, size_t count, int thread)
 {
-    const cut *c = arg;
-    const sequence *b = c->b;
-    const int i = c->i;
+    const loop_args *loop = arg;
+    const sequence *b = loop->b;
+    const int i = loop->i;
     const nn_node *n = &b->net->nodes[i];
     const seq_place *p = &b->layout->place[i];
     const size_t width = (size_t)n->out, at_row = first * width, context = (size_t)b->net->context;
@@ -227,7 +225,7 @@ tutti_status tutti_nn_seq_forward(sequence *b, int i, tutti_error *err)
     const nn_node *n = &b->net->nodes[i];
     const seq_place *p = &b->layout->place[i];
     const size_t width = (size_t)n->out;
-    cut c = { .b = b, .i = i };
+    loop_args loop = { .b = b, .i = i };
 
     switch (n->layer.kind) {
     case TUTTI_LAYER_TABLES: place_tables(b, i, at(b, p->out)); break;
@@ -244,16 +242,16 @@ tutti_status tutti_nn_seq_forward(sequence *b, int i, tutti_error *err)
         b->core.scratch = at(b, p->forward_scratch);
         if (nn_first_tile(n) && !narrows(b, i - 1))
             give_operand(b, rows_of(b, i) * (size_t)n->in, at(b, p[-1].out), p->in);
-        return i == head_of(b) ? head_forward(b, err)
-                               : tutti_nn_dn_op_run(&b->core, &plan_of(b)->linear[i].forward, pointers, err);
+        return i == head_index(b) ? head_forward(b, err)
+                                  : tutti_nn_dn_op_run(&b->core, &plan_of(b)->linear[i].forward, pointers, err);
     }
     case TUTTI_LAYER_BRANCH: case TUTTI_LAYER_RELU: break; /* nothing moves */
     case TUTTI_LAYER_DROPOUT:
         if (!b->run.train)
             break;
-        share_out(b, items_of(b, i), values_of(b, i), forward_part, &c);
+        run_parallel(b, items_of(b, i), values_of(b, i), forward_part, &loop);
         break;
-    default: share_out(b, items_of(b, i), values_of(b, i), forward_part, &c);
+    default: run_parallel(b, items_of(b, i), values_of(b, i), forward_part, &loop);
     }
     return TUTTI_OK;
 }

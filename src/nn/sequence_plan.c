@@ -41,15 +41,15 @@ static tutti_status build_linear(sequence *b, dn_linear *op, int i, int64_t wind
                                  tutti_error *err)
 {
     const nn_node *n = &b->net->nodes[i];
-    const bool relu = i < head_of(b) && n[1].layer.kind == TUTTI_LAYER_RELU;
+    const bool relu = i < head_index(b) && n[1].layer.kind == TUTTI_LAYER_RELU;
     const nn_unit unit = {
         .kind = TUTTI_LAYER_LINEAR, .index = i, .in = { n->in, 1, 1 }, .wide = { columns, 1, 1 }, .relu = relu
     };
-    const bool chunks = i == head_of(b) && n->out > HEAD;
+    const bool chunks = i == head_index(b) && n->out > HEAD_CHUNK;
     const int data = nn_last_tile(n) ? DN_DATA | (chunks ? DN_DATA_ADD : 0) : DN_DATA_ADD,
               parts = (n->layer.bare ? DN_BARE : 0) | DN_NARROW | (train ? DN_WEIGHTS | data : 0);
     const tutti_status status = tutti_nn_dn_linear_build(&b->core, op, &unit, n->layer.tiles > 1 ? n->wide : columns,
-                                                         (int64_t)room_of(windows, n->length, train), parts, err);
+                                                         (int64_t)padded_rows(windows, n->length, train), parts, err);
 
     note_scratch(&b->layouts[train], i, op);
     return status;
@@ -72,7 +72,7 @@ static tutti_status build_lstm(sequence *b, dn_lstm *l, int i, int64_t windows, 
 static tutti_status build_plan(void *self, nn_plan *plan, bool train, tutti_error *err)
 {
     sequence *b = self;
-    const int head = head_of(b), classes = outputs_of(b);
+    const int head = head_index(b), classes = outputs_of(b);
     const int64_t windows = plan->samples;
     seq_plan *p = plan->ops = tutti_alloc(1, sizeof *p);
     tutti_status status = TUTTI_OK;
@@ -89,9 +89,10 @@ static tutti_status build_plan(void *self, nn_plan *plan, bool train, tutti_erro
         else if (b->net->nodes[i].layer.kind == TUTTI_LAYER_LSTM)
             status = build_lstm(b, &p->lstm[b->net->nodes[i].lstm], i, windows, train, err);
     if (status == TUTTI_OK && !b->net->leaves)
-        status = build_linear(b, &p->linear[head], head, windows, classes < HEAD ? classes : HEAD, train, err);
-    if (status == TUTTI_OK && !b->net->leaves && classes > HEAD && classes % HEAD != 0)
-        status = build_linear(b, &p->rest, head, windows, classes % HEAD, train, err);
+        status =
+            build_linear(b, &p->linear[head], head, windows, classes < HEAD_CHUNK ? classes : HEAD_CHUNK, train, err);
+    if (status == TUTTI_OK && !b->net->leaves && classes > HEAD_CHUNK && classes % HEAD_CHUNK != 0)
+        status = build_linear(b, &p->rest, head, windows, classes % HEAD_CHUNK, train, err);
     return status;
 }
 
@@ -118,7 +119,7 @@ static void output_life(seq_layout *l, seq_place *p, int kept, size_t bytes, int
 static void forward_lives(const sequence *b, seq_layout *l, int i, int64_t windows, bool train, int now)
 {
     const nn_node *n = &b->net->nodes[i], *before = n - 1;
-    const size_t rows = room_of(windows, n->length, train);
+    const size_t rows = padded_rows(windows, n->length, train);
     seq_place *p = &l->place[i];
     size_t scratch = l->scratch[2 * i];
     const int kept = p->out;
@@ -148,7 +149,7 @@ static void forward_lives(const sequence *b, seq_layout *l, int i, int64_t windo
             tutti_nn_touch(&l->lives, p->in, now);
             break;
         }
-        output_life(l, p, kept, row_bytes(rows, i == head_of(b) && n->out > HEAD ? HEAD : n->wide), now);
+        output_life(l, p, kept, row_bytes(rows, i == head_index(b) && n->out > HEAD_CHUNK ? HEAD_CHUNK : n->wide), now);
         if (!narrows(b, i - 1))
             p->in = operand(b, l, rows, n->in, p[-1].out, now);
         tutti_nn_touch(&l->lives, p->in, now);
@@ -211,7 +212,7 @@ static int back_lives(const sequence *b, seq_layout *l, int i, int slope, int64_
     /* nothing goes back from here, though the head computes it */
     const bool first = i == nn_unit_own(b->net, 0) && !b->net->enters;
     /* the slope is also the stream's: not to be written */
-    const bool held = i < head_of(b) && n[1].layer.kind == TUTTI_LAYER_JOIN;
+    const bool held = i < head_index(b) && n[1].layer.kind == TUTTI_LAYER_JOIN;
     const int source = i - 1 - n->layer.tile;
     seq_place *p = &l->place[i];
     size_t scratch = l->scratch[2 * i + 1];
@@ -227,11 +228,11 @@ static int back_lives(const sequence *b, seq_layout *l, int i, int slope, int64_
         if (n->dropped && !n->again) /* its product has not run again and made it */
             p->in = narrows(b, source) ? l->place[source + 1].in
                                        : operand(b, l, rows, n->in, l->place[source].out, now);
-        if (narrows_late(b, i))
+        if (makes_operand_late(b, i))
             tutti_nn_touch(&l->lives, l->place[source].out, now);
         tutti_nn_touch(&l->lives, p->in, now);
-        p->given = operand(b, l, rows, i == head_of(b) && n->out > HEAD ? HEAD : n->wide, slope, now);
-        p->back = tutti_nn_life(&l->lives, first && i < head_of(b) ? 0 : row_bytes(rows, n->in), now);
+        p->given = operand(b, l, rows, i == head_index(b) && n->out > HEAD_CHUNK ? HEAD_CHUNK : n->wide, slope, now);
+        p->back = tutti_nn_life(&l->lives, first && i < head_index(b) ? 0 : row_bytes(rows, n->in), now);
         break;
     case TUTTI_LAYER_LSTM:
         tutti_nn_touch(&l->lives, p[-1].out, now);
@@ -289,9 +290,10 @@ static int back_lives(const sequence *b, seq_layout *l, int i, int slope, int64_
     p->back_scratch = tutti_nn_life(&l->lives, scratch, now);
     if (n->params > 0 && (is_norm(n) || n->params == 2))
         p->parts = tutti_nn_life(&l->lives,
-                                 row_bytes(tutti_nn_dn_parts(rows), is_norm(n)                         ? 2 * n->in
-                                                                    : i == head_of(b) && n->out > HEAD ? HEAD
-                                                                                                       : n->wide),
+                                 row_bytes(tutti_nn_dn_parts(rows), is_norm(n) ? 2 * n->in
+                                                                    : i == head_index(b) && n->out > HEAD_CHUNK
+                                                                        ? HEAD_CHUNK
+                                                                        : n->wide),
                                  now);
     return p->back;
 }
@@ -346,8 +348,8 @@ static void lay_out(void *self, bool train)
     seq_layout *l = &b->layouts[train];
     const int n = b->net->node_count;
     const int64_t windows = train ? b->base.block : b->base.piece;
-    const size_t rows = room_of(windows, b->net->context, train),
-                 last = room_of(windows, b->net->nodes[n - 1].length, train);
+    const size_t rows = padded_rows(windows, b->net->context, train),
+                 last = padded_rows(windows, b->net->nodes[n - 1].length, train);
     const bool moved = b->net->by_moment || !train; /* tokens */
     const bool loss = !b->net->leaves, samples = !b->net->enters;
     int end = n;
@@ -363,20 +365,20 @@ static void lay_out(void *self, bool train)
         forward_lives(b, l, i, windows, train, i);
     l->state = tutti_nn_life(&l->lives, loss ? last * sizeof(nn_entropy) : 0, n - 1);
     tutti_nn_touch(&l->lives, l->state, train ? n + 1 : n);
-    l->labels = tutti_nn_life(&l->lives,
-                              loss && (b->net->by_moment || b->net->tables > 0) ? last * sizeof(uint32_t) : 0, 0);
-    tutti_nn_touch(&l->lives, l->labels, train ? n + 1 : n);
+    l->labels_buffer = tutti_nn_life(
+        &l->lives, loss && (b->net->by_moment || b->net->tables > 0) ? last * sizeof(uint32_t) : 0, 0);
+    tutti_nn_touch(&l->lives, l->labels_buffer, train ? n + 1 : n);
     l->pairs = tutti_nn_life(&l->lives, loss && b->net->tables > 0 ? row_bytes(rows, 2) : 0, n - 1);
     tutti_nn_touch(&l->lives, l->pairs, train ? n + 1 : n - 1);
     if (train)
         end = lay_back(b, l, windows);
-    l->filled = tutti_nn_life(&l->lives,
-                              !samples                  ? 0
-                              : b->net->tables > 0      ? ids_of(b, windows) * sizeof(uint32_t)
-                              : b->net->tokens && moved ? rows * sizeof(uint32_t)
-                                                        : 0,
-                              0);
-    tutti_nn_touch(&l->lives, l->filled, train ? end : 0);
+    l->tokens_buffer = tutti_nn_life(&l->lives,
+                                     !samples                  ? 0
+                                     : b->net->tables > 0      ? ids_of(b, windows) * sizeof(uint32_t)
+                                     : b->net->tokens && moved ? rows * sizeof(uint32_t)
+                                                               : 0,
+                                     0);
+    tutti_nn_touch(&l->lives, l->tokens_buffer, train ? end : 0);
 }
 
 static int unit_of(const void *self, int moment)

@@ -9,7 +9,7 @@ static const double rotary_base = 10000;
 static void place_categories(sequence *b)
 {
     const size_t tables = (size_t)b->net->tables, samples = (size_t)b->run.samples;
-    uint32_t *ids = at(b, b->layout->filled);
+    uint32_t *ids = at(b, b->layout->tokens_buffer);
 
     for (size_t i = 0; i < (size_t)b->windows; i++)
         for (size_t t = 0; t < tables; t++)
@@ -30,7 +30,7 @@ static void by_moment(const sequence *b, const uint32_t *from, uint32_t *to)
 static void place_tokens(sequence *b)
 {
     const size_t context = (size_t)b->net->context, given = (size_t)b->run.samples * context;
-    uint32_t *filled = at(b, b->layout->filled), *labels = at(b, b->layout->labels);
+    uint32_t *filled = at(b, b->layout->tokens_buffer), *labels = at(b, b->layout->labels_buffer);
 
     b->labels = b->run.next;
     if (b->net->by_moment && !b->net->leaves) {
@@ -52,7 +52,7 @@ static void place_tokens(sequence *b)
 
 static void place_labels(sequence *b)
 {
-    uint32_t *labels = at(b, b->layout->labels);
+    uint32_t *labels = at(b, b->layout->labels_buffer);
 
     for (int64_t w = 0; w < b->windows; w++)
         labels[w] = w < b->run.samples ? b->run.labels[w] : 0;
@@ -112,7 +112,7 @@ static void each_loss(const sequence *b, size_t length, const nn_entropy *states
 static void sequence_loss(void *self, double divisor, double *sum, int64_t *correct)
 {
     sequence *b = self;
-    const size_t length = (size_t)b->net->nodes[head_of(b)].length, samples = (size_t)b->run.samples,
+    const size_t length = (size_t)b->net->nodes[head_index(b)].length, samples = (size_t)b->run.samples,
                  moments = b->net->by_moment ? length : 1;
     const nn_entropy *states = at(b, b->layout->state);
     double total = 0;
@@ -121,7 +121,8 @@ static void sequence_loss(void *self, double divisor, double *sum, int64_t *corr
 
     *correct = 0;
     if (b->run.logits != NULL)
-        memcpy(b->run.logits, at(b, b->layout->place[head_of(b)].out), (size_t)b->run.samples * sizeof *b->run.logits);
+        memcpy(b->run.logits, at(b, b->layout->place[head_index(b)].out),
+               (size_t)b->run.samples * sizeof *b->run.logits);
     for (size_t t = 0; t < moments; t++) {
         const size_t first = t * (size_t)b->windows;
         size_t right;

@@ -1,50 +1,63 @@
-/* sequence_run.h: the backend of networks of tokens, frames and categories: matrix products by
-   oneDNN on plain rows (onednn_linear.c, onednn_lstm.c), everything else by math/.
+/* sequence_run.h: private header of the sequence backend (networks on rows: tokens, frames,
+   categories; see sequence.h). oneDNN computes matrix products and LSTMs on plain row-major memory
+   (onednn_linear.c, onednn_lstm.c). math/ and loops.h compute the other layers. "Slope" of a value:
+   the gradient of the loss with respect to it.
 
-   - The residual stream's slope is one buffer from the last join to the first branch. A join hands
-     its slope to its branch and keeps it, and the norm that begins a branch adds its own to it. So
-     a layer norm's backward gives both its halves in `weights`, in one pass over the rows.
-   - Classes are computed HEAD at a time, so logits exist for one chunk only. With several chunks
-     backward multiplies once more instead of keeping rows x classes. Then each chunk gives its
-     part of the input's slope along with its weights' gradient.
-   - Moments of the arena: forward of node i is i, the loss n, then backward, node by node. Before
-     that of a segment that was dropped come the forwards of its nodes that are computed again.
-   - A network with segments has two tables of places: those of forward, and those of backward with
-     what it computes again. What goes from a segment to the next has one place in both.
-   - Training is laid out for the full block. An evaluation runs pieces that are padded with
-     windows of token 0, and products with padding rows whose results are unused. So no window's
-     loss depends on how many there are (as DN_PIECE).
-   - A dropout works in place where no other layer reads its input. It keeps no mask and draws it
-     once more in backward. An evaluation skips it.
-   - Tokens and labels of networks that go moment by moment are put into that order when a run
-     begins, frames by their layer: no other layer depends on it.
-   - A layer in tiles has one output, one slope and one input; a tile's products read and write its
-     columns of them by their stride. What goes over all columns of a slope, its narrowing and the
-     sums of the bias, is done by the last tile, whose backward is first. So the slope of the input
-     is the last tile's product, and each tile before adds its own.
+   - In backward the residual stream's gradient is one buffer, from the last join to the first
+     branch. A join passes this buffer to the last layer of its branch without a copy, so that layer
+     must not write it. A norm directly after a branch adds its input gradient to the buffer. So a
+     norm computes its parameter gradients and its input gradient in one pass over the rows, in the
+     hook `weights`; its hook `data` does nothing.
+   - The head's classes are computed in chunks of HEAD_CHUNK, and only one chunk's logits are in
+     memory. If there are several chunks, backward recomputes the logits of each. It then computes
+     the chunk's weight gradient and adds the chunk's part of the input gradient.
+   - The operations of a run are numbered for the memory planner ("moments"): forward of node i is
+     moment i, the loss is moment n, then come the backward operations. Before the backward of a
+     recomputed segment come the forward operations that are repeated.
+   - With recomputation (segments) there are two buffer tables: one for forward, one for backward
+     and its recomputation. A segment's output, which the next segment reads, has the same buffer in
+     both.
+   - Training buffers have the size of the full block. An evaluation runs in pieces of fixed size.
+     Missing windows are filled with zeros (token 0), and the rows of products are padded to a
+     multiple of ROWS_STEP; the results of the padding are ignored. So a window's loss does not
+     depend on how many windows are evaluated (see DN_PIECE).
+   - A dropout works in place where no other layer reads its input. It stores no mask; backward
+     draws the same mask again. An evaluation skips it.
+   - Networks with by_moment store rows time step by time step. Their tokens and labels are
+     transposed into this order when a run begins, and frames in the frames layer. LSTMs and the
+     mean over frames need this order. Dropout, the losses and the outputs take either order; all
+     other layers of such a network treat each row alone.
+   - A linear layer may be split into tiles, by output columns. All tiles share one input buffer,
+     one output buffer and one gradient buffer; a tile accesses its columns by a stride. The last
+     tile, whose backward runs first, does what covers all columns: it converts the gradient to 16
+     bits and sums the bias gradient. It also writes the input gradient; each other tile adds to it.
    - A ReLU is computed along with its linear layer and masks the slope by that layer's output.
-   - A table's gradient is written as rows (nn_rows), a sum a distinct id, in the order of the
-     batch: the bits of a sum into a table of zeros.
+   - A table's gradient is sparse (nn_rows): one row for each distinct id. Contributions are added
+     in batch order, so each row has the bits of a scatter-add into a dense table of zeros. An
+     embedding that is tied to the head has a dense gradient, to which the head has already
+     contributed.
    - One logit z is two classes with the logits 0 and z: the same entropy, loss and slope.
-   - Own loops are split among the threads of the products (parallel.h), by rows, windows, heads
-     or columns as math.h allows. Sums over rows run over NN_ROWS of them at a time, which are
-     then added in order. So the number of threads changes no bit of their results. Loops too
-     small to be worth waking a thread stay on the caller's thread.
+   - Loops that are not oneDNN's run on oneDNN's threads (parallel.h), split by rows, windows, heads
+     or columns as math.h allows. A sum over rows is computed from partial sums of NN_ROWS rows,
+     added in order. So the number of threads changes no bit. A loop too small for a second thread
+     runs on the caller's.
 
-   Files: sequence_plan.c has the primitives, and which buffer lives when; sequence_forward.c and
-   sequence_back.c a layer's two halves; sequence_run.c a run's samples, its loss, and the table. */
+   Files: sequence_plan.c builds the primitives and declares the buffers; sequence_forward.c and
+   sequence_back.c compute one node forward and backward; sequence_run.c begins a run, computes its
+   loss, and defines the backend's table. */
 #ifndef TUTTI_NN_SEQUENCE_RUN_H
 #define TUTTI_NN_SEQUENCE_RUN_H
 #include "layered.h"
 #include "math/math.h"
 #include "parallel.h"
 #include "sequence.h"
+#include <assert.h>
 #include <math.h>
 
 enum {
-    HEAD = 8 * NN_CLASSES,
-    ROWS_STEP = 48               /* every block of rows in oneDNN's kernels is a divisor
-                                    (onednn_internal.h, DN_PIECE) */
+    HEAD_CHUNK = 8 * NN_CLASSES, /* classes whose logits are computed at a time */
+    ROWS_STEP = 48               /* a multiple of every row block of oneDNN's kernels (see
+                                    DN_PIECE) */
 };
 
 typedef struct seq_plan {        /* primitives for a number of samples */
@@ -53,24 +66,31 @@ typedef struct seq_plan {        /* primitives for a number of samples */
     dn_lstm *lstm;               /* by node.lstm */
 } seq_plan;
 
-/* Of a node: buffers by index. parts: of sums over rows. in, given: a linear node's input and
-   slope as its products read them. If they compute in 16 bits these are the 16-bit ones, kept from
-   forward to backward in place of the float32 ones. */
+/* Buffers of one node: indexes for at(), NN_NONE: none. */
 typedef struct seq_place {
-    int out, stats, slope, back, residual, forward_scratch, back_scratch, parts, in, given;
+    int out;                     /* output; may be the previous node's, if computed in place */
+    int stats;                   /* what backward needs besides values: a norm's statistics,
+                                    attention's softmax statistics, what an LSTM keeps */
+    int slope, back;             /* gradient of the output; gradient of the input */
+    int residual;                /* of a branch: the residual stream's gradient */
+    int forward_scratch, back_scratch;
+    int parts;                   /* partial sums over rows */
+    int in, given;               /* of a linear node: input and output gradient as its products read
+                                    them; with 16-bit products these are 16-bit copies */
 } seq_place;
 
 typedef struct seq_layout {
     nn_lives lives;
-    int state;
-    int filled, labels;          /* tokens (or ids of rows) and labels in other places than they
-                                    came in, or more of them */
-    int pairs;
-    seq_place *forward, *back;   /* by node; the same but in training with segments */
-    seq_place *place;            /* of the half that runs: one of the two */
+    int state;                   /* nn_entropy of each row of the head */
+    int tokens_buffer;           /* reordered or padded tokens, or ids of table rows */
+    int labels_buffer;           /* reordered or padded labels */
+    int pairs;                   /* the two logits of each row, if the network has one logit */
+    seq_place *forward, *back;   /* buffers of node i; the two tables differ only in training with
+                                    segments */
+    seq_place *place;            /* the table of the half that runs: forward or back */
     int *units;                  /* by moment: the unit that computes */
-    size_t *scratch;             /* bytes: forward and backward of each node's primitives, the most
-                                    there was */
+    size_t *scratch;             /* [2 i + back]: largest scratch of node i's primitives in bytes;
+                                    back: 0 or 1 */
 } seq_layout;
 
 typedef struct sequence {
@@ -79,27 +99,28 @@ typedef struct sequence {
     const nn_loops *loops;
     dn_core core;
     nn_layered base;
-    tutti_device *draws;         /* only if there is a dropout */
+    tutti_device *draws;         /* device that draws dropout masks; NULL: no dropout */
     float **angles;              /* by node, of a rotary one: cosines and sines, each context x half
                                     of a head's width; heads of one width share */
-    const nn_times *times;
-    seq_layout layouts[2], *layout; /* of evaluation, of training; of this run */
+    const nn_times *times;       /* where the time of each node is added up, if wanted */
+    seq_layout layouts[2];       /* [train] */
+    seq_layout *layout;          /* of this run */
     nn_run run;
     const uint32_t *labels;      /* of the head's rows */
-    int64_t windows;             /* of this run, those filled up included */
+    int64_t windows;             /* of this run, with padding */
     float scale;                 /* of the loss's gradient */
 } sequence;
 
 static inline seq_plan *plan_of(const sequence *b) { return b->base.plan->ops; }
 
-/* Rows of a buffer and of its products. */
-static inline size_t room_of(int64_t windows, int length, bool train)
+/* Rows of a buffer; in an evaluation rounded up to a multiple of ROWS_STEP. */
+static inline size_t padded_rows(int64_t windows, int length, bool train)
 {
     const size_t rows = (size_t)(windows * length);
     return train ? rows : (rows + ROWS_STEP - 1) / ROWS_STEP * ROWS_STEP;
 }
 
-static inline int head_of(const sequence *b)
+static inline int head_index(const sequence *b)
 {
     return b->net->node_count - 1;
 }
@@ -116,7 +137,7 @@ static inline bool is_norm(const nn_node *n)
 
 static inline int outputs_of(const sequence *b)
 {
-    return b->net->nodes[head_of(b)].out;
+    return b->net->nodes[head_index(b)].out;
 }
 
 /* Ids that `windows` samples look up in the first layer's table. */
@@ -140,6 +161,7 @@ static inline nn_attention attention_of(const sequence *b, int i, int64_t window
                            .causal = true };
 }
 
+/* Address of a buffer of the run; NULL for NN_NONE. */
 static inline void *at(const sequence *b, int buffer)
 {
     return nn_place_of(&b->base, buffer);
@@ -150,49 +172,53 @@ static inline size_t rows_of(const sequence *b, int i)
     return (size_t)(b->windows * b->net->nodes[i].length);
 }
 
+/* Parameter k of node i; NULL: it has none. */
 static inline const float *value(const sequence *b, int i, int k)
 {
     const nn_node *n = &b->net->nodes[i];
     return k < n->reads ? b->run.values[n->param + k] : NULL;
 }
 
+/* The gradient of parameter k of node i; NULL: it has none. */
 static inline float *gradient(const sequence *b, int i, int k)
 {
     const nn_node *n = &b->net->nodes[i];
     return k < n->reads ? b->run.gradients[n->param + k] : NULL;
 }
 
+/* Primitives of the head's chunk that begins at class `first`. */
 static inline dn_linear *chunk_plan(sequence *b, int first)
 {
-    const int head = head_of(b);
-    return outputs_of(b) - first >= HEAD || first == 0 ? &plan_of(b)->linear[head]
-                                                       : &plan_of(b)->rest;
+    const int head = head_index(b);
+    return outputs_of(b) - first >= HEAD_CHUNK || first == 0 ? &plan_of(b)->linear[head]
+                                                             : &plan_of(b)->rest;
 }
 
-/* Does node i give its output to the next, linear node in 16 bits, and to no other node? Then its
-   float32 output exists for some rows at a time only, in the cache. */
+/* True if node i's output is read only by the next, linear node, in 16 bits. Its float32 output is
+   then computed a few rows at a time (rows_at_once) and not stored. */
 static inline bool narrows(const sequence *b, int i)
 {
     const nn_node *n = &b->net->nodes[i];
-    return b->core.precision != TUTTI_F32 && i < head_of(b) && is_linear(b, i + 1) &&
+    return b->core.precision != TUTTI_F32 && i < head_index(b) && is_linear(b, i + 1) &&
            (is_norm(n) || n->layer.kind == TUTTI_LAYER_GELU);
 }
 
-/* Of a node that is not computed again, but whose product needs its input in 16 bits for the
-   gradient: these are made then. */
-static inline bool narrows_late(const sequence *b, int i)
+/* True if linear node i (of tiles: the last) must make its input operand in backward, from the
+   float32 input: the node was dropped and is not recomputed, and its source does not narrow. */
+static inline bool makes_operand_late(const sequence *b, int i)
 {
     const nn_node *n = &b->net->nodes[i];
     return is_linear(b, i) && n->dropped && !n->again && nn_last_tile(n) &&
            !narrows(b, i - 1 - n->layer.tile);
 }
 
-/* From a linear node's column on, in a buffer of float32 or of operands. */
+/* Address of a linear node's first column in a float32 buffer. */
 static inline float *columns_of(const sequence *b, int i, int buffer)
 {
     return (float *)at(b, buffer) + b->net->nodes[i].column;
 }
 
+/* The same in a buffer of operands (16-bit or float32). */
 static inline void *operand_of(const sequence *b, int i, int buffer)
 {
     return b->core.precision == TUTTI_F32 ? (void *)columns_of(b, i, buffer)
@@ -200,28 +226,35 @@ static inline void *operand_of(const sequence *b, int i, int buffer)
                                                      b->net->nodes[i].column);
 }
 
+/* Rows that a node with narrows() computes in float32 before they are converted: about 4096
+   values. */
 static inline size_t rows_at_once(const nn_node *n)
 {
     return n->out < 4096 ? 4096 / (size_t)n->out : 1;
 }
 
-/* A linear node's input or slope for its products. */
+/* Converts n values to the 16-bit operand buffer `to`; does nothing in float32. */
 static inline void give_operand(sequence *b, size_t n, const float *from, int to)
 {
     if (b->core.precision != TUTTI_F32)
         tutti_nn_dn_narrow(&b->core, n, from, at(b, to));
 }
 
-/* The arguments of an own loop of node i; the loop is split into [first, first + count) by the
-   items of its layer. The rest is as the loop needs it. */
-typedef struct cut { sequence *b; int i; size_t columns, class; float *rows, *sums; } cut;
+/* Arguments of a parallel loop of node i. The other members' meaning depends on the loop. */
+typedef struct loop_args {
+    sequence *b;
+    int i;
+    size_t columns, class;
+    float *rows, *sums;
+} loop_args;
 
-/* Of `values` each at least; the thread's number is below core.threads. */
-static inline void share_out(sequence *b, size_t items, size_t values,
-                             void (*work)(void *arg, size_t first, size_t count, int thread),
-                             cut *c)
+/* Runs work() over `items` items of `values` values each, on at most core.threads threads.
+   thread: 0 to core.threads - 1. */
+static inline void run_parallel(sequence *b, size_t items, size_t values,
+                                void (*work)(void *arg, size_t first, size_t count, int thread),
+                                loop_args *loop)
 {
-    tutti_nn_parallel(b->core.threads, items, nn_least_items(values), work, c);
+    tutti_nn_parallel(b->core.threads, items, nn_least_items(values), work, loop);
 }
 
 static inline dn_lstm_run lstm_run(const sequence *b, int i)
@@ -237,8 +270,9 @@ static inline dn_lstm_run lstm_run(const sequence *b, int i)
                           .add = b->run.add };
 }
 
-/* Windows, for layers that depend on places; moments for dropouts of networks that go by them;
-   units of attention; else rows. */
+/* Number of items into which node i's loop can be split: windows for position and rotary layers;
+   time steps (by_moment) or windows for dropout; window x head pairs for attention; rows
+   otherwise. */
 static inline size_t items_of(const sequence *b, int i)
 {
     const nn_node *n = &b->net->nodes[i];
@@ -252,12 +286,16 @@ static inline size_t items_of(const sequence *b, int i)
     }
 }
 
+/* Values of one such item, for run_parallel. */
 static inline size_t values_of(const sequence *b, int i)
 {
     const nn_node *n = &b->net->nodes[i];
-    /* a unit of attention is worth a thread */
+    const size_t items = items_of(b, i);
+
+    assert(items > 0); /* a run has at least one window */
+    /* one window x head pair is enough work for a thread */
     return n->layer.kind == TUTTI_LAYER_ATTENTION ? NN_WORTH
-                                                  : rows_of(b, i) * (size_t)n->out / items_of(b, i);
+                                                  : rows_of(b, i) * (size_t)n->out / items;
 }
 
 /* ---- sequence_plan.c ---- */
@@ -265,16 +303,19 @@ extern const nn_layers tutti_nn_seq_layers;
 
 /* ---- sequence_forward.c ---- */
 tutti_status tutti_nn_seq_forward(sequence *b, int i, tutti_error *err);
-/* The logits of classes from `first` on; gives how many in *count. */
+/* Computes the logits of the chunk that begins at class `first`; *count: how many classes. */
 tutti_status tutti_nn_seq_logits(sequence *b, int first, int *count, tutti_error *err);
-/* Queries and keys, which stand one after another at the head of a row. */
+/* Applies the rotary embedding (back: its transpose) to the queries and keys of windows [first,
+   first + count), in place in x. Queries and keys are the first columns of a row. */
 void tutti_nn_seq_turn(const sequence *b, int i, size_t first, size_t count, bool back, float *x);
-/* Each sample has draws of its own, so that they do not depend on which worker computes it. */
+/* Applies dropout to items [first, first + count) (items_of) of x. y may be x. A sample's mask does
+   not depend on which worker computes it. */
 void tutti_nn_seq_drop(const sequence *b, int i, size_t first, size_t count, const float *x,
                        float *y);
 
-/* ---- sequence_back.c: of a layer with parameters their gradients, and what comes along with them;
-   then the slope of its input ---- */
+/* ---- sequence_back.c ---- */
+/* weights: parameter gradients of node i; for most layers the input gradient, too. data: the input
+   gradient of LSTMs and of linear layers but the head. */
 tutti_status tutti_nn_seq_weights(sequence *b, int i, tutti_error *err);
 tutti_status tutti_nn_seq_data(sequence *b, int i, tutti_error *err);
 #endif
