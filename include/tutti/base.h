@@ -114,7 +114,9 @@ double tutti_normal(tutti_rng rng, uint64_t index);   /* N(0,1): Box-Muller, sep
    network keyed by rng. position < n. */
 uint64_t tutti_permuted(tutti_rng rng, uint64_t n, uint64_t position);
 
-/* 64 bits of XXH3 (the packaged xxHash). For fingerprints, files and ports, not for security. */
+/* 64 bits of XXH3 (the packaged xxHash, default secret, seed 0). For fingerprints, files and
+   message tags, not for security. The hash of an array of native uint64_t is the same only on hosts
+   of one byte order. */
 uint64_t tutti_hash(const void *data, size_t bytes);
 
 /* ---- CPU: instruction sets for kernels ---- */

@@ -1,5 +1,6 @@
-/* hash.c: XXH3 with 64 bits and its default secret, so that fingerprints in files can be checked by
-   any program that has it. */
+/* hash.c: tutti_hash is XXH3_64bits of the packaged xxHash (default secret, seed 0). Any program
+   with xxHash can recompute the hashes in our files. Message tags are computed with it too, so all
+   processes must compute the same value. */
 #include "tutti/base.h"
 
 #include <xxhash.h>
