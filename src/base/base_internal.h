@@ -6,14 +6,15 @@
 #include "tutti/base.h"
 
 /* ---- text.c ---- */
-/* Foreign text made fit for a sentence: truncated at 120 bytes ("..." added), control characters
-   as '?', so that neither a huge value nor a terminal's escape sequence comes out of a message.
+/* Untrusted text made fit for a sentence: truncated at 120 bytes ("..." added), control characters
+   (below U+0020, U+007F to U+009F) as '?', so that neither a huge value nor a terminal's escape
+   sequence comes out of a message. At most 120 bytes of it are read by tutti_base_show_span.
    Used as tutti_base_show(value).text within one call. */
 typedef struct { char text[128]; } tutti_base_shown;
 tutti_base_shown tutti_base_show(const char *text);
 tutti_base_shown tutti_base_show_span(const char *text, size_t bytes);
-/* The largest number of bytes, at most `bytes`, at which text ends with a whole UTF-8 character;
-   at most three fewer. */
+/* The length of text (`bytes`) without a UTF-8 character that is cut off at its end: at most three
+   bytes fewer. */
 size_t tutti_base_whole_characters(const char *text, size_t bytes);
 
 /* Keeps the three nearest of the names that are offered; names need not end with 0. */
@@ -23,7 +24,7 @@ typedef struct {
     /* nearest first; equals in the order offered */
     struct { const char *name; size_t bytes; int distance; } best[3];
 } tutti_base_near;
-void tutti_base_near_offer(tutti_base_near *near, const char *candidate, size_t bytes);
+void tutti_base_near_offer(tutti_base_near *near, const char *candidate, size_t candidate_bytes);
 /* "; did you mean 'a', 'b' or 'c'?" or "" */
 void tutti_base_near_print(const tutti_base_near *near, char *out, size_t bytes);
 bool tutti_base_same_name(const char *a, const char *b); /* '-' and '_' count as equal */

@@ -1,4 +1,6 @@
-/* text.c: text for sentences: copies, foreign text made harmless, near names. */
+/* text.c: string helpers: copying, looking up an environment variable, parsing sizes, quoting
+   untrusted text in messages, suggestions for misspelt names. Contracts: tutti/base.h,
+   base_internal.h. */
 #include "base_internal.h"
 
 #include <ctype.h>
@@ -36,55 +38,85 @@ tutti_status tutti_bytes_parse(const char *text, size_t length, size_t *bytes, t
         fits = fits && tutti_size_mul(value, 10, &value) && tutti_size_add(value, (size_t)(text[digits] - '0'), &value);
     for (size_t u = 0; digits > 0 && u < TUTTI_LENGTH(units); u++)
         if (strlen(units[u]) == length - digits && memcmp(text + digits, units[u], length - digits) == 0) {
-            fits = fits && tutti_size_mul(value, u < 2 ? 1 : (size_t)1 << 10 * (u - 1), &value);
+            fits = fits && tutti_size_mul(value, u < 2 ? 1 : (size_t)1 << (10 * (u - 1)), &value);
             if (!fits || value == 0 || value > (size_t)1 << 40)
                 return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                  "size '%.*s' is out of range; it must be from 1 B to 1024 GiB", (int)length, text);
+                                  "size '%s' is out of range; it must be from 1 B to 1024 GiB",
+                                  tutti_base_show_span(text, length).text);
             *bytes = value;
             return TUTTI_OK;
         }
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%.*s' is no size; write bytes as 4, 64KiB, 16MiB or 1GiB", (int)length,
-                      text);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "'%s' is not a size; write a number of bytes such as 4, 64KiB, 16MiB or 1GiB",
+                      tutti_base_show_span(text, length).text);
 }
 
-/* A character has at most three bytes that continue it; text that is no
-   UTF-8 is cut where the limit is. */
+/* Bytes of the UTF-8 character that begins with `lead`; 0: lead is a continuation byte. */
+static size_t length_of_character(unsigned char lead)
+{
+    if (lead < 0x80)
+        return 1;
+    if (lead < 0xC0)
+        return 0;
+    if (lead < 0xE0)
+        return 2;
+    return lead < 0xF0 ? 3 : 4;
+}
+
+/* Returns the length of text without a UTF-8 character that is cut off at its end. A character has at most three
+   continuation bytes, so at most four bytes are examined. Four continuation bytes are not UTF-8: the length is kept. */
 size_t tutti_base_whole_characters(const char *text, size_t bytes)
 {
     for (size_t back = 0; back < 4 && back < bytes; back++) {
-        const unsigned char lead = (unsigned char)text[bytes - 1 - back];
-        const size_t needs = lead < 0x80 ? 1 : lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 0;
+        const size_t length = length_of_character((unsigned char)text[bytes - 1 - back]);
 
-        if (needs != 0)
-            return needs > back + 1 ? bytes - 1 - back : bytes;
+        if (length != 0)
+            return length > back + 1 ? bytes - 1 - back : bytes;
     }
     return bytes;
+}
+
+enum { SHOWN_BYTES = 120 }; /* the rest of tutti_base_shown has room for "..." */
+
+/* Bytes of the control character at the beginning of text: 1 of ASCII, 2 of U+0080 to U+009F, which are C2 80 to C2 9F
+   in UTF-8 (U+009B begins an escape sequence in some terminals); 0: it is no control character. */
+static size_t control_bytes(const char *text, size_t bytes)
+{
+    const unsigned char first = (unsigned char)text[0];
+
+    if (first < 0x20 || first == 0x7F)
+        return 1;
+    return first == 0xC2 && bytes > 1 && (unsigned char)text[1] >= 0x80 && (unsigned char)text[1] < 0xA0 ? 2 : 0;
 }
 
 tutti_base_shown tutti_base_show_span(const char *text, size_t bytes)
 {
     tutti_base_shown shown;
-    const bool cut = bytes > sizeof shown.text - 8;
+    const bool cut = bytes > SHOWN_BYTES;
+    size_t used = 0;
 
     if (cut)
-        bytes = tutti_base_whole_characters(text, sizeof shown.text - 8);
-    for (size_t i = 0; i < bytes; i++) {
-        const unsigned char c = (unsigned char)text[i];
-        shown.text[i] = c < 0x20 || c == 0x7F ? '?' : text[i];
+        bytes = tutti_base_whole_characters(text, SHOWN_BYTES);
+    for (size_t i = 0; i < bytes; used++) {
+        const size_t control = control_bytes(text + i, bytes - i);
+
+        shown.text[used] = control > 0 ? '?' : text[i];
+        i += control > 0 ? control : 1;
     }
-    memcpy(shown.text + bytes, cut ? "..." : "", cut ? 4 : 1);
+    memcpy(shown.text + used, cut ? "..." : "", cut ? 4 : 1);
     return shown;
 }
 
 tutti_base_shown tutti_base_show(const char *text)
 {
-    return tutti_base_show_span(text, strnlen(text, 4096));
+    return tutti_base_show_span(text, strnlen(text, 4096)); /* enough: at most SHOWN_BYTES are shown */
 }
 
 /* ---- near names ---- */
-enum { NEAR_BYTES = 64 }; /* names are shorter; longer ones have no near names, which bounds the work */
+enum { NEAR_BYTES = 64 }; /* longest name that gets suggestions; bounds edit_distance */
 
-static char folded(char c)
+/* Lower case; '-' as '_'. */
+static char fold_case(char c)
 {
     return c == '-' ? '_' : (char)tolower((unsigned char)c);
 }
@@ -110,15 +142,15 @@ static int edit_distance(const char *a, size_t n, const char *b, size_t m)
 
         row[0] = (int)i;
         for (size_t j = 1; j <= m; j++) {
-            const int differ = folded(a[i - 1]) != folded(b[j - 1]);
+            const int differ = fold_case(a[i - 1]) != fold_case(b[j - 1]);
             int best = above[j - 1] + differ;
 
             if (above[j] + 1 < best)
                 best = above[j] + 1;
             if (row[j - 1] + 1 < best)
                 best = row[j - 1] + 1;
-            if (i > 1 && j > 1 && folded(a[i - 1]) == folded(b[j - 2]) && folded(a[i - 2]) == folded(b[j - 1])
-                && above2[j - 2] + 1 < best)
+            if (i > 1 && j > 1 && fold_case(a[i - 1]) == fold_case(b[j - 2])
+                && fold_case(a[i - 2]) == fold_case(b[j - 1]) && above2[j - 2] + 1 < best)
                 best = above2[j - 2] + 1;
             row[j] = best;
         }
@@ -126,31 +158,32 @@ static int edit_distance(const char *a, size_t n, const char *b, size_t m)
     return rows[n % 3][m];
 }
 
-static bool begins(const char *longer, const char *shorter, size_t bytes)
+static bool begin_alike(const char *a, const char *b, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
-        if (folded(longer[i]) != folded(shorter[i]))
+        if (fold_case(a[i]) != fold_case(b[i]))
             return false;
     return true;
 }
 
-void tutti_base_near_offer(tutti_base_near *near, const char *candidate, size_t bytes)
+void tutti_base_near_offer(tutti_base_near *near, const char *candidate, size_t candidate_bytes)
 {
-    const size_t own = strnlen(near->name, NEAR_BYTES + 1);
-    const size_t shorter = own < bytes ? own : bytes, longer = own < bytes ? bytes : own;
+    const size_t name_bytes = strnlen(near->name, NEAR_BYTES + 1);
+    const size_t shorter = name_bytes < candidate_bytes ? name_bytes : candidate_bytes,
+                 longer = name_bytes < candidate_bytes ? candidate_bytes : name_bytes;
     int distance, limit;
     size_t at;
 
     if (shorter == 0 || longer > NEAR_BYTES)
         return;
-    /* A third of the letters may be wrong, but never all of them; the beginning of
-       a name is near whatever its rest. */
-    distance = edit_distance(near->name, own, candidate, bytes);
+    /* A candidate is similar if at most a third of the longer name's characters differ (one, in names shorter than 6),
+       but not all. A prefix of at least 3 characters is similar, too. */
+    distance = edit_distance(near->name, name_bytes, candidate, candidate_bytes);
     limit = longer < 6 ? 1 : (int)(longer / 3);
     if (distance >= (int)longer)
         return;
     if (distance > limit) {
-        if (shorter < 3 || !begins(own < bytes ? candidate : near->name, own < bytes ? near->name : candidate, shorter))
+        if (shorter < 3 || !begin_alike(near->name, candidate, shorter))
             return;
         distance = limit;
     }
@@ -162,7 +195,7 @@ void tutti_base_near_offer(tutti_base_near *near, const char *candidate, size_t 
         near->count++;
     memmove(&near->best[at + 1], &near->best[at], (near->count - at - 1) * sizeof near->best[0]);
     near->best[at].name = candidate;
-    near->best[at].bytes = bytes;
+    near->best[at].bytes = candidate_bytes;
     near->best[at].distance = distance;
 }
 

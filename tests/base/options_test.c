@@ -3,6 +3,7 @@
 #include "base_test.h"
 
 #include <float.h>
+#include <limits.h>
 #include <locale.h>
 #include <math.h>
 
@@ -142,6 +143,87 @@ static void invalid_numbers_are_rejected(void **state)
                  "method 'ddp': option 'rate' is '%s'; it must be a number from 0 to 10 (learning rate)", reals[i]);
         assert_refused("rate", reals[i], sentence);
     }
+}
+
+static void control_characters_do_not_reach_a_terminal(void **state)
+{
+    static const struct { const char *text, *shown; } cases[] = {
+        { "3\x1B[2J", "3?[2J" },
+        { "3\x7F", "3?" },
+        { "3\xC2\x80", "3?" },
+        { "3\xC2\x9B" "2J", "3?2J" }, /* U+009B: CSI */
+        { "3\xC2\x9F\xC2\x9F", "3??" },
+        { "3\xC2\xA0", "3\xC2\xA0" },
+        { "3\xC3\x9B", "3\xC3\x9B" },  /* a letter whose second byte is 9B */
+        { "3\xC2", "3\xC2" },
+    };
+    char sentence[300];
+    tutti_error err;
+    size_t bytes;
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        snprintf(sentence, sizeof sentence,
+                 "method 'ddp': option 'batch' is '%s'; it must be a whole number from 1 to 4096 (samples per rank)",
+                 cases[i].shown);
+        assert_refused("batch", cases[i].text, sentence);
+        snprintf(sentence, sizeof sentence,
+                 "'%s' is not a size; write a number of bytes such as 4, 64KiB, 16MiB or 1GiB", cases[i].shown);
+        bytes = 7;
+        assert_int_equal(tutti_bytes_parse(cases[i].text, strlen(cases[i].text), &bytes, &err), TUTTI_ERR_USAGE);
+        assert_string_equal(err.text, sentence);
+        assert_int_equal(bytes, 0);
+    }
+}
+
+static void sizes_are_parsed(void **state)
+{
+    static const struct { const char *text; size_t bytes; } cases[] = {
+        { "1", 1 },           { "4B", 4 },          { "007", 7 },           { "64KiB", (size_t)64 << 10 },
+        { "16MiB", 16 << 20 }, { "1GiB", 1 << 30 }, { "1024GiB", (size_t)1 << 40 },
+    };
+    static const char *const invalid[] = { "", "KiB", "4k", "4KB", "4 KiB", "-4", "0x4", "1TiB", "4KiBs" };
+    static const char *const outside[] = { "0", "0GiB", "1025GiB", "1099511627777", "99999999999999999999" };
+    size_t bytes;
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        assert_int_equal(tutti_bytes_parse(cases[i].text, strlen(cases[i].text), &bytes, NULL), TUTTI_OK);
+        assert_true(bytes == cases[i].bytes);
+    }
+    assert_int_equal(tutti_bytes_parse("4KiB,8", 4, &bytes, NULL), TUTTI_OK); /* text need not end with 0 */
+    assert_true(bytes == 4096);
+    for (size_t i = 0; i < TUTTI_LENGTH(invalid); i++)
+        assert_int_equal(tutti_bytes_parse(invalid[i], strlen(invalid[i]), &bytes, NULL), TUTTI_ERR_USAGE);
+    for (size_t i = 0; i < TUTTI_LENGTH(outside); i++)
+        assert_int_equal(tutti_bytes_parse(outside[i], strlen(outside[i]), &bytes, NULL), TUTTI_ERR_USAGE);
+}
+
+/* A length above INT_MAX is given without that much memory: what is behind the first 120 bytes of a text that is no
+   size is not read. */
+static void a_long_size_is_truncated_in_the_message(void **state)
+{
+    const size_t lengths[] = { 121, 255, (size_t)INT_MAX + 2 };
+    char text[256], shown[128], sentence[400];
+    tutti_error err;
+    size_t bytes;
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(lengths); i++) {
+        memset(text, 'k', sizeof text - 1);
+        text[sizeof text - 1] = '\0';
+        memset(shown, 'k', 120);
+        memcpy(shown + 120, "...", 4);
+        snprintf(sentence, sizeof sentence,
+                 "'%s' is not a size; write a number of bytes such as 4, 64KiB, 16MiB or 1GiB", shown);
+        assert_int_equal(tutti_bytes_parse(text, lengths[i], &bytes, &err), TUTTI_ERR_USAGE);
+        assert_string_equal(err.text, sentence);
+    }
+    memset(text, '9', sizeof text - 1);
+    memset(shown, '9', 120);
+    snprintf(sentence, sizeof sentence, "size '%s' is out of range; it must be from 1 B to 1024 GiB", shown);
+    assert_int_equal(tutti_bytes_parse(text, sizeof text - 1, &bytes, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, sentence);
 }
 
 static void errors_for_other_types_list_the_allowed_values(void **state)
@@ -386,6 +468,9 @@ int main(void)
         cmocka_unit_test(a_choice_of_on_and_off_accepts_boolean_text),
         cmocka_unit_test(numbers_out_of_range_are_refused),
         cmocka_unit_test(invalid_numbers_are_rejected),
+        cmocka_unit_test(control_characters_do_not_reach_a_terminal),
+        cmocka_unit_test(sizes_are_parsed),
+        cmocka_unit_test(a_long_size_is_truncated_in_the_message),
         cmocka_unit_test(errors_for_other_types_list_the_allowed_values),
         cmocka_unit_test(a_real_is_finite_even_without_bounds),
         cmocka_unit_test(integers_are_compared_exactly),

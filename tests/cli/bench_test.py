@@ -59,7 +59,8 @@ class Bench(Case):
                      "--size", "4")
         self.refused("bench io takes options only, not 'here'", "bench", "io", "here")
         self.refused("option '--bytes' needs a value", "bench", "io", "--bytes")
-        self.refused("'4k' is no size; write bytes as 4, 64KiB, 16MiB or 1GiB", "bench", "allreduce", "--sizes", "4k")
+        self.refused("'4k' is not a size; write a number of bytes such as 4, 64KiB, 16MiB or 1GiB", "bench",
+                     "allreduce", "--sizes", "4k")
         self.refused("size '0' is out of range; it must be from 1 B to 1024 GiB", "bench", "allreduce", "--sizes", "0")
         self.refused("size '99999999999999999999' is out of range", "bench", "allreduce",
                      "--sizes", "99999999999999999999")
