@@ -135,9 +135,9 @@ void tutti_codec_quantised_tell(const tutti_codec *c, const tutti_view *v, const
     .bound = tutti_codec_quantised_bound, .scratch = tutti_codec_quantised_scratch,       \
     .encode = tutti_codec_quantised_encode, .decode_add = tutti_codec_quantised_decode_add, \
     .tell = tutti_codec_quantised_tell
-/* For other codings of the same codes: how many buckets, the scale of one (0: all zero; NaN: not
-   finite), its codes, at most TUTTI_CODEC_BLOCK at once, of the elements [at, at + count) of the
-   view, and the decoded values of codes times a. */
+/* For other codings of the same codes: how many buckets, the scale of one (0: all zero; NaN: an
+   element or the 2-norm is not finite), its codes, at most TUTTI_CODEC_BLOCK at once, of the
+   elements [at, at + count) of the view, and the decoded values of codes times a. */
 size_t tutti_codec_buckets(const tutti_codec_quantiser *q, size_t n);
 float tutti_codec_bucket_scale(const tutti_codec *c, const tutti_codec_quantiser *q, const float *x,
                                size_t count);

@@ -1,35 +1,33 @@
-/* quantised.c: buckets of consecutive elements, each with a float scale and one code an element.
-   That is what QSGD (Alistarh et al. 2017), NUQSGD (Ramezani-Kebrya et al. 2021), ALQ and AMQ
-   (Faghri et al. 2020) and int8 have in common: all but the levels.
+/* quantised.c: what the codecs qsgd, nuqsgd, alq, amq and int8 share (QSGD: Alistarh et al. 2017;
+   NUQSGD: Ramezani-Kebrya et al. 2021; ALQ and AMQ: Faghri et al. 2020). A tensor is cut into
+   buckets of consecutive elements. A bucket has one float scale, and each element a code: the index
+   of a level. The codecs differ in their levels. Declared in codec_internal.h.
 
-   On the wire the scales come first, then the codes of all buckets back to back. A bucket is a
-   multiple of eight elements, so it begins on a byte, and only the end is padded. tail=dense: what
-   the last bucket of a tensor lacks to be whole follows as float32, as in the authors' runs of ALQ
-   and NUQSGD. Of a part of a tensor that is not its end (an owner's) the last bucket is short all
-   the same, or cutting tensors would make half of them dense. The vector is processed in blocks
-   that stay in the L1 cache together with their draws and codes.
+   A message is all scales, then the codes of all buckets, packed without gaps. Bucket sizes are
+   multiples of 8, so every bucket begins on a byte boundary; only the end of the codes is padded.
+   tail=dense: if the last bucket of a tensor is not full, its elements follow as float32, as in the
+   authors' runs of ALQ and NUQSGD. tail=dense does not apply to a part that ends inside its tensor
+   (an owner's shard): its last bucket is short. Otherwise sharding would send many elements as
+   float32.
 
-   What bounds encoding 25 M elements with a 2-norm and drawn roundings is arithmetic, not memory.
-   On one core of a Zen 5 with AVX-512, where a memcpy takes 5.1 to 5.5 ms, layers alone in the
-   first cache take: rounding to alq's levels 3.9 ms, draws 2.0, norms 0.8, packing 0.15; memory
-   adds 1.0 to all of them.
-
-   Rounding: of 23 instructions for sixteen elements, 10 (comparisons into masks, permutations,
-   widening and narrowing) go to two of the four units, and take 9 cycles. Tables held in registers,
-   halvings side by side in any order, and draws and roundings woven into one another took as
-   long. */
+   Elements are processed in blocks small enough that input, random draws and codes stay in the L1
+   cache. Encoding is bound by arithmetic, not by memory (measurements: docs/methods/alq.md). */
 #include "codec_internal.h"
 
-/* up to these the levels fit vector registers, and looking them up costs less than computing
-   them */
+/* Up to this many bits the level table fits vector registers, and a lookup is faster than computing
+   levels. */
 enum { TABLE_BITS = 4 };
-/* CALL: elements of a call; each call prepares draws and levels first */
+/* TOGETHER: elements whose scales are computed at a time (24 KiB: they stay in L1). FOUR_MOST:
+   largest bucket of which four are taken at a time (4 x 32 KiB: an eighth of a 1 MiB L2).
+   BUCKETS_MOST: most buckets in TOGETHER elements; sizes are multiples of 8. CALL: elements of one
+   call of tutti_quantise, which has a fixed cost. */
 enum { TOGETHER = 4 * TUTTI_CODEC_BLOCK, FOUR_MOST = 1 << 13, BUCKETS_MOST = TOGETHER / 8, CALL = 1 << 13 };
 
 unsigned tutti_codec_quantised_traits(const tutti_codec *c)
 {
-    return TUTTI_CODEC_UNBIASED |
-           (((const tutti_codec_quantiser *)c->self)->coding == TUTTI_CODEC_PLAIN ? TUTTI_CODEC_FIXED : 0);
+    const tutti_codec_quantiser *q = c->self;
+
+    return (q->nearest ? 0 : TUTTI_CODEC_UNBIASED) | (q->coding == TUTTI_CODEC_PLAIN ? TUTTI_CODEC_FIXED : 0);
 }
 
 tutti_status tutti_codec_quantised_check(const tutti_codec *c, tutti_error *err)
@@ -52,12 +50,13 @@ size_t tutti_codec_quantised_scratch(const tutti_codec *c, const tutti_view *v)
     return ((const tutti_codec_quantiser *)c->self)->coding == TUTTI_CODEC_HUFFMAN ? v->count : 0;
 }
 
-static size_t fixed_bytes(const tutti_codec_quantiser *q, size_t n)
+/* Bytes of a message of n elements whose codes have one width, without its tail. */
+static size_t fixed_width_bytes(const tutti_codec_quantiser *q, size_t n)
 {
     return 4 * tutti_codec_buckets(q, n) + tutti_packed_bytes((int)q->bits, n);
 }
 
-/* Elements at the end of a view that are no part of a bucket. */
+/* Number of elements at the end of the view that are sent as float32 (tail=dense). */
 static size_t tail_of(const tutti_codec *c, const tutti_view *v)
 {
     const tutti_codec_quantiser *q = c->self;
@@ -73,19 +72,21 @@ size_t tutti_codec_quantised_bound(const tutti_codec *c, const tutti_view *v)
     const tutti_codec_quantiser *q = c->self;
     const size_t tail = tail_of(c, v), n = v->count - tail;
 
-    return 4 * tail + (q->coding == TUTTI_CODEC_PLAIN     ? fixed_bytes(q, n)
+    return 4 * tail + (q->coding == TUTTI_CODEC_PLAIN     ? fixed_width_bytes(q, n)
                        : q->coding == TUTTI_CODEC_HUFFMAN ? tutti_codec_huffman_bound(q, n)
                                                           : tutti_codec_elias_bound(q, n));
 }
 
-/* The number of buckets whose scales are computed together, before their codes: as many as stay
-   in the L1 cache, or four where those are no more than an eighth of the L2 cache. */
+/* Number of buckets whose scales are computed before their codes: as many as fit TOGETHER elements;
+   4 for buckets up to FOUR_MOST; 1 for larger ones. */
 static size_t buckets_together(size_t bucket)
 {
     return bucket > FOUR_MOST ? 1 : bucket > TOGETHER / 4 ? 4 : TOGETHER / bucket;
 }
 
-/* Computes the scales of the buckets of `count` elements, at most BUCKETS_MOST. */
+/* Computes the scales of the buckets of `count` elements, at most BUCKETS_MOST. NaN: an element of
+   the bucket is not finite, or all are and their 2-norm overflows float. The whole bucket is then
+   decoded as NaN. */
 static void bucket_scales(const tutti_codec *c, const tutti_codec_quantiser *q, const float *x, size_t count,
                           size_t bucket, float *scale)
 {
@@ -94,8 +95,8 @@ static void bucket_scales(const tutti_codec *c, const tutti_codec_quantiser *q, 
     if (q->l2)
         tutti_norm2_each(c->space->device, count, bucket, x, sums);
     for (size_t b = 0, at = 0; at < count; b++, at += bucket) {
-        /* The squares are exact and their sum grows in rounding too: the 2-norm is never below the
-           greatest magnitude. */
+        /* Squares of floats are exact in double, and rounding is monotonic. So the 2-norm is never below the largest
+           magnitude. */
         scale[b] = q->l2 ? (float)sqrt(sums[b])
                          : tutti_absmax(c->space->device, count - at < bucket ? count - at : bucket, x + at);
         scale[b] = isfinite(scale[b]) ? scale[b] : NAN;
@@ -136,22 +137,30 @@ static float power(int e)
     return value;
 }
 
-/* A level times the scale is rounded, then a times that: the same numbers as decoding first and
-   adding after. */
+/* Level l >= 0 of an even grid or one of powers, for scale 1. */
+static float level_of(const tutti_codec_quantiser *q, int l)
+{
+    const int top = (1 << (q->bits - 1)) - 1, steps = tutti_codec_steps(q);
+
+    if (q->grid == TUTTI_GRID_POWERS)
+        return l == 0 ? 0.0f : power(l - top);
+    /* l * (1 / top) gives exactly 1 for l = top and every top used here, 1 to 127 (tested). For another number of
+       steps this need not hold, so l is divided. */
+    if (steps == top)
+        return (float)l * (1.0f / (float)top);
+    return (float)l / (float)steps;
+}
+
+/* value[code] = a * (scale * level). scale * level is rounded first, so adding value[code] has the
+   same bits as decoding and then adding a times the result. */
 void tutti_codec_bucket_values(const tutti_codec_quantiser *q, float scale, float a, float value[256])
 {
-    const int half = 1 << (q->bits - 1), top = half - 1, steps = tutti_codec_steps(q);
-    /* top * step is 1 exactly for all tops here, 1 .. 127 (tested); of another number of levels it
-       need not be, so these are divided */
-    const float step = 1.0f / (float)top;
+    const int half = 1 << (q->bits - 1);
 
     for (int l = 0; l < 2 * half && q->grid == TUTTI_GRID_ANY; l++)
         value[l] = a * (scale * q->levels->level[l]);
     for (int l = 0; l < half && q->grid != TUTTI_GRID_ANY; l++) {
-        const float level = q->grid == TUTTI_GRID_POWERS ? l == 0 ? 0.0f : power(l - top)
-                            : steps == top ? (float)l * step
-                                                         : (float)l / (float)steps;
-        value[l] = a * (scale * level);
+        value[l] = a * (scale * level_of(q, l));
         value[half + l] = -value[l];
     }
 }
@@ -169,11 +178,11 @@ tutti_status tutti_codec_check_scales(const tutti_codec *c, size_t n, const uint
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                               "codec '%s': the scale of %s %zu of %zu is %g, and scales are 0 or more; "
                               "the message was damaged or is another codec's",
-                              c->ops->name, of, b, n, (double)tutti_codec_get_f32(in + 4 * b));
+                              c->ops->name, of, b + 1, n, (double)tutti_codec_get_f32(in + 4 * b));
     return TUTTI_OK;
 }
 
-static size_t encode_fixed(const tutti_codec *c, const tutti_view *v, const float *x, uint8_t *out)
+static size_t encode_fixed_width(const tutti_codec *c, const tutti_view *v, const float *x, uint8_t *out)
 {
     const tutti_codec_quantiser *q = c->self;
     const size_t n = v->count, bucket = (size_t)q->bucket, bits = (size_t)q->bits,
@@ -188,8 +197,8 @@ static size_t encode_fixed(const tutti_codec *c, const tutti_view *v, const floa
         bucket_scales(c, q, x + first, end - first, bucket, scale);
         for (size_t b = 0; first + b * bucket < end; b++)
             tutti_codec_put_f32(out + 4 * (first / bucket + b), scale[b]);
-        /* whole buckets, or a part of one; the codes of one while memory brings one of the next
-           ones */
+        /* One call takes whole buckets, or part of a large one. While it rounds, the next group's elements are
+           prefetched (ahead). */
         for (size_t at = first, count; at < end; at += count) {
             const size_t b = (at - first) / bucket, left = first + (b + 1) * bucket - at;
             const tutti_ahead ahead = { .distance = together, .end = n - at };
@@ -201,7 +210,7 @@ static size_t encode_fixed(const tutti_codec *c, const tutti_view *v, const floa
                 tutti_pack(c->space->device, (int)bits, count, codes, packed + at / 8 * bits);
         }
     }
-    return fixed_bytes(q, n);
+    return fixed_width_bytes(q, n);
 }
 
 size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
@@ -213,7 +222,7 @@ size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const f
 
     whole.count = whole.cols = v->count - tail;
     whole.rows = 1;
-    bytes = q->coding == TUTTI_CODEC_PLAIN     ? encode_fixed(c, &whole, x, out)
+    bytes = q->coding == TUTTI_CODEC_PLAIN     ? encode_fixed_width(c, &whole, x, out)
             : q->coding == TUTTI_CODEC_HUFFMAN ? tutti_codec_huffman_encode(c, q, &whole, x, scratch, out)
                                                : tutti_codec_elias_encode(c, q, &whole, x, out);
     for (size_t i = 0; i < tail; i++)
@@ -221,7 +230,7 @@ size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const f
     return bytes + 4 * tail;
 }
 
-/* With fewer levels than bits hold, a damaged message may have codes that no encoder makes. */
+/* If there are fewer levels than codes, a damaged message may contain an invalid code. */
 static tutti_status check_codes(const tutti_codec *c, size_t n, const uint8_t *packed, tutti_error *err)
 {
     const tutti_codec_quantiser *q = c->self;
@@ -242,13 +251,13 @@ static tutti_status check_codes(const tutti_codec *c, size_t n, const uint8_t *p
                 return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                                   "codec '%s': element %zu of %zu has level %d, and the greatest is %d; "
                                   "the message was damaged or is another codec's",
-                                  c->ops->name, at + i, n, codes[i] & mask, tutti_codec_steps(q));
+                                  c->ops->name, at + i + 1, n, codes[i] & mask, tutti_codec_steps(q));
     }
     return TUTTI_OK;
 }
 
-static tutti_status decode_fixed(const tutti_codec *c, const tutti_view *v, const uint8_t *in, float a, float *y,
-                                 tutti_error *err)
+static tutti_status decode_fixed_width(const tutti_codec *c, const tutti_view *v, const uint8_t *in, float a, float *y,
+                                       tutti_error *err)
 {
     const tutti_codec_quantiser *q = c->self;
     const size_t n = v->count, bucket = (size_t)q->bucket, bits = (size_t)q->bits, buckets = tutti_codec_buckets(q, n);
@@ -291,7 +300,7 @@ tutti_status tutti_codec_quantised_decode_add(tutti_codec *c, const tutti_view *
     bytes -= 4 * tail;
     whole.count = whole.cols = v->count - tail;
     whole.rows = 1;
-    TUTTI_TRY(q->coding == TUTTI_CODEC_PLAIN     ? decode_fixed(c, &whole, in, a, y, err)
+    TUTTI_TRY(q->coding == TUTTI_CODEC_PLAIN     ? decode_fixed_width(c, &whole, in, a, y, err)
               : q->coding == TUTTI_CODEC_HUFFMAN ? tutti_codec_huffman_decode(c, q, &whole, in, bytes, a, y, err)
                                                  : tutti_codec_elias_decode(c, q, &whole, in, bytes, a, y, err));
     for (size_t i = 0; i < tail; i++)
@@ -301,7 +310,7 @@ tutti_status tutti_codec_quantised_decode_add(tutti_codec *c, const tutti_view *
 
 /* ---- reported figures ---- */
 
-/* The levels of a bucket whose scale is 1, ascending. */
+/* All levels, ascending, as values for scale 1. Returns their number. */
 static int list_levels(const tutti_codec_quantiser *q, double level[256])
 {
     const int top = q->grid == TUTTI_GRID_EVEN ? tutti_codec_steps(q) : (1 << (q->bits - 1)) - 1;
@@ -329,13 +338,17 @@ static int nearest(const double *level, int n, double r)
     return r - level[low] <= level[high] - r ? low : high;
 }
 
-/* E|x - decoded|^2 <= bound |x|^2 for buckets of d elements. r of a bucket, x / scale, is at most
-   1 and has a 2-norm of at least 1, since no scale is above the 2-norm; rounded to the levels a <
-   b it loses (b - r)(r - a). Even levels: QSGD's min(d / (4 s^2), sqrt(d) / s), the first sharper
-   by 4 (docs/methods/qsgd.md). All others (Faghri et al. 2020): (rho - 1)^2 / (4 rho) of r^2
-   between levels of one sign whose ratio is rho, and from 0 to the first, l, K_q l^(2-q)
-   d^((2-q)/2), taken at both ends of q, l^2 d / 4 and l sqrt(d); without a level 0 a quarter of
-   the square of the middle interval each. */
+/* The factor in E|x - decoded|^2 <= bound |x|^2, for buckets of d elements. Let r = x / scale. The
+   scale is at least the largest magnitude and at most the 2-norm, so |r_i| <= 1 and |r|_2 >= 1.
+   Rounding r_i between neighbouring levels a < b has the variance (b - r_i)(r_i - a).
+
+   Even levels (QSGD): min(d / (4 s^2), sqrt(d) / s); the paper's first term is 4 times larger
+   (docs/methods/qsgd.md).
+
+   Other levels (Faghri et al. 2020): the sum of two terms. (1) Between two levels of one sign with
+   ratio rho: (rho - 1)^2 / (4 rho), the largest of all pairs. (2) Around 0: if 0 is a level and l
+   the next, min(l^2 d / 4, l sqrt(d)), the larger of the two sides; if not, d w^2 / 4, with w the
+   width of the interval around 0. */
 static double bound_of(const tutti_codec_quantiser *q, const double *level, int n, double d)
 {
     const double s = tutti_codec_steps(q);
@@ -361,7 +374,7 @@ void tutti_codec_quantised_tell(const tutti_codec *c, const tutti_view *v, const
     double level[256], count[256] = { 0 }, bound;
     const int n = list_levels(q, level);
 
-    /* a bucket with a number that is not finite is skipped */
+    /* buckets with a non-finite scale are skipped */
     for (size_t first = 0; first < whole; first += bucket) {
         const size_t some = whole - first < bucket ? whole - first : bucket;
         const float scale = tutti_codec_bucket_scale(c, q, x + first, some);

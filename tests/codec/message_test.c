@@ -448,7 +448,7 @@ static void decode_errors_name_the_fault_and_the_remedy(void **state)
     v = subject_view(s, 0);
     tutti_codec_put_f32(m, -1);
     s->codec->ops->decode_add(s->codec, &v, m, 9, 1, y, &err);
-    assert_string_equal(err.text, "codec 'qsgd': the scale of bucket 0 of 1 is -1, and scales are 0 or more; the "
+    assert_string_equal(err.text, "codec 'qsgd': the scale of bucket 1 of 1 is -1, and scales are 0 or more; the "
                                   "message was damaged or is another codec's");
     subject_close(s);
 
@@ -458,7 +458,7 @@ static void decode_errors_name_the_fault_and_the_remedy(void **state)
     tutti_codec_put_f32(m, 1);
     m[4] = 0xd5, m[5] = 6; /* 5, -5, 6 */
     s->codec->ops->decode_add(s->codec, &v, m, 6, 1, y, &err);
-    assert_string_equal(err.text, "codec 'qsgd': element 2 of 3 has level 6, and the greatest is 5; the message was "
+    assert_string_equal(err.text, "codec 'qsgd': element 3 of 3 has level 6, and the greatest is 5; the message was "
                                   "damaged or is another codec's");
     subject_close(s);
 
@@ -555,6 +555,27 @@ static void nonfinite_values_are_visible_after_decoding(void **state)
             assert_true(k == 2 ? isnan(y[0]) : bad == 0 ? isnan(y[100]) : y[100] == it);
             subject_close(s);
         }
+    }
+}
+
+/* All elements are finite, and the 2-norm of the first bucket is beyond float's range. */
+static void a_bucket_whose_norm_overflows_is_decoded_as_nan(void **state)
+{
+    static const char *const with_norm[] = { "qsgd(norm=l2)", "qsgd(norm=l2,coding=elias)",
+                                             "qsgd(norm=l2,coding=huffman)", "nuqsgd", "qsgd(norm=max)" };
+    float x[600], y[600];
+    uint64_t seed = 29;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(with_norm); k++) {
+        subject *s = subject_open(with_norm[k], 600); /* buckets of 512 */
+        const bool overflows = strstr(with_norm[k], "norm=max") == NULL;
+        subject_fill(600, x, 0, &seed);
+        x[7] = x[8] = FLT_MAX;
+        subject_round_trip(s, 0, x, y);
+        for (size_t i = 0; i < 600; i++)
+            assert_int_equal(isnan(y[i]) != 0, overflows && i < 512);
+        subject_close(s);
     }
 }
 
@@ -741,6 +762,7 @@ int main(void)
         cmocka_unit_test(variable_message_sizes_match_their_code_lengths),
         cmocka_unit_test(decode_errors_name_the_fault_and_the_remedy),
         cmocka_unit_test(nonfinite_values_are_visible_after_decoding),
+        cmocka_unit_test(a_bucket_whose_norm_overflows_is_decoded_as_nan),
         cmocka_unit_test(messages_of_huge_and_tiny_values_are_decoded),
         cmocka_unit_test(unbiased_codecs_are_unbiased),
         cmocka_unit_test(quantisers_keep_their_variance_bounds),
