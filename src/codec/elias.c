@@ -242,7 +242,7 @@ static uint32_t get_elias(reader *r, tutti_codec_coding code)
 }
 
 /* One way through the message for checking (y NULL) and for adding. NULL, or what is wrong with
-   element *at. */
+   element *at; *at is n after the last one. */
 static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t *in, size_t bytes, float a, float *y,
                         size_t *at)
 {
@@ -322,7 +322,8 @@ tutti_status tutti_codec_elias_decode(const tutti_codec *c, const tutti_codec_qu
     if (wrong != NULL)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                           "codec '%s': element %zu of %zu in a message of %zu bytes: %s; "
-                          "the message was damaged or is another codec's", c->ops->name, at, v->count, bytes, wrong);
+                          "the message was damaged or is another codec's", c->ops->name,
+                          at < v->count ? at + 1 : at, v->count, bytes, wrong);
     walk(q, v->count, in, bytes, a, y, &at);
     return TUTTI_OK;
 }

@@ -155,7 +155,7 @@ static uint32_t peek(const uint8_t *in, size_t bytes, uint64_t at)
 }
 
 /* One way through the words, for checking (y NULL) and for adding. NULL, or what is wrong with
-   element *at. */
+   element *at; *at is n after the last one. */
 static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t *scales, const uint8_t *in,
                         size_t bytes, const entry *table, float a, float *y, size_t *at)
 {
@@ -235,7 +235,8 @@ tutti_status tutti_codec_huffman_decode(const tutti_codec *c, const tutti_codec_
     if (wrong != NULL)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                           "codec '%s': element %zu of %zu in a message of %zu bytes: %s; "
-                          "the message was damaged or is another codec's", c->ops->name, at, n, bytes, wrong);
+                          "the message was damaged or is another codec's", c->ops->name, at < n ? at + 1 : at, n,
+                          bytes, wrong);
     walk(q, n, in, in + head, bytes - head, table, a, y, &at);
     tutti_device_charge(c->space->device, 4.0 * (double)n, 10.0 * (double)n);
     return TUTTI_OK;

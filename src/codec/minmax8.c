@@ -85,7 +85,7 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                               "codec 'minmax8': chunk %zu of %zu goes from %g to %g, which is no range; "
                               "the message was damaged or is another codec's",
-                              k, chunks, (double)least, (double)greatest);
+                              k + 1, chunks, (double)least, (double)greatest);
     }
     for (size_t k = 0, first = 0; k < chunks; k++, first += chunk) {
         const float least = tutti_codec_get_f32(in + 8 * k), greatest = tutti_codec_get_f32(in + 8 * k + 4);

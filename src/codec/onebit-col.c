@@ -129,7 +129,7 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
                               "codec 'onebit-col': column %zu of %zu has the means %g and %g, "
                               "and one is of numbers of 0 or more, the other of negative ones; "
                               "the message was damaged or is another codec's",
-                              k, columns, (double)plus, (double)minus);
+                              k + 1, columns, (double)plus, (double)minus);
     }
     if (columns == 1)
         add_one(v->count, in + 8, in, a, y);

@@ -109,7 +109,7 @@ tutti_status tutti_codec_sparse_check(const tutti_codec *c, const tutti_view *v,
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                               "codec '%s': index %zu of %zu %s elements is %u, and it should be from %zu to %zu; "
                               "the message was damaged or is another codec's",
-                              c->ops->name, i, k, of, (unsigned)index, least, v->count - 1);
+                              c->ops->name, i + 1, k, of, (unsigned)index, least, v->count - 1);
         least = (size_t)index + 1;
     }
     return TUTTI_OK;
@@ -194,7 +194,7 @@ tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_codec_spar
         if (!step_to(&w, &index))
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                               "codec '%s': index %zu of %zu kept elements is missing or beyond the %zu of its tensor; "
-                              "the message was damaged or is another codec's", c->ops->name, i, k, v->count);
+                              "the message was damaged or is another codec's", c->ops->name, i + 1, k, v->count);
     if (begin.code != INT32 && !ends(&w))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                           "codec '%s': the indexes continue after the last of %zu; "

@@ -271,7 +271,7 @@ static void vote_and_column_decoders_reject_invalid_messages(void **state)
     tutti_codec_put_f32(m + 8, -1);
     assert_int_equal(s->codec->ops->decode_add(s->codec, &v, m, 48, 1, y, &err), TUTTI_ERR_CORRUPT);
     assert_string_equal(err.text,
-                        "codec 'onebit-col': column 1 of 2 has the means -1 and 0, and one is of numbers of 0 or more, "
+                        "codec 'onebit-col': column 2 of 2 has the means -1 and 0, and one is of numbers of 0 or more, "
                         "the other of negative ones; the message was damaged or is another codec's");
     tutti_codec_put_f32(m + 8, NAN);
     assert_int_equal(s->codec->ops->decode_add(s->codec, &v, m, 48, 1, y, &err), TUTTI_ERR_CORRUPT);

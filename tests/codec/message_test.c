@@ -440,7 +440,7 @@ static void decode_errors_name_the_fault_and_the_remedy(void **state)
                                   "do both workers run the same codec with the same options?");
     m[0] = 7, m[4] = 7;
     s->codec->ops->decode_add(s->codec, &v, m, 16, 1, y, &err);
-    assert_string_equal(err.text, "codec 'topk': index 1 of 2 kept elements is 7, and it should be from 8 to 9; the "
+    assert_string_equal(err.text, "codec 'topk': index 2 of 2 kept elements is 7, and it should be from 8 to 9; the "
                                   "message was damaged or is another codec's");
     subject_close(s);
 
@@ -468,7 +468,7 @@ static void decode_errors_name_the_fault_and_the_remedy(void **state)
     tutti_codec_put_f32(m, 1);
     m[4] = 4; /* 001: 4 or more, level 3 at least */
     s->codec->ops->decode_add(s->codec, &v, m, 8, 1, y, &err);
-    assert_string_equal(err.text, "codec 'qsgd': element 0 of 3 in a message of 8 bytes: its level is beyond the "
+    assert_string_equal(err.text, "codec 'qsgd': element 1 of 3 in a message of 8 bytes: its level is beyond the "
                                   "greatest; the message was damaged or is another codec's");
     subject_close(s);
 
@@ -495,7 +495,7 @@ static void decode_errors_name_the_fault_and_the_remedy(void **state)
     tutti_codec_put_f32(m, 1);
     m[4] = 0x11, m[5] = 0; /* two words of one bit */
     s->codec->ops->decode_add(s->codec, &v, m, 7, 1, y, &err);
-    assert_string_equal(err.text, "codec 'qsgd': element 8 of 16 in a message of 7 bytes: the message ends before it; "
+    assert_string_equal(err.text, "codec 'qsgd': element 9 of 16 in a message of 7 bytes: the message ends before it; "
                                   "the message was damaged or is another codec's");
     s->codec->ops->decode_add(s->codec, &v, m, 9, 1, y, &err);
     assert_string_equal(err.text, "codec 'qsgd': element 16 of 16 in a message of 9 bytes: the message continues "
@@ -517,7 +517,7 @@ static void decode_errors_name_the_fault_and_the_remedy(void **state)
     v = subject_view(s, 0);
     tutti_codec_put_f32(m, 2), tutti_codec_put_f32(m + 4, 1);
     s->codec->ops->decode_add(s->codec, &v, m, 12, 1, y, &err);
-    assert_string_equal(err.text, "codec 'minmax8': chunk 0 of 1 goes from 2 to 1, which is no range; the message was "
+    assert_string_equal(err.text, "codec 'minmax8': chunk 1 of 1 goes from 2 to 1, which is no range; the message was "
                                   "damaged or is another codec's");
     subject_close(s);
 }

@@ -290,7 +290,7 @@ static void elias_heads_that_no_encoder_writes_are_refused(void **state)
         /* gamma of 5: 00 1 10 */
         { "nuqsgd(bits=3,coding=elias)",
           { 0, 0, 0x80, 0x3f, 0x04 | 0x08, 0xff, 0xff },
-          "element 0 of 8 in a message of 8 bytes: the origin of its bucket's levels is beyond the greatest" },
+          "element 1 of 8 in a message of 8 bytes: the origin of its bucket's levels is beyond the greatest" },
         { "nuqsgd(bits=3,coding=elias)",
           { 0, 0, 0x80, 0x3f, 0, 0, 0, 0 },
           "the origin of its bucket's levels is beyond the greatest" },
