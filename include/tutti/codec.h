@@ -99,8 +99,8 @@ typedef struct tutti_codec tutti_codec;
 
 /* For reports: receives n numbers under a name. */
 typedef struct tutti_codec_listener {
-    void (*hear)(void *with, const char *name, size_t n, const double *numbers);
-    void *with;
+    void (*receive)(void *user, const char *name, size_t n, const double *numbers);
+    void *user;
 } tutti_codec_listener;
 
 /* ---- the table of a codec. An optional member may be NULL. ---- */
@@ -180,8 +180,8 @@ typedef struct tutti_codec_ops {
        tensor the maximum of a single number is used; counts are added. Names in use:
          "bound"   E|x - decoded|^2 <= bound |x|^2, as the paper has it
          "levels"  elements that were rounded to each level, from the least on */
-    void (*tell)(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
-                 const tutti_codec_listener *to);
+    void (*report)(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
+                   const tutti_codec_listener *listener);
 
     /* ---- wrapper ---- */
     tutti_codec *(*choose)(tutti_codec *c, const tutti_view *v); /* the one that encodes it now */

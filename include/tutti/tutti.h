@@ -936,7 +936,7 @@ typedef struct tutti_codec_record {
     /* |a - d| / |g| where the error is compensated later: with error feedback |e| / |g| of this
        worker. */
     double residual;
-    int n_figures;                   /* figures of the codec itself (codec.h: tell) */
+    int n_figures;                   /* figures of the codec itself (codec.h: report) */
     const tutti_codec_figure *figure;
 } tutti_codec_record;
 

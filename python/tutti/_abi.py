@@ -407,8 +407,8 @@ class tutti_codec_moment(Structure):
 
 class tutti_codec_listener(Structure):
     _fields_ = [
-        ("hear", CFUNCTYPE(None, c_void_p, c_char_p, c_ulong, POINTER(c_double))),
-        ("with", c_void_p),
+        ("receive", CFUNCTYPE(None, c_void_p, c_char_p, c_ulong, POINTER(c_double))),
+        ("user", c_void_p),
     ]
 
 
@@ -447,7 +447,7 @@ class tutti_codec_ops(Structure):
             POINTER(c_float), POINTER(tutti_error))),
         ("places", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_uint8), c_ulong,
             POINTER(c_uint8))),
-        ("tell", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_float), POINTER(c_float),
+        ("report", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_float), POINTER(c_float),
             POINTER(tutti_codec_listener))),
         ("choose", CFUNCTYPE(POINTER(tutti_codec), POINTER(tutti_codec), POINTER(tutti_view))),
         ("watch", CFUNCTYPE(None, POINTER(tutti_codec), POINTER(tutti_view), POINTER(c_float))),

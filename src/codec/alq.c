@@ -479,7 +479,7 @@ const tutti_codec_ops tutti_codec_alq = {
     .scratch = tutti_codec_quantised_scratch,
     .encode = alq_encode,
     .decode_add = tutti_codec_quantised_decode_add,
-    .tell = tutti_codec_quantised_tell,
+    .report = tutti_codec_quantised_report,
 };
 const tutti_codec_ops tutti_codec_amq = {
     .name = "amq",
@@ -498,5 +498,5 @@ const tutti_codec_ops tutti_codec_amq = {
     .scratch = tutti_codec_quantised_scratch,
     .encode = alq_encode,
     .decode_add = tutti_codec_quantised_decode_add,
-    .tell = tutti_codec_quantised_tell,
+    .report = tutti_codec_quantised_report,
 };

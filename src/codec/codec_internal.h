@@ -129,12 +129,12 @@ tutti_status tutti_codec_quantised_decode_add(tutti_codec *c, const tutti_view *
                                               const uint8_t *in, size_t bytes, float a, float *y,
                                               tutti_error *err);
 /* "levels"; "bound" of roundings at random */
-void tutti_codec_quantised_tell(const tutti_codec *c, const tutti_view *v, const float *x,
-                                const float *decoded, const tutti_codec_listener *to);
+void tutti_codec_quantised_report(const tutti_codec *c, const tutti_view *v, const float *x,
+                                  const float *decoded, const tutti_codec_listener *listener);
 #define TUTTI_CODEC_QUANTISED                                                             \
     .bound = tutti_codec_quantised_bound, .scratch = tutti_codec_quantised_scratch,       \
     .encode = tutti_codec_quantised_encode, .decode_add = tutti_codec_quantised_decode_add, \
-    .tell = tutti_codec_quantised_tell
+    .report = tutti_codec_quantised_report
 /* For other codings of the same codes: how many buckets, the scale of one (0: all zero; NaN: an
    element or the 2-norm is not finite), its codes, at most TUTTI_CODEC_BLOCK at once, of the
    elements [at, at + count) of the view, and the decoded values of codes times a. */

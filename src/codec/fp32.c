@@ -44,11 +44,11 @@ static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *con
     tutti_copy(c->space->device, v->count, wire[0], y);
 }
 
-static void fp32_tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
-                      const tutti_codec_listener *to)
+static void fp32_report(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
+                        const tutti_codec_listener *listener)
 {
     (void)c, (void)v, (void)x, (void)decoded;
-    to->hear(to->with, "bound", 1, &(double){ 0 });
+    listener->receive(listener->user, "bound", 1, &(double){ 0 });
 }
 
 const tutti_codec_ops tutti_codec_fp32 = {
@@ -63,5 +63,5 @@ const tutti_codec_ops tutti_codec_fp32 = {
     .fold_part = fold_part,
     .mine = mine,
     .unfold = unfold,
-    .tell = fp32_tell,
+    .report = fp32_report,
 };

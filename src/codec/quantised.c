@@ -366,8 +366,8 @@ static double bound_of(const tutti_codec_quantiser *q, const double *level, int 
     return ratio + middle;
 }
 
-void tutti_codec_quantised_tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
-                                const tutti_codec_listener *to)
+void tutti_codec_quantised_report(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
+                                  const tutti_codec_listener *listener)
 {
     const tutti_codec_quantiser *q = c->self;
     const size_t whole = v->count - tail_of(c, v), bucket = (size_t)q->bucket;
@@ -381,8 +381,8 @@ void tutti_codec_quantised_tell(const tutti_codec *c, const tutti_view *v, const
         for (size_t i = first; i < first + some && scale >= 0; i++)
             count[nearest(level, n, scale > 0 ? (double)decoded[i] / (double)scale : 0)]++;
     }
-    to->hear(to->with, "levels", (size_t)n, count);
+    listener->receive(listener->user, "levels", (size_t)n, count);
     bound = bound_of(q, level, n, (double)(bucket < v->count ? bucket : v->count));
     if (!q->nearest)
-        to->hear(to->with, "bound", 1, &bound);
+        listener->receive(listener->user, "bound", 1, &bound);
 }

@@ -167,15 +167,15 @@ static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *con
 
 /* An element is drawn with probability 1 / length of its stratum: what is lost is expected to be
    at most what the longest one has. */
-static void randomk_tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
-                         const tutti_codec_listener *to)
+static void randomk_report(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
+                           const tutti_codec_listener *listener)
 {
     const strata t = strata_of(c, v);
     const double longest = (double)(t.each + (t.more > 0)),
                  bound = ((const randomk *)c->self)->unbiased ? longest - 1 : 1 - 1 / longest;
 
     (void)x, (void)decoded;
-    to->hear(to->with, "bound", 1, &bound);
+    listener->receive(listener->user, "bound", 1, &bound);
 }
 
 const tutti_codec_ops tutti_codec_randomk = {
@@ -191,5 +191,5 @@ const tutti_codec_ops tutti_codec_randomk = {
     .mine = mine,
     .unfold = unfold,
     .places = places,
-    .tell = randomk_tell,
+    .report = randomk_report,
 };

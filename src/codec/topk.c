@@ -137,14 +137,14 @@ static void places(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_
     tutti_codec_sparse_places(c->self, v, k_of(c, v), in, bytes, mark);
 }
 
-static void topk_tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
-                      const tutti_codec_listener *to)
+static void topk_report(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
+                        const tutti_codec_listener *listener)
 {
     const double bound = 1 - (double)k_of(c, v) / (double)v->count;
 
     (void)x, (void)decoded;
     if (tutti_codec_sparse_is_exact(c->self))
-        to->hear(to->with, "bound", 1, &bound);
+        listener->receive(listener->user, "bound", 1, &bound);
 }
 
 const tutti_codec_ops tutti_codec_topk = {
@@ -162,5 +162,5 @@ const tutti_codec_ops tutti_codec_topk = {
     .encode = topk_encode,
     .decode_add = decode_add,
     .places = places,
-    .tell = topk_tell,
+    .report = topk_report,
 };

@@ -2,7 +2,7 @@
    how much of what was encoded is lost, in how many bytes, how many elements of it are left, how
    much is still to be made up for. What can be measured from outside is measured here, the same
    for all codecs. Each encoded view is decoded once more, by the worker that encoded it, and
-   compared with its input. What only a codec knows, it reports (codec.h: tell). Messages are
+   compared with its input. What only a codec knows, it reports (codec.h: report). Messages are
    decoded and parts of sums added as for residuals. Both are pure, so a run is the same to the
    bit whether it is measured or not.
 
@@ -116,9 +116,9 @@ static double norm1(tutti_device *d, size_t n, const float *x)
 
 typedef struct receiver { tutti_exchange_measured *of; tutti_status status; tutti_error *err; } receiver;
 
-static void receive_figure(void *with, const char *name, size_t n, const double *numbers)
+static void receive_figure(void *user, const char *name, size_t n, const double *numbers)
 {
-    receiver *h = with;
+    receiver *h = user;
     tutti_exchange_measured *m = h->of;
     double *value;
     int k = 0;
@@ -162,8 +162,8 @@ tutti_status tutti_exchange_measure(const tutti_exchange_job *job, const tutti_e
     m->kept += not_zero(d, v->count, y);
     m->input1 += norm1(d, v->count, x);
     m->input2 += tutti_norm2(d, v->count, x);
-    if (ops->tell != NULL)
-        ops->tell(u->codec, v, x, y, &(tutti_codec_listener){ receive_figure, &receiver_of });
+    if (ops->report != NULL)
+        ops->report(u->codec, v, x, y, &(tutti_codec_listener){ receive_figure, &receiver_of });
     tutti_axpy(d, v->count, -1, x, y);
     m->lost2 += tutti_norm2(d, v->count, y);
     return receiver_of.status;
