@@ -258,7 +258,7 @@ typedef struct tutti_knob {
     const char *const *choices;          /* kept */
     double first;
 } tutti_knob;
-enum { TUTTI_KNOBS_MOST = 6, TUTTI_POINTS_MOST = 200, TUTTI_KNOB_WORDS = 64 };
+enum { TUTTI_KNOBS_MOST = 6, TUTTI_POINTS_MOST = 200, TUTTI_KNOB_TEXT_BYTES = 64 };
 /* knobs: copied; 1 to TUTTI_KNOBS_MOST.
    points: most points in total, including the default, which is the first; 2 to
    TUTTI_POINTS_MOST.

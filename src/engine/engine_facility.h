@@ -229,20 +229,20 @@ typedef struct tutti_requests_setup {
 } tutti_requests_setup;
 /* The request queue of that service. */
 tutti_request_queue *tutti_request_queue_of(tutti_engine *e, int index);
-tutti_status tutti_requests_open(tutti_request_queue *d, tutti_engine *e, int index,
+tutti_status tutti_requests_open(tutti_request_queue *q, tutti_engine *e, int index,
                                  const tutti_requests_setup *setup, tutti_error *err);
 /* Discards the estimates of the link. The queue need not be open. */
-void tutti_requests_forget(tutti_request_queue *d);
+void tutti_requests_forget(tutti_request_queue *q);
 /* Sends several replies with one payload. Does not wait until they are received, but blocks while
    no buffer is free; TUTTI_CLOSED: the end. in_window: for each, the bytes that are already in
    the caller's window instead of the payload; 0, or NULL for all: none. The service's thread. */
-tutti_status tutti_requests_reply(tutti_request_queue *d, const tutti_header *requests,
+tutti_status tutti_requests_reply(tutti_request_queue *q, const tutti_header *requests,
                                   const tutti_header *answers, int n, tutti_buffer payload,
                                   const size_t *in_window, tutti_error *err);
 /* Sends a request to a service through the queue; its reply carries nothing and is not waited
    for. *notified: false if the last request by this call is unanswered, or the member is lost.
    call: zeroed at first; its reply must be cancelled in the end. */
-tutti_status tutti_requests_notify(tutti_request_queue *d, tutti_engine_call *call, int service,
+tutti_status tutti_requests_notify(tutti_request_queue *q, tutti_engine_call *call, int service,
                                    int member, const tutti_header *note, tutti_buffer payload,
                                    bool *notified, tutti_error *err);
 #pragma GCC visibility pop

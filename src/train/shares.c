@@ -1,23 +1,37 @@
-/* shares.c: --batch-share: how many samples of a pass each worker takes.
+/* shares.c: --batch-share: how the samples of a pass are divided among the workers.
 
-     even          the same
+     even          all workers compute equally many
      w0:w1:...     in these proportions
      auto          by measured speed, so that all finish together: a worker that needs t seconds a
                    sample gets a share in proportion to 1/t
-     data          in proportion to the workers' parts of the data, so that with a partition every
-                   sample counts equally
+     data          in proportion to the sizes of the workers' partitions, so that each sample is
+                   used equally often
 
-   The samples of a step stay the same, only the workers that compute them change; gradients are
-   weighted by samples, so the mean is exact. Times are smoothed, and shares move only when the
-   slowest worker would gain 3 %. `auto` follows the clock, so its bits are those of the shares it
-   chose, which a checkpoint keeps. */
+   Shares do not change which samples a step has, only which worker computes them. Gradients are
+   weighted by their number of samples, so the mean is exact. Under auto, times per sample are
+   smoothed, and shares change only if the predicted time of a pass falls by more than 3 %. auto
+   depends on measured times, so two runs may choose different shares and then differ in rounding.
+   A checkpoint saves the shares. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "train_internal.h"
 
-enum { FIRST_LOOK = 3 }; /* steps */
+/* steps after which auto adjusts for the first time; then every TUTTI_SHARES_SETTLE */
+enum { FIRST_MEASUREMENT = 3 };
+
+/* One of the weights w0:w1:..., of `length` characters. */
+static bool read_weight(const char *text, size_t length, double *weight)
+{
+    static const tutti_option option = { "weight", TUTTI_REAL, 0, 0, 0, 1e9, NULL, "of a worker", NULL, NULL };
+    char one[64];
+
+    if (length >= sizeof one)
+        return false;
+    memcpy(one, text, length);
+    one[length] = 0;
+    return tutti_option_set(&option, "batch-share", one, weight, NULL) == TUTTI_OK;
+}
 
 tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double *weight, bool *automatic,
                                       tutti_error *err)
@@ -31,25 +45,26 @@ tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double 
             weight[r] = 1;
         return TUTTI_OK;
     }
-    for (const char *at = text;; n++) {
-        char *end;
-        const double w = strtod(at, &end);
-        if (end == at || !(w >= 0 && w <= 1e9) || (*end != ':' && *end != 0))
+    for (const char *at = text;;) {
+        const size_t length = strcspn(at, ":");
+        double w = 0;
+        if (!read_weight(at, length, &w))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "batch-share is '%.80s'; write even, auto, data, or a weight for each worker: w0:w1:...",
                               text);
         if (n < workers && weight != NULL)
             weight[n] = w;
+        n++;
         sum += w;
-        if (*end == 0)
+        if (at[length] == 0)
             break;
-        at = end + 1;
+        at += length + 1;
     }
-    if (++n != workers || !(sum > 0))
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "batch-share is '%.80s': %lld weights with a sum of %g for %lld workers; give each worker one, not all 0",
-            text, (long long)n, sum, (long long)workers);
+    if (n != workers || !(sum > 0))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "batch-share is '%.80s': it has %lld weights (sum %g) for %lld workers; give one weight for "
+                          "each worker, at least one above 0",
+                          text, (long long)n, sum, (long long)workers);
     return TUTTI_OK;
 }
 
@@ -57,6 +72,7 @@ tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double 
 tutti_status tutti_train_shares_open(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
+    const bool by_data = strcmp(c->batch_share, "data") == 0;
     const int n = run->workers;
     double *weight;
     tutti_status status;
@@ -66,17 +82,29 @@ tutti_status tutti_train_shares_open(tutti_run *run, tutti_error *err)
     weight = tutti_alloc((size_t)n, sizeof *weight);
     run->batch_of = tutti_alloc((size_t)n, sizeof *run->batch_of);
     run->sample_seconds = tutti_alloc((size_t)n, sizeof *run->sample_seconds);
+    for (int r = 0; run->sample_seconds != NULL && r < n; r++)
+        run->sample_seconds[r] = -1;
     if (weight == NULL || run->batch_of == NULL || run->sample_seconds == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the shares of %d workers", n);
     else
         status = tutti_train_parse_shares(c->batch_share, n, weight, &run->automatic_shares, err);
-    for (int r = 0; status == TUTTI_OK && run->parts.first != NULL && strcmp(c->batch_share, "data") == 0 && r < n; r++)
-        weight[r] = (double)(run->parts.first[r + 1] - run->parts.first[r]);
+    if (status == TUTTI_OK && by_data && run->parts.first != NULL)
+        for (int r = 0; r < n; r++)
+            weight[r] = (double)(run->parts.first[r + 1] - run->parts.first[r]);
     if (status == TUTTI_OK)
-        tutti_share_apportion(c->batch * n, n, weight,
-                              run->automatic_shares || strcmp(c->batch_share, "data") == 0 ? 1 : 0, run->batch_of);
+        tutti_share_apportion(c->batch * n, n, weight, run->automatic_shares || by_data ? 1 : 0, run->batch_of);
     tutti_free(weight);
     return status;
+}
+
+bool tutti_train_speeds(const double *sample_seconds, int n, double *speed)
+{
+    for (int r = 0; r < n; r++) {
+        if (sample_seconds[r] < 0)
+            return false;
+        speed[r] = 1 / (sample_seconds[r] > 1e-9 ? sample_seconds[r] : 1e-9); /* the clock's resolution */
+    }
+    return true;
 }
 
 /* The time that the slowest worker needs for a pass. */
@@ -88,58 +116,71 @@ static double pass_seconds(const int64_t *batch_of, const double *seconds, int n
     return most;
 }
 
+/* Gathers {compute seconds, samples} of every worker into run->figures_of. */
 static tutti_status gather_times(tutti_run *run, void *mine, tutti_error *err)
 {
     return tutti_allgather(&run->all, tutti_host(mine, 2, TUTTI_F64),
                            tutti_host(run->figures_of, 2 * (size_t)run->all.size, TUTTI_F64), err);
 }
 
-/* After `done` steps: measures, and moves the shares when that pays. Collective; all compute the
-   same from the same figures. Where the run continues after a loss the shares stay as they were
-   then: no worker computes the lost worker's share. */
+/* Takes the times that gather_times has gathered into the smoothed ones. */
+static void smooth_times(tutti_run *run, int n)
+{
+    for (int r = 0; r < n; r++) {
+        const double seconds = run->figures_of[2 * r], samples = run->figures_of[2 * r + 1],
+                     previous = run->sample_seconds[r];
+        if (samples > 0)
+            run->sample_seconds[r] = previous < 0 ? seconds / samples : 0.5 * previous + 0.5 * (seconds / samples);
+    }
+}
+
+/* Changes the shares if that is worthwhile. All workers compute the same. */
+static tutti_status change_shares(tutti_run *run, int n, tutti_error *err)
+{
+    /* allocated here because this runs rarely, between steps */
+    int64_t *new_shares = tutti_alloc((size_t)n, sizeof *new_shares);
+    double *speed = tutti_alloc((size_t)n, sizeof *speed);
+    tutti_status status = TUTTI_OK;
+
+    if (new_shares == NULL || speed == NULL)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the shares of %d workers", n);
+    else if (tutti_train_speeds(run->sample_seconds, n, speed)) {
+        tutti_share_apportion(run->config->batch * n, n, speed, 1, new_shares);
+        if (pass_seconds(new_shares, run->sample_seconds, n) <
+            0.97 * pass_seconds(run->share.batch_of, run->sample_seconds, n))
+            status = tutti_engine_reshare(run->engine, new_shares, err);
+    }
+    tutti_free(new_shares);
+    tutti_free(speed);
+    return status;
+}
+
+/* Called after `done` steps. With auto: gathers all workers' times since the last call, and changes
+   the shares if that is worthwhile. Collective; every worker computes the same shares from the same
+   data. After a loss the shares stay as they are, so the lost worker's samples are not computed. */
 tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error *err)
 {
     const int n = tutti_train_working(run);
-    const uint64_t here = done - run->first_step;
+    const uint64_t steps_here = done - run->first_step; /* steps of this process */
     tutti_figures f;
-    tutti_doing was;
+    tutti_doing previous;
     double mine[2];
-    int64_t *next;
     tutti_status status;
 
-    if (!run->automatic_shares || (here != FIRST_LOOK && here % TUTTI_SHARES_SETTLE != 0) || done >= run->steps ||
-        n < run->workers)
+    if (!run->automatic_shares || (steps_here != FIRST_MEASUREMENT && steps_here % TUTTI_SHARES_SETTLE != 0) ||
+        done >= run->steps || n < run->workers)
         return TUTTI_OK;
-    was = tutti_engine_doing(run->engine, TUTTI_DOING_REPORT);
+    previous = tutti_engine_doing(run->engine, TUTTI_DOING_REPORT);
     tutti_engine_figures(run->engine, &f);
     mine[0] = (double)(f.compute_ns - run->shares_compute_ns) * 1e-9;
     mine[1] = run->shares_samples;
     run->shares_compute_ns = f.compute_ns;
     run->shares_samples = 0;
     status = tutti_train_meet(run, gather_times, mine, err);
-    next = tutti_alloc((size_t)n, 2 * sizeof *next); /* rare: not within a step */
-    if (status == TUTTI_OK && tutti_train_working(run) < n) {
-        tutti_free(next);
-        tutti_engine_doing(run->engine, was);
-        return TUTTI_OK;
+    if (status == TUTTI_OK && tutti_train_working(run) == n) {
+        smooth_times(run, n);
+        status = change_shares(run, n, err);
     }
-    if (status == TUTTI_OK && next == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the shares of %d workers", n);
-    if (status == TUTTI_OK) {
-        double *speed = (double *)(void *)(next + n);
-        for (int r = 0; r < n; r++) {
-            const double t = run->figures_of[2 * r + 1] > 0 ? run->figures_of[2 * r] / run->figures_of[2 * r + 1]
-                                                            : run->sample_seconds[r];
-            run->sample_seconds[r] =
-                run->sample_seconds[r] > 0 && here > FIRST_LOOK ? 0.5 * run->sample_seconds[r] + 0.5 * t : t;
-            speed[r] = run->sample_seconds[r] > 0 ? 1 / run->sample_seconds[r] : 1;
-        }
-        tutti_share_apportion(run->config->batch * n, n, speed, 1, next);
-        if (pass_seconds(next, run->sample_seconds, n) <
-            0.97 * pass_seconds(run->share.batch_of, run->sample_seconds, n))
-            status = tutti_engine_reshare(run->engine, next, err);
-    }
-    tutti_free(next);
-    tutti_engine_doing(run->engine, was);
+    tutti_engine_doing(run->engine, previous);
     return status;
 }

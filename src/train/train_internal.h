@@ -88,7 +88,8 @@ typedef struct tutti_run {
 
     int64_t *batch_of;               /* workers: shares of a pass (base.h); NULL: even */
     bool automatic_shares;
-    double *sample_seconds;          /* workers: smoothed, for automatic shares */
+    double *sample_seconds;          /* workers: smoothed, for automatic shares; below 0: not
+                                        measured */
     int64_t shares_compute_ns;       /* compute time and samples of mine at the last check */
     double shares_samples;
 
@@ -222,10 +223,14 @@ tutti_status tutti_train_join(tutti_run *run, const tutti_pass *pass, tutti_batc
 
 /* ---- shares.c ---- */
 
-/* weight: workers, or NULL to check only. */
+/* Parses batch-share for `workers` workers. weight (may be NULL): all 1 for even, auto and data.
+   *automatic: it is "auto". TUTTI_ERR_USAGE: malformed, wrong number, or all 0. */
 tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double *weight,
                                       bool *automatic, tutti_error *err);
 tutti_status tutti_train_shares_open(tutti_run *run, tutti_error *err);
+/* speed[n], in samples a second, from the measured seconds a sample; 0: less than the clock can
+   measure. false: a time below 0: a worker was not measured. */
+bool tutti_train_speeds(const double *sample_seconds, int n, double *speed);
 tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error *err);
 
 /* ---- simulation.c ---- */

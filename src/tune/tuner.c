@@ -91,8 +91,9 @@ static double place_of(const tutti_knob *knob, double value)
 
 tutti_status tutti_knob_check(const tutti_knob *knob, tutti_error *err)
 {
-    if (knob->name == NULL || knob->name[0] == 0 || strlen(knob->name) >= TUTTI_KNOB_WORDS / 2)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a knob's name has from 1 to %d bytes", TUTTI_KNOB_WORDS / 2 - 1);
+    if (knob->name == NULL || knob->name[0] == 0 || strlen(knob->name) >= TUTTI_KNOB_TEXT_BYTES / 2)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a knob's name has from 1 to %d bytes",
+                          TUTTI_KNOB_TEXT_BYTES / 2 - 1);
     if (knob->choices == NULL && (!isfinite(knob->low) || !isfinite(knob->high) || !(knob->low <= knob->high) ||
                                   (knob->log && !(knob->low > 0)) || !(knob->multiple >= 0) || isinf(knob->multiple)))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

@@ -181,10 +181,10 @@ class Usage(Case):
         for bad in ("0", "0:", "0:0.5", "0:nan", "x:2", "0:2:1.5", "0:2,", "-1:2"):
             self.refused(f"slow is '{bad}'; write RANK:FACTOR, RANK:FACTOR:P or *:FACTOR:P", "train", "--slow=" + bad)
         self.refused("there is no worker 2: with n = 2 they are 0 to 1", "train", "-n", "2", "--slow", "2:3")
-        self.refused("2 weights with a sum of 3 for 3 workers", "train", "-n", "3", "--batch-share", "1:2")
+        self.refused("it has 2 weights (sum 3) for 3 workers", "train", "-n", "3", "--batch-share", "1:2")
         self.refused("batch-share is 'fair'; write even, auto, data, or a weight for each worker", "train",
                      "--batch-share", "fair")
-        self.refused("with a sum of 0 for 2 workers", "train", "-n", "2", "--batch-share", "0:0")
+        self.refused("it has 2 weights (sum 0) for 2 workers", "train", "-n", "2", "--batch-share", "0:0")
         self.refused("platform is 'a.xml', but transport 'shm' has no platform; use it with --transport sim", "train",
                      "--platform", "a.xml")
         self.refused("step-time is 0.1 s, but with transport 'shm' time is real; use it with --transport sim, "

@@ -19,14 +19,14 @@ static void run(tuned *t, int n)
 }
 
 /* Control messages of 96 bytes: one at the end of a window, and one at its first quarter in
-   windows of points after the first; that of a point that is given up is its last. */
-static int words(const tuned *t)
+   windows of points after the first; that of a point that is abandoned is its last. */
+static int decisions(const tuned *t)
 {
     int n = 0;
 
     for (int i = 0; i < t->events; i++) {
-        n += strncmp(t->event[i], "point ", 6) == 0 || strncmp(t->event[i], "again ", 6) == 0;
-        n += strncmp(t->event[i], "point ", 6) == 0 && i > 0 && strstr(t->event[i], "given up") == NULL;
+        n += strncmp(t->event[i], "point ", 6) == 0 || strncmp(t->event[i], "measured again", 14) == 0;
+        n += strncmp(t->event[i], "point ", 6) == 0 && i > 0 && strstr(t->event[i], "abandoned") == NULL;
     }
     return n;
 }
@@ -58,9 +58,9 @@ static void knobs_change_in_one_step_with_only_tuning_messages(void **state)
                 }
             assert_true(other > 0);
             assert_true(t->value[0][0][0] == t->knobs[0].first && t->applied[0][0] == 1);
-            assert_true(words(t) >= 6); /* all points given up, on a machine with others to serve */
-            assert_int_equal(t->bytes - plain->bytes, 96 * words(t) * (n - 1));
-            assert_int_equal(t->messages - plain->messages, words(t) * (n - 1));
+            assert_true(decisions(t) >= 6); /* all points abandoned, on a machine with others to serve */
+            assert_int_equal(t->bytes - plain->bytes, 96 * decisions(t) * (n - 1));
+            assert_int_equal(t->messages - plain->messages, decisions(t) * (n - 1));
             assert_memory_equal(t->x, plain->x, sizeof t->x);
             assert_true(t->tune_points == 6);
             assert_true(t->tune_value[0] == t->value[0][t->steps - 1][0]);
@@ -157,13 +157,13 @@ static void untunable_configurations_are_rejected(void **state)
             "method 'tuned' continues without a lost worker, but tuning needs all workers");
     refused(TUTTI_FAULT_TOLERANT, true, NULL);
     wrong.steps = 0;
-    refused(TUTTI_REPLICAS_EQUAL, false, "tunes by windows of 0 steps behind 0 that do not count");
+    refused(TUTTI_REPLICAS_EQUAL, false, "a tuning window of 0 measured and 0 unmeasured steps");
     wrong = good;
     wrong.drop = -1;
-    refused(TUTTI_REPLICAS_EQUAL, false, "tunes by windows of 4 steps behind -1 that do not count");
+    refused(TUTTI_REPLICAS_EQUAL, false, "a tuning window of 4 measured and -1 unmeasured steps");
     wrong = good;
     wrong.apply = NULL;
-    refused(TUTTI_REPLICAS_EQUAL, false, "tunes by windows of 4 steps");
+    refused(TUTTI_REPLICAS_EQUAL, false, "has no function that sets its knobs");
     wrong = good;
     wrong.tuner.knobs = &outside;
     refused(TUTTI_REPLICAS_EQUAL, false, "knob 'size' begins at 9");

@@ -597,6 +597,52 @@ static void incompatible_options_are_rejected(void **state)
     }
 }
 
+/* A corrupt tag must not be taken for the newest model: with staleness every later model of that
+   neighbour would be dropped. */
+static void models_beyond_the_gap_bound_are_rejected(void **state)
+{
+    static const struct {
+        const char *spec;
+        tutti_ledger_rules rules;
+        int64_t most; /* of the tags that worker 1 can send to worker 2 while that one is in iteration 0 */
+    } cases[] = {
+        { "ring", { 0 }, 1 },
+        { "ring", { .max_gap = 3 }, 1 },
+        { "directed-ring", { 0 }, 3 },
+        { "directed-ring", { .max_gap = 2 }, 2 },
+        { "ring", { .acks = true }, 0 },
+        { "ring", { .max_gap = 2, .backup = 1 }, 2 },
+        { "ring", { .staleness = 2, .linear = true }, 3 },
+        { "directed-ring", { .staleness = 2 }, 9 },
+        { "ring", { .staleness = 1, .max_gap = 3 }, 2 },
+        { "directed-ring", { .staleness = 1, .max_gap = 3 }, 3 },
+        { "ring", { .staleness = 2, .max_gap = 5, .backup = 1 }, 5 },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
+        const int64_t most = cases[k].most, tags[] = { most + 1, most + 2, INT64_MAX };
+        tutti_graph *g;
+        tutti_ledger *l;
+        assert_int_equal(tutti_graph_open(&g, cases[k].spec, 4, NULL), TUTTI_OK);
+        assert_int_equal(tutti_ledger_open(&l, g, 2, &cases[k].rules, NULL), TUTTI_OK);
+        assert_int_equal(l->in[0].rank, 1);
+        for (size_t t = 0; t < TUTTI_LENGTH(tags); t++)
+            if (tutti_ledger_put(l, 0, tags[t]) != TUTTI_LEDGER_WRONG)
+                fail_msg("case %zu: a model of iteration %lld is accepted; at most %lld can come", k,
+                         (long long)tags[t], (long long)most);
+        assert_int_equal(l->in[0].newest, 0); /* the rejected ones changed nothing */
+        assert_true(tutti_ledger_put(l, 0, 0) >= 0);
+        if (most > 0)
+            assert_true(tutti_ledger_put(l, 0, most) >= 0);
+        assert_int_equal(l->in[0].newest, most);
+        if (cases[k].rules.staleness == 0) /* twice the same one */
+            assert_int_equal(tutti_ledger_put(l, 0, most), TUTTI_LEDGER_WRONG);
+        tutti_ledger_close(l);
+        tutti_graph_close(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -608,6 +654,7 @@ int main(void)
         cmocka_unit_test(other_workers_continue_after_a_loss),
         cmocka_unit_test(granting_tokens_too_early_violates_the_gap_bound),
         cmocka_unit_test(incompatible_options_are_rejected),
+        cmocka_unit_test(models_beyond_the_gap_bound_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

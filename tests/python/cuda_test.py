@@ -36,7 +36,7 @@ class Streams:
 
         return torch.full(tuple(shape), float("nan"), dtype=dtype)
 
-    def mark(self):
+    def record(self):
         event = threading.Event()
         self.compute.items.put(event.set)
         return event
@@ -46,24 +46,24 @@ class Streams:
 
         def made():
             if after is not None:
-                self.wait(after)
+                self.synchronize(after)
             to.copy_(source)
             event.set()
 
         self.side.items.put(made)
         return event
 
-    def wait(self, event):
+    def synchronize(self, event):
         assert event.wait(20), "an event that never comes"
 
-    def hold(self, event):
-        self.compute.items.put(lambda: self.wait(event))
+    def stream_wait(self, event):
+        self.compute.items.put(lambda: self.synchronize(event))
 
     def kernel(self, work):
         self.compute.items.put(work)
 
-    def synchronize(self):
-        self.wait(self.mark())
+    def wait_all(self):
+        self.synchronize(self.record())
 
     def close(self):
         self.compute.items.put(None)
@@ -82,7 +82,7 @@ def steps(device, n=30, tensors=8):
     kernel there."""
     import torch
 
-    from tutti.torch._cuda import Ferry
+    from tutti.torch._cuda import HostStaging
 
     grads = [torch.full((k + 1, 3), -1.0) for k in range(tensors)]
     seen, read = [], []
@@ -92,33 +92,33 @@ def steps(device, n=30, tensors=8):
         seen.append((k, host.flatten().tolist()))
         values[k].copy_(host)
 
-    ferry = Ferry(device, announce)
+    staging = HostStaging(device, announce)
     order = list(range(tensors))
     for step in range(n):
         random.Random(step).shuffle(order)
         seen.clear()
         for k in order:
             device.kernel(lambda k=k, step=step: grads[k].fill_(100 * step + k))
-            ferry.bring(k, grads[k])
-        ferry.brought()
+            staging.to_host(k, grads[k])
+        staging.wait_announced()
         assert [k for k, _ in seen] == order
         for k, got in seen:
             assert got == [100 * step + k] * (3 * (k + 1)), f"step {step}, tensor {k}"
         read.clear()
         for k in order:
-            ferry.take(k, -values[k], grads[k])
+            staging.to_device(k, -values[k], grads[k])
             values[k].fill_(-7)  # may change now
             device.kernel(lambda k=k: read.append((k, grads[k].flatten().tolist())))
-        device.synchronize()
+        device.wait_all()
         assert read == [(k, [-100 * step - k] * (3 * (k + 1))) for k in order], f"step {step}"
-    ferry.close()
+    staging.close()
 
 
 def test_gradients_reach_the_host_in_order_and_return(streams):
     steps(streams)
 
 
-@pytest.mark.parametrize("broken", ["mark", "wait", "hold"])
+@pytest.mark.parametrize("broken", ["record", "synchronize", "stream_wait"])
 def test_each_event_is_needed(streams, broken, monkeypatch):
     """The test above sees it if one of the three is left out."""
 
@@ -127,37 +127,37 @@ def test_each_event_is_needed(streams, broken, monkeypatch):
         event.set()
         return event
 
-    monkeypatch.setattr(Streams, broken, {"mark": lambda self: past()}.get(broken, lambda self, event: None))
-    if broken == "mark":  # the test's own waiting is not what is broken
-        streams.synchronize = lambda: time.sleep(0.02)
+    monkeypatch.setattr(Streams, broken, {"record": lambda self: past()}.get(broken, lambda self, event: None))
+    if broken == "record":  # the test's own waiting is not what is broken
+        streams.wait_all = lambda: time.sleep(0.02)
     with pytest.raises(AssertionError):
         steps(streams)
 
 
-def test_bring_waits_for_nothing(streams):
+def test_to_host_does_not_block(streams):
     import torch
 
-    from tutti.torch._cuda import Ferry
+    from tutti.torch._cuda import HostStaging
 
     gate, seen = threading.Event(), []
-    ferry = Ferry(streams, lambda k, host: seen.append((k, threading.get_ident())))
+    staging = HostStaging(streams, lambda k, host: seen.append((k, threading.get_ident())))
     grads = [torch.zeros(5) for _ in range(6)]
     streams.kernel(gate.wait)  # the compute stream stands still
     for k, grad in enumerate(grads):
-        ferry.bring(k, grad)
+        staging.to_host(k, grad)
     time.sleep(0.05)
     assert seen == []
     gate.set()
-    ferry.brought()
+    staging.wait_announced()
     assert [k for k, _ in seen] == list(range(6))
     assert len({thread for _, thread in seen}) == 1 and seen[0][1] != threading.get_ident()
-    ferry.close()
+    staging.close()
 
 
 def test_callback_exception_is_raised_once_and_stops_delivery(streams):
     import torch
 
-    from tutti.torch._cuda import Ferry
+    from tutti.torch._cuda import HostStaging
 
     seen = []
 
@@ -166,18 +166,18 @@ def test_callback_exception_is_raised_once_and_stops_delivery(streams):
         if seen == [0, 1]:
             raise OSError("worker 3 is gone")
 
-    ferry = Ferry(streams, announce)
+    staging = HostStaging(streams, announce)
     grads = [torch.zeros(2) for _ in range(4)]
     for k in range(4):
-        ferry.bring(k, grads[k])
+        staging.to_host(k, grads[k])
     with pytest.raises(OSError, match="worker 3 is gone"):
-        ferry.brought()
+        staging.wait_announced()
     assert seen == [0, 1]
-    ferry.brought()
-    ferry.bring(2, grads[2])
-    ferry.brought()
+    staging.wait_announced()
+    staging.to_host(2, grads[2])
+    staging.wait_announced()
     assert seen == [0, 1, 2]
-    ferry.close()
+    staging.close()
 
 
 DDP = """
@@ -203,7 +203,7 @@ class Host:
     def pinned(self, shape, dtype):
         return torch.full(tuple(shape), float("nan"), dtype=dtype)
 
-    def mark(self):
+    def record(self):
         return None
 
     def copy(self, to, source, after):
@@ -211,10 +211,10 @@ class Host:
         self.worker.put(lambda: (to.copy_(source), event.set()))
         return event
 
-    def wait(self, event):
+    def synchronize(self, event):
         event.wait()
 
-    hold = wait
+    stream_wait = synchronize
 
 
 class Net(nn.Module):
@@ -279,25 +279,36 @@ def test_gradients_reach_the_host_in_order_through_cuda():
             torch.cuda._sleep(100000)
             work()
 
-        def synchronize(self):
-            torch.cuda.synchronize()
-
-    from tutti.torch._cuda import Ferry
+    from tutti.torch._cuda import HostStaging
 
     device, seen = Timed(torch.device("cuda")), []
     grads = [torch.zeros(1000 * (k + 1), device="cuda") for k in range(8)]
-    ferry = Ferry(device, lambda k, host: seen.append((k, float(host.min()), float(host.max()))))
+    staging = HostStaging(device, lambda k, host: seen.append((k, float(host.min()), float(host.max()))))
     for step in range(30):
         seen.clear()
         for k in range(8):
             device.kernel(lambda k=k, step=step: grads[k].fill_(100 * step + k))
-            ferry.bring(k, grads[k])
-        ferry.brought()
+            staging.to_host(k, grads[k])
+        staging.wait_announced()
         assert seen == [(k, 100 * step + k, 100 * step + k) for k in range(8)]
         for k in range(8):
-            ferry.take(k, torch.full((1000 * (k + 1),), -1.0 - step), grads[k])
+            staging.to_device(k, torch.full((1000 * (k + 1),), -1.0 - step), grads[k])
             assert bool((grads[k] == -1.0 - step).all())
-    ferry.close()
+    staging.close()
+
+
+@pytest.mark.cuda
+def test_staging_memory_is_on_the_host_whatever_the_default_device():
+    import torch
+
+    from tutti.torch._cuda import Cuda
+
+    torch.set_default_device("cuda")
+    try:
+        host = Cuda(torch.device("cuda")).pinned((2, 3), torch.float16)
+    finally:
+        torch.set_default_device(None)
+    assert host.device.type == "cpu" and host.is_pinned() and host.shape == (2, 3) and host.dtype == torch.float16
 
 
 @pytest.mark.cuda
@@ -356,7 +367,7 @@ class Device:
     def pinned(self, shape, dtype):
         return torch.full(tuple(shape), float("nan"), dtype=dtype)
 
-    def mark(self):
+    def record(self):
         return None
 
     def copy(self, to, source, after):
@@ -365,10 +376,10 @@ class Device:
         self.worker.put(lambda: (threading.Event().wait(0.0002), to.copy_(source), event.set()))
         return event
 
-    def wait(self, event):
+    def synchronize(self, event):
         event.wait()
 
-    hold = wait
+    stream_wait = synchronize
 
 
 def net():

@@ -72,7 +72,7 @@ static void where_nothing_is_faster_the_default_stays(void **state)
     t->compute = one->compute = 0.02;
     simulate(t, 2);
     assert_true(chosen(t) == t->knobs[0].first);
-    assert_non_null(strstr(t->event[t->events - 1], "the default stays after 15 points, size=4194304"));
+    assert_non_null(strstr(t->event[t->events - 1], "the default is kept after 15 points, size=4194304"));
     one->knobs[0].first = 1 << 20; /* the best */
     simulate(one, 2);
     assert_true(fabs(log2(chosen(one) / (1 << 20))) < 0.2);

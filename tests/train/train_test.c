@@ -345,6 +345,46 @@ static void threads_default_to_the_cores_of_a_worker(void **state)
         }
 }
 
+static void shares_are_read_strictly(void **state)
+{
+    static const char *const malformed[] = {
+        "", ":", "1:", ":1", "1::2", "0x8:1", " 1:2", "1: 2", "1:2 ", "1:nan", "1:inf", "1:-2", "1:1e10", "1,5:2",
+        "fair",
+    };
+    double weight[2];
+    bool automatic;
+    tutti_error err = { .rank = -1 };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(malformed); k++)
+        if (tutti_train_parse_shares(malformed[k], 2, weight, &automatic, &err) != TUTTI_ERR_USAGE ||
+            strstr(err.text, "write even, auto, data, or a weight for each worker") == NULL)
+            fail_msg("batch-share '%s' is accepted, or refused with: %s", malformed[k], err.text);
+    assert_int_equal(tutti_train_parse_shares("2.5:1e-3", 2, weight, &automatic, &err), TUTTI_OK);
+    assert_true(!automatic && weight[0] == 2.5 && weight[1] == 1e-3);
+    assert_int_equal(tutti_train_parse_shares("0:1", 2, weight, &automatic, &err), TUTTI_OK);
+    assert_int_equal(tutti_train_parse_shares("0:0", 2, weight, &automatic, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(tutti_train_parse_shares("1:2:3", 2, weight, &automatic, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(tutti_train_parse_shares("auto", 2, weight, &automatic, &err), TUTTI_OK);
+    assert_true(automatic && weight[0] == 1 && weight[1] == 1);
+}
+
+static void a_worker_too_fast_to_measure_gets_the_largest_share(void **state)
+{
+    static const double seconds[] = { 1e-4, 0, 2e-4 }, unknown[] = { 1e-4, -1, 2e-4 }, none[] = { 0, 0, 0 };
+    double speed[3];
+    int64_t share[3];
+
+    (void)state;
+    assert_true(tutti_train_speeds(seconds, 3, speed));
+    assert_true(speed[0] == 1 / 1e-4 && speed[1] > 1000 * speed[0] && speed[2] == 1 / 2e-4);
+    tutti_share_apportion(96, 3, speed, 1, share);
+    assert_true(share[0] == 1 && share[1] == 94 && share[2] == 1);
+    assert_false(tutti_train_speeds(unknown, 3, speed));
+    assert_true(tutti_train_speeds(none, 3, speed));
+    assert_true(speed[0] == speed[1] && speed[1] == speed[2]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +397,8 @@ int main(void)
         cmocka_unit_test(targets_are_read_strictly),
         cmocka_unit_test(slow_factors_are_drawn_by_worker_and_step),
         cmocka_unit_test(threads_default_to_the_cores_of_a_worker),
+        cmocka_unit_test(shares_are_read_strictly),
+        cmocka_unit_test(a_worker_too_fast_to_measure_gets_the_largest_share),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

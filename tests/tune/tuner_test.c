@@ -289,7 +289,7 @@ static void wrong_times_and_points_are_refused(void **state)
 
 static void knob_values_are_formatted_as_text(void **state)
 {
-    char text[TUTTI_KNOB_WORDS];
+    char text[TUTTI_KNOB_TEXT_BYTES];
 
     (void)state;
     tutti_knob_text(&partition, 4 << 20, text, sizeof text);

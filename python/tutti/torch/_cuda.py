@@ -1,16 +1,18 @@
-"""Gradients between a GPU and the engine, which computes on the host. No CUDA code is in the C library.
+"""Copies gradients from a GPU to the engine, which computes on the host, and back. All CUDA calls are made through
+torch; the C library has none.
 
-A gradient that is final on the compute stream is copied to pinned host memory on a side stream. A thread waits for the
-copies in order and announces each: so neither the compute stream nor autograd's thread waits. What is exchanged goes
-back on the side stream, and the compute stream waits for that, the host does not.
+When a gradient is final on the compute stream, it is copied to pinned host memory on a side stream. A thread waits for
+these copies in order and tells the engine of each. So neither the compute stream nor autograd's thread blocks.
+Exchanged gradients are copied back on the side stream; the compute stream waits for these copies, and the host does
+not.
 
     compute   grad 2 ──┐ grad 1 ──┐ grad 0 ──┐                      ┌── optimiser
     side               └ copy 2 ──┴ copy 1 ──┴ copy 0 ··· back 2, 1, 0
     thread                      announce 2, 1, 0
     engine                          exchange, step
 
-Everything that is CUDA's is in `Cuda`, a few short calls. Tests put streams of their own in its place. The seam to the
-rest is CudaExchange, which DistributedDataParallel takes where the module is on a GPU.
+Only class Cuda calls torch.cuda; tests replace it by another Device. Users: ddp.py (CudaExchange, by exchange_of),
+_run.py (HostStaging, Device and Cuda) and hook.py (Cuda).
 """
 
 from __future__ import annotations
@@ -31,20 +33,23 @@ class Device(Protocol):
     """A device whose work is asynchronous, in two streams: compute, which is torch's current one, and side."""
 
     def pinned(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """Host memory that copies from and to the device can go by without waiting."""
+        """Allocates pinned host memory, for asynchronous copies."""
 
-    def mark(self) -> Any:
-        """An event: all that the compute stream has been given so far."""
+    def record(self) -> Any:
+        """Records an event on the compute stream: it completes when all work queued so far is done."""
 
     def copy(self, to: torch.Tensor, source: torch.Tensor, after: Any | None) -> Any:
-        """Copies on the side stream, once `after` has come to pass. Gives the event of its end. Both tensors may be
-        dropped by the caller before that."""
+        """Queues a copy on the side stream, after event `after` (None: at once). Returns an event that completes with
+        the copy. The caller may drop both tensors before that."""
 
-    def wait(self, event: Any) -> None:
-        """This thread waits. Other Python threads run."""
+    def synchronize(self, event: Any) -> None:
+        """Blocks the calling thread until the event completes; releases the GIL."""
 
-    def hold(self, event: Any) -> None:
-        """What the compute stream is given from now on waits. This thread does not."""
+    def stream_wait(self, event: Any) -> None:
+        """Makes work queued on the compute stream from now on wait for the event. Does not block the caller."""
+
+    def settle(self, future: torch.futures.Future[Any], result: Any, after: Any) -> None:
+        """Sets the future's result. A stream that uses it waits for event `after` first."""
 
 
 class Cuda:
@@ -55,9 +60,9 @@ class Cuda:
         self.side = torch.cuda.Stream(device)
 
     def pinned(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        return torch.empty(tuple(shape), dtype=dtype, pin_memory=True)
+        return torch.empty(tuple(shape), dtype=dtype, device="cpu", pin_memory=True)  # whatever torch's default is
 
-    def mark(self) -> torch.cuda.Event:
+    def record(self) -> torch.cuda.Event:
         return torch.cuda.current_stream(self.device).record_event()
 
     def copy(self, to: torch.Tensor, source: torch.Tensor, after: torch.cuda.Event | None) -> torch.cuda.Event:
@@ -68,65 +73,66 @@ class Cuda:
             for tensor in (to, source):
                 if tensor.is_cuda:
                     tensor.record_stream(self.side)  # the allocator does not reuse it before the copy is made
-            return self.side.record_event()
+            # blocking: a thread that waits for it sleeps, and leaves its core to the engine
+            return self.side.record_event(torch.cuda.Event(blocking=True))
 
-    def wait(self, event: torch.cuda.Event) -> None:
+    def synchronize(self, event: torch.cuda.Event) -> None:
         event.synchronize()
 
-    def hold(self, event: torch.cuda.Event) -> None:
+    def stream_wait(self, event: torch.cuda.Event) -> None:
         torch.cuda.current_stream(self.device).wait_event(event)
 
     def settle(self, future: torch.futures.Future[Any], result: Any, after: torch.cuda.Event) -> None:
-        """Sets the result of a future of this device: the stream of any waiter then waits for `after`."""
         with torch.cuda.stream(self.side):
             self.side.wait_event(after)
             future.set_result(result)
 
 
-class Ferry:
-    """Takes gradients of a module to the host and back.
+class HostStaging:
+    """Copies gradients of a module to the host and back.
 
-    `announce(tensor, host)` is called by a thread of the ferry, in the order of `bring`, never twice at once. `host`
-    holds the gradient in its own dtype until the next `bring` of that tensor. The calls below are for one thread at a
-    time. A call of the engine between `bring` and `brought` would overlap with others.
+    `announce(tensor, host)` is called on this object's thread, once for each `to_host`, in that order. `host` holds
+    the gradient in its own dtype until the next call for that tensor, of `to_host` or of `to_device`. The methods are
+    not thread-safe. Between `to_host` and the return of `wait_announced` only `announce` may call the engine.
     """
 
     def __init__(self, device: Device, announce: Callable[[int, torch.Tensor], None]) -> None:
         self._device = device
         self._announce = announce
         self._host: dict[tuple[int, torch.dtype], torch.Tensor] = {}
-        self._left: dict[torch.Tensor, Any] = {}  # of host memory: when the last copy from it has been made
+        self._uploads: dict[torch.Tensor, Any] = {}  # host buffer -> event of the last copy from it to the device
         self._failure: BaseException | None = None
         self._worker: Worker | None = None
 
-    def bring(self, tensor: int, grad: torch.Tensor) -> None:
-        """The gradient is final on the compute stream. Does not wait."""
+    def to_host(self, tensor: int, grad: torch.Tensor) -> None:
+        """Queues the copy of a gradient that is final on the compute stream. Does not block."""
         if self._worker is None:
-            self._worker = Worker(self._arrived, "tutti-ferry")
-        host = self._place(tensor, grad)
-        self._worker.put((tensor, host, self._device.copy(host, grad, self._device.mark())))
+            self._worker = Worker(self._process, "tutti-staging")
+        host = self._host_buffer(tensor, grad)
+        self._worker.put((tensor, host, self._device.copy(host, grad, self._device.record())))
 
-    def brought(self) -> None:
-        """Waits until all that was brought has been announced. Raises what `announce` raised first; what came after
-        that was not announced."""
+    def wait_announced(self) -> None:
+        """Blocks until every gradient given to `to_host` so far was announced. If `announce` raised, raises that error
+        once; later gradients were not announced."""
         if self._worker is None:
             return
-        over = threading.Event()
-        self._worker.put(over)
-        over.wait()
+        flushed = threading.Event()
+        self._worker.put(flushed)
+        flushed.wait()
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
 
-    def take(self, tensor: int, values: torch.Tensor, to: torch.Tensor) -> None:
-        """Copies the host's `values` to the device's `to`: an exchanged gradient. What the compute stream is given from
-        now on finds them there. `values` may change when this returns. Does not wait for the device."""
-        host = self._place(tensor, to)
-        if host in self._left:
-            self._device.wait(self._left[host])  # long past, but for a tensor that is taken twice in a row
+    def to_device(self, tensor: int, values: torch.Tensor, to: torch.Tensor) -> None:
+        """Copies `values` (host) to `to` (device). Work queued on the compute stream afterwards sees them. `values` may
+        be changed on return. Blocks only if the previous copy of this tensor is not finished."""
+        host = self._host_buffer(tensor, to)
+        if host in self._uploads:
+            # normally complete; pending only if a tensor is copied twice in a row
+            self._device.synchronize(self._uploads[host])
         host.copy_(values)
-        self._left[host] = self._device.copy(to, host, self._device.mark())
-        self._device.hold(self._left[host])
+        self._uploads[host] = self._device.copy(to, host, self._device.record())
+        self._device.stream_wait(self._uploads[host])
 
     def close(self) -> None:
         """Ends the thread, once all is announced."""
@@ -134,32 +140,35 @@ class Ferry:
             self._worker.close()
             self._worker = None
 
-    def _place(self, tensor: int, like: torch.Tensor) -> torch.Tensor:
+    def _host_buffer(self, tensor: int, like: torch.Tensor) -> torch.Tensor:
         host = self._host.get((tensor, like.dtype))
         if host is None:
             host = self._host[tensor, like.dtype] = self._device.pinned(like.shape, like.dtype)
         return host
 
-    def _arrived(self, item: threading.Event | tuple[int, torch.Tensor, Any]) -> None:
-        if isinstance(item, threading.Event):
+    def _process(self, item: threading.Event | tuple[int, torch.Tensor, Any]) -> None:
+        if isinstance(item, threading.Event):  # a flush marker of wait_announced()
             item.set()
             return
         tensor, host, event = item
         try:
             if self._failure is None:
-                self._device.wait(event)
+                self._device.synchronize(event)
                 self._announce(tensor, host)
-        except BaseException as failure:  # raised in the thread that waits for it
+        except BaseException as failure:  # raised again by wait_announced()
             self._failure = failure
 
 
 class CudaExchange(Exchange):
-    """Gradients of parameters on one GPU. The engine is called by autograd's thread as a pass begins, then by the
-    ferry's thread alone, and again by autograd's when that one has nothing left: calls never overlap."""
+    """Exchange for parameters on one GPU. Engine calls never overlap: autograd's thread calls it at the beginning of a
+    pass, the staging thread while gradients arrive, and autograd's thread again after wait_announced().
+
+    `views` has no effect: a gradient on a GPU cannot be a view of the engine's memory, which is the host's.
+    """
 
     def __init__(self, binding: Binding, engine: Engine, views: bool = True, device: Device | None = None):
         super().__init__(binding, engine, views)
-        self._ferry = Ferry(device or Cuda(binding.bound[0].param.device), weakly(self._announce))
+        self._staging = HostStaging(device or Cuda(binding.bound[0].param.device), weakly(self._announce))
 
     def _announce(self, tensor: int, host: torch.Tensor) -> None:
         b = self.binding.bound[tensor]
@@ -168,20 +177,20 @@ class CudaExchange(Exchange):
         self.engine.grad_ready(tensor)
 
     def take(self, b: Bound) -> None:
-        self._ferry.bring(b.index, b.param.grad)
+        self._staging.to_host(b.index, b.param.grad)
 
     def end(self) -> None:
-        self._ferry.brought()
+        self._staging.wait_announced()
         super().end()
 
     def give(self, b: Bound) -> None:
         p = b.param
         if p.grad is None:
             p.grad = torch.empty_like(p)
-        self._ferry.take(b.index, b.g, p.grad)
+        self._staging.to_device(b.index, b.g, p.grad)
 
     def close(self) -> None:
-        self._ferry.close()
+        self._staging.close()
 
 
 def exchange_of(binding: Binding) -> Callable[..., Exchange]:

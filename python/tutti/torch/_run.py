@@ -25,7 +25,7 @@ from ..errors import StateError
 from . import _place, _saved, _serve, _state, _translate, _units
 from ._bind import DTYPES, Binding, Bound, device_of, warn_unscaled, words
 from ._buffers import Copies
-from ._cuda import Cuda, Device, Ferry
+from ._cuda import Cuda, Device, HostStaging
 from ._meet import Meetings
 from ._runs import closed, dropped, opened, weakly
 from ._sent import Sent
@@ -152,7 +152,7 @@ class Run:
         self.binding.attach(self.engine)
         self._own = torch.frombuffer(self.engine.client_state(), dtype=torch.float32) if self.statistics else None
         self._places = [] if by_unit else [b.param.data_ptr() for b in self.binding.bound]
-        self._ferry = Ferry(self._device, weakly(self._announce)) if self._device else None
+        self._staging = HostStaging(self._device, weakly(self._announce)) if self._device else None
         # A write to parameters whose values the engine hands out is detected by their versions.
         self._versions = {b: b.param._version for b in self.binding.bound if b.apart and not by_unit}
         self._pass: _abi.tutti_pass | None = None  # in progress
@@ -414,8 +414,8 @@ class Run:
             grad = p.grad
             if gone or self.units is not None:
                 p.grad = None
-        if self._ferry is not None:
-            self._ferry.bring(b.index, grad)
+        if self._staging is not None:
+            self._staging.to_host(b.index, grad)
         else:
             self._announce(b.index, grad)
         self._given[b.index] = True
@@ -460,8 +460,8 @@ class Run:
 
     def _arrived(self) -> None:
         """All gradients that were given have been announced, and no other thread calls the engine."""
-        if self._ferry is not None:
-            self._ferry.brought()
+        if self._staging is not None:
+            self._staging.wait_announced()
 
     # ---- values of parameters with memory of their own ----
 
@@ -469,10 +469,10 @@ class Run:
         """(to, source), between host and device; what comes after finds them copied."""
         event = None
         for to, source in pairs:
-            event = self._device.copy(to, source, self._device.mark())
+            event = self._device.copy(to, source, self._device.record())
         if event is not None:  # copies are made in order
-            self._device.hold(event)
-            self._device.wait(event)
+            self._device.stream_wait(event)
+            self._device.synchronize(event)
 
     def _deliver(self) -> None:
         """Parameters on a device become as the engine has handed them out."""
@@ -626,10 +626,10 @@ class Run:
         """A gradient as it stands in the engine, where the parameter is and in its type."""
         if b.table:
             return b.sparse()
-        if self._ferry is None:
+        if self._staging is None:
             return b.g if b.param.dtype == torch.float32 else b.g.to(b.param.dtype)
         grad = torch.empty_like(b.param)
-        self._ferry.take(b.index, b.g, grad)
+        self._staging.to_device(b.index, b.g, grad)
         return grad
 
     def _evaluate(self) -> float:
@@ -813,8 +813,8 @@ class Run:
             hook.remove()
         if self._meetings is not None:
             self._meetings.close()
-        if self._ferry is not None:
-            self._ferry.close()
+        if self._staging is not None:
+            self._staging.close()
         self._own = None
         self.binding.detach()
         self.engine.close()

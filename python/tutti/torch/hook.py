@@ -191,7 +191,7 @@ class CommHookState:
         future: torch.futures.Future[Any] = torch.futures.Future(devices=[buffer.device] if cuda else None)
         spans = [(p, g.storage_offset() - buffer.storage_offset())
                  for p, g in zip(bucket.parameters(), bucket.gradients(), strict=True) if p.numel() > 0]
-        self._held.append(_Bucket(bucket.index() == 0, buffer, spans, future, cuda, cuda and cuda.mark()))
+        self._held.append(_Bucket(bucket.index() == 0, buffer, spans, future, cuda, cuda and cuda.record()))
         if self._relay is not None or bucket.is_last():
             if self._relay is None:
                 self._learn()
@@ -214,7 +214,7 @@ class CommHookState:
             check(_c.tutti_relay_begin, self._relay, self.epoch, self.lr, self._sum, None)
         if bucket.cuda is not None:
             bucket.host = bucket.cuda.pinned(bucket.buffer.shape, torch.float32)
-            bucket.cuda.wait(bucket.cuda.copy(bucket.host, bucket.buffer, bucket.ready))
+            bucket.cuda.synchronize(bucket.cuda.copy(bucket.host, bucket.buffer, bucket.ready))
         else:
             bucket.host = bucket.buffer.to(torch.float32)
         n, at = len(bucket.spans), bucket.host.data_ptr()

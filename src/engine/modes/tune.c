@@ -1,14 +1,18 @@
-/* tune.c: a run that tunes itself (steps.h: tutti_tune_declare). Worker 0 measures, asks and
-   decides (search.h); the others learn the decision in a broadcast, at steps that all can count,
-   and so all change in the same step.
+/* tune.c: tunes a method's knobs while the run trains (tutti_tune_declare in steps.h; used by bagua
+   and bytescheduler). Worker 0 measures step times and decides by search.h what to try next. It
+   broadcasts the decision in a step whose number every worker can compute, so all workers change
+   the knobs in the same step.
 
-     window     `drop` steps that are not measured, and `steps` that are
-     word       a control message of worker 0, 96 bytes: when a window is over, and before that when
-                its first quarter may show that it should be abandoned
+     window     a sequence of steps with one setting of the knobs: `drop` steps that are not
+                measured, then `steps` that are
+     decision   what worker 0 broadcasts, 96 bytes: at the end of a window, and in the window of a
+                point other than the default once after the first quarter of its measured steps,
+                when the point may be abandoned as too slow
 
-   The time of a step is what worker 0 needs from its beginning to that of the next: computing,
-   waiting, its client in between, but no report, evaluation or checkpoint. The tuner's own time
-   is between two steps and is in neither. A resumed run starts its window again. */
+   A step's time is measured on worker 0, from the beginning of one step to the beginning of the
+   next. It includes computing, waiting and the client's code between steps. It excludes reports,
+   evaluations, checkpoints and the tuner's own time. A resumed run repeats the window that was
+   interrupted. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,25 +27,26 @@ typedef struct tune {
     tutti_method *m;
     tutti_tune_options options;
     tutti_knob knob[TUTTI_KNOBS_MOST];
-    char figure[TUTTI_KNOBS_MOST][TUTTI_KNOB_WORDS]; /* "tune_credit" */
+    char metric[TUTTI_KNOBS_MOST][TUTTI_KNOB_TEXT_BYTES]; /* names of metrics: "tune_" + the knob's name */
     tutti_tuner *tuner;
-    tutti_search_state state;    /* declared */
+    tutti_search_state state;    /* saved in checkpoints */
     tutti_group group;
-    bool taken_up;               /* a step has begun in this process */
-    uint64_t began, seen;        /* the window's first step; the last step that has begun */
+    bool started;                /* a step has begun in this process */
+    uint64_t first_step;         /* the current window's */
+    uint64_t last_step;          /* the last that has begun */
     /* worker 0: */
     int64_t *times_ns;           /* times of the current window's steps */
     size_t n_times;
-    int64_t mark_ns;             /* when the last step began */
-    int64_t own_ns;              /* time that the tuner has used */
+    int64_t step_began_ns;       /* when last_step began */
+    int64_t tuner_ns;            /* time spent in the search and its broadcasts */
 } tune;
 
-typedef struct word {            /* plain numbers of eight bytes */
-    int64_t turns;               /* the window is over; else it continues */
-    double seconds, high;        /* the window's time */
+typedef struct decision {        /* plain numbers of eight bytes */
+    int64_t window_over;         /* 0: the window continues, and the rest is unused */
+    double seconds, high;        /* median and upper quartile of its step times */
     tutti_search_window next;
-} word;
-_Static_assert(sizeof(word) == 96, "the size stated above and in steps.h");
+} decision;
+_Static_assert(sizeof(decision) == 96, "the size stated above and in steps.h");
 
 static const tutti_facility_ops facility; /* at the end */
 
@@ -60,10 +65,14 @@ tutti_status tutti_tune_declare(tutti_method *m, tutti_plan *plan, const tutti_t
                           "method '%s' continues without a lost worker, but tuning needs all workers in the steps in "
                           "which settings change; leave tuning off, or let a loss end the run (on-loss=stop)",
                           m->ops->name);
-    if (o->drop < 0 || o->steps < 1 || o->steps > 1 << 20 || o->drop > 1 << 20 || o->apply == NULL)
+    if (o->apply == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s' tunes by windows of %lld steps behind %lld that do not count; there must be one "
-                          "to measure, and %d of either at most",
+                          "method '%s' tunes, but has no function that sets its knobs; give tutti_tune_options.apply",
+                          m->ops->name);
+    if (o->drop < 0 || o->steps < 1 || o->steps > 1 << 20 || o->drop > 1 << 20)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s': a tuning window of %lld measured and %lld unmeasured steps; measure at least "
+                          "1, and give at most %d of each",
                           m->ops->name, (long long)o->steps, (long long)o->drop, 1 << 20);
     t = tutti_alloc(1, sizeof *t);
     if (t == NULL)
@@ -75,7 +84,7 @@ tutti_status tutti_tune_declare(tutti_method *m, tutti_plan *plan, const tutti_t
     TUTTI_TRY(tutti_tuner_open(&t->tuner, &t->options.tuner, err));
     for (int k = 0; k < o->tuner.n_knobs; k++) {
         t->knob[k] = o->tuner.knobs[k];
-        snprintf(t->figure[k], sizeof t->figure[k], "tune_%s", t->knob[k].name);
+        snprintf(t->metric[k], sizeof t->metric[k], "tune_%s", t->knob[k].name);
     }
     t->options.tuner.knobs = t->knob;
     t->times_ns = tutti_alloc((size_t)o->steps, sizeof *t->times_ns);
@@ -106,29 +115,29 @@ static const char *point_text(const tune *t, const double *value, char text[400]
     for (int k = 0; k < t->options.tuner.n_knobs && used < 300; k++) {
         if (k > 0)
             text[used++] = ' ';
-        tutti_knob_text(&t->knob[k], value[k], text + used, TUTTI_KNOB_WORDS);
+        tutti_knob_text(&t->knob[k], value[k], text + used, TUTTI_KNOB_TEXT_BYTES);
         used += strlen(text + used);
     }
     return text;
 }
 
-static void tell_point(tune *t)
+static void report_point(tune *t)
 {
     for (int k = 0; k < t->options.tuner.n_knobs; k++)
-        tutti_metric(t->m, t->figure[k], -1, t->state.now.value[k]);
-    tutti_metric(t->m, "tune_seconds", -1, 1e-9 * (double)t->own_ns);
+        tutti_metric(t->m, t->metric[k], -1, t->state.now.value[k]);
+    tutti_metric(t->m, "tune_seconds", -1, 1e-9 * (double)t->tuner_ns);
 }
 
-static void tell_window(const tune *t, double seconds)
+static void report_window(const tune *t, double seconds)
 {
     const tutti_search_state *s = &t->state;
     char text[400];
 
     point_text(t, s->now.value, text);
     if (s->now.role != TUTTI_SEARCH_POINT)
-        tutti_event(t->m, "tune", "again %s: %.6g s a step", text, seconds);
+        tutti_event(t->m, "tune", "measured again, %s: %.6g s a step", text, seconds);
     else if (t->n_times < (size_t)t->options.steps)
-        tutti_event(t->m, "tune", "point %lld of %d at most, %s: %.6g s a step; given up after %zu of %lld steps",
+        tutti_event(t->m, "tune", "point %lld of %d at most, %s: %.6g s a step; abandoned after %zu of %lld steps",
                     (long long)s->n + 1, t->options.tuner.points, text, seconds, t->n_times,
                     (long long)t->options.steps);
     else
@@ -136,7 +145,7 @@ static void tell_window(const tune *t, double seconds)
                     t->options.tuner.points, text, seconds);
 }
 
-static void tell_end(const tune *t)
+static void report_end(const tune *t)
 {
     const tutti_search_state *s = &t->state;
     char first[400], chosen[400];
@@ -144,7 +153,10 @@ static void tell_end(const tune *t)
     int won;
 
     for (int64_t i = 0; i < s->n; i++)
-        *(s->past[i].role == TUTTI_SEARCH_POINT ? &points : &again) += 1;
+        if (s->past[i].role == TUTTI_SEARCH_POINT)
+            points++;
+        else
+            again++;
     tutti_metric(t->m, "tune_points", -1, (double)points);
     if (tutti_search_chose(s, &won))
         tutti_event(t->m, "tune",
@@ -152,22 +164,22 @@ static void tell_end(const tune *t)
                     (long long)points, point_text(t, s->now.value, chosen), won, TUTTI_SEARCH_PAIRS,
                     point_text(t, s->past[0].value, first));
     else
-        tutti_event(t->m, "tune", "the default stays after %lld points, %s: %s", (long long)points,
+        tutti_event(t->m, "tune", "the default is kept after %lld points, %s: %s", (long long)points,
                     point_text(t, s->now.value, first),
                     again == 0 ? "no other is expected to be faster"
-                               : "the best of them was not faster in every pair of windows, or by too little");
+                               : "the best other point was not faster in every pair of windows, or not by 1 %");
 }
 
 /* Reports how long tuning may take: all points and pairs, if none is abandoned. */
-static void tell_length(const tune *t)
+static void report_length(const tune *t)
 {
     const int64_t windows = t->options.tuner.points + 2 * TUTTI_SEARCH_PAIRS,
                   all = windows * (t->options.drop + t->options.steps);
 
     if (t->m->steps > 0 && (uint64_t)all > t->m->steps)
         tutti_event(t->m, "tune",
-                    "tuning takes up to %lld steps and the run has %llu, so it may end at a point that is being tried; "
-                    "tune by fewer points or shorter windows",
+                    "tuning may take %lld steps and the run has %llu, so the run may end while a point is being tried; "
+                    "use fewer points or shorter windows",
                     (long long)all, (unsigned long long)t->m->steps);
 }
 
@@ -181,56 +193,59 @@ static bool is_over(const tune *t)
 static tutti_status begin_window(tune *t, tutti_error *err)
 {
     TUTTI_TRY(t->options.apply(t->m, t->state.now.value, err));
-    t->began = t->m->step;
+    t->first_step = t->m->step;
     t->n_times = 0;
     if (t->m->rank == 0)
-        tell_point(t);
+        report_point(t);
     return TUTTI_OK;
 }
 
-/* The first step in this process. */
-static tutti_status take_up(tune *t, tutti_error *err)
+/* Called in the first step of a process, with new or resumed state: checks the state, replays
+   finished windows to the tuner, applies the current knobs. */
+static tutti_status start(tune *t, tutti_error *err)
 {
-    t->taken_up = true;
+    t->started = true;
     t->group = tutti_group_keyed(&t->m->all, tutti_port_of("tune", 0, 0), 0);
     TUTTI_TRY(tutti_search_check(&t->state, &t->options.tuner, err));
     if (t->m->rank == 0 && !is_over(t)) {
         TUTTI_TRY(tutti_search_tell(&t->state, t->tuner, err));
-        tell_length(t);
+        report_length(t);
     }
     return begin_window(t, err);
 }
 
-/* Worker 0: decides what comes after the current window, or (look) after its first part. */
-static tutti_status decide_window(tune *t, bool look, word *choice, tutti_error *err)
+/* Worker 0: fills *choice. early: only a quarter of the window is measured; decides whether to
+   abandon it. Otherwise the window is over: chooses the next. */
+static tutti_status decide_window(tune *t, bool early, decision *choice, tutti_error *err)
 {
-    choice->turns = !look || tutti_search_look(&t->state, t->times_ns, t->n_times);
-    if (!choice->turns)
+    choice->window_over = !early || tutti_search_look(&t->state, t->times_ns, t->n_times);
+    if (!choice->window_over)
         return TUTTI_OK;
     tutti_search_times(t->times_ns, t->n_times, &choice->seconds, &choice->high);
     return tutti_search_decide(&t->state, t->tuner, choice->seconds, &choice->next, err);
 }
 
-static tutti_status receive_choice(tune *t, bool look, tutti_error *err)
+/* Worker 0 decides and broadcasts; all apply the decision. */
+static tutti_status exchange_decision(tune *t, bool early, tutti_error *err)
 {
     tutti_engine *e = t->m->engine;
     const tutti_doing was = tutti_engine_expose(e);
     const int64_t begin = tutti_now_ns(e->rt);
-    word choice = { 0 };
-    tutti_status status = t->m->rank == 0 ? decide_window(t, look, &choice, err) : TUTTI_OK;
+    decision choice = { 0 };
+    tutti_status status = t->m->rank == 0 ? decide_window(t, early, &choice, err) : TUTTI_OK;
 
     if (status == TUTTI_OK)
         status = tutti_broadcast(&t->group, 0, tutti_host(&choice, sizeof choice, TUTTI_U8), err);
-    t->own_ns += tutti_now_ns(e->rt) - begin;
+    t->tuner_ns += tutti_now_ns(e->rt) - begin;
     tutti_engine_comm(e, "tune", 0, begin, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);
-    if (status != TUTTI_OK || !choice.turns)
+    if (status != TUTTI_OK || !choice.window_over)
         return status;
     if (t->m->rank == 0)
-        tell_window(t, choice.seconds);
+        report_window(t, choice.seconds);
     tutti_search_turn(&t->state, choice.seconds, choice.high, &choice.next);
     if (t->m->rank == 0 && is_over(t))
-        tell_end(t);
+        report_end(t);
     return begin_window(t, err);
 }
 
@@ -238,23 +253,24 @@ static tutti_status begin_step(void *self, tutti_error *err)
 {
     tune *t = self;
     tutti_engine *e = t->m->engine;
-    const int64_t made = (int64_t)(t->m->step - t->began), drop = t->options.drop, steps = t->options.steps,
-                  part = tutti_search_look_at(steps);
 
-    if (t->taken_up && (is_over(t) || t->m->step == t->seen)) /* a step may be restarted */
+    /* a restarted step is not counted twice; its time includes the attempt that was aborted */
+    if (t->started && (is_over(t) || t->m->step == t->last_step))
         return TUTTI_OK;
-    t->seen = t->m->step;
-    if (!t->taken_up)
-        TUTTI_TRY(take_up(t, err));
+    t->last_step = t->m->step;
+    if (!t->started)
+        TUTTI_TRY(start(t, err));
     else {
-        if (t->m->rank == 0 && made > drop)
-            t->times_ns[t->n_times++] = tutti_engine_worked_ns(e) - t->mark_ns;
-        if (made == drop + steps)
-            TUTTI_TRY(receive_choice(t, false, err));
-        else if (made == drop + part && t->state.now.role == TUTTI_SEARCH_POINT && t->state.n > 0)
-            TUTTI_TRY(receive_choice(t, true, err));
+        const int64_t steps_made = (int64_t)(t->m->step - t->first_step), drop = t->options.drop,
+                      steps = t->options.steps, early_at = tutti_search_look_at(steps);
+        if (t->m->rank == 0 && steps_made > drop)
+            t->times_ns[t->n_times++] = tutti_engine_worked_ns(e) - t->step_began_ns;
+        if (steps_made == drop + steps)
+            TUTTI_TRY(exchange_decision(t, false, err));
+        else if (steps_made == drop + early_at && t->state.now.role == TUTTI_SEARCH_POINT && t->state.n > 0)
+            TUTTI_TRY(exchange_decision(t, true, err));
     }
-    t->mark_ns = tutti_engine_worked_ns(e);
+    t->step_began_ns = tutti_engine_worked_ns(e);
     return TUTTI_OK;
 }
 

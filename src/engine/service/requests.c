@@ -27,17 +27,17 @@
    went at once, equally fast workers would upload together and download together for ever, and
    the link would be idle in one direction half of the time.
 
-   How many replies fill the link is estimated from those that were received: `quick` is the
-   highest rate of a single reply, `all` the highest rate of those in flight together (the rate of
-   one times their mean number). all / quick replies fill the link; one more may go, so that an
-   increase of capacity is noticed. Until one reply has gone alone, `quick` is only a share of the
-   link: then the next goes alone. A reply that takes PATIENCE times as long as it would at the
-   rate `quick` is on a slow link and is not counted any more. A rank that has not been answered
-   yet waits for no other. So no reply waits behind another for more than PATIENCE times what its
-   own takes, and an estimate that is too high lets all go at once. Replies to several requests in
-   one call go at once: they belong to one step, which ends with the last of them. The estimates
-   are discarded when all services are quiescent, so that a run resumed there proceeds as the one
-   that was saved. */
+   How many replies fill the link is estimated from those that were received: `single_rate` is the
+   highest rate of a single reply, `total_rate` the highest rate of those in flight together (the
+   rate of one times their mean number). total_rate / single_rate replies fill the link; one more
+   may go, so that an increase of capacity is noticed. Until one reply has gone alone, `single_rate`
+   is only a share of the link: then the next goes alone. A reply that takes PATIENCE times as long
+   as it would at `single_rate` is on a slow link and is not counted any more. A rank that has not
+   been answered yet waits for no other. So no reply waits behind another for more than PATIENCE
+   times what its own takes, and an estimate that is too high lets all go at once. Replies to
+   several requests in one call go at once: they belong to one step, which ends with the last of
+   them. The estimates are discarded when all services are quiescent, so that a run resumed there
+   proceeds as the one that was saved. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -52,126 +52,127 @@ typedef struct tutti_reply_slot sent;
 
 /* ---- from open to close ---- */
 
-static unsigned char *room_at(const queue *d, int room)
+static unsigned char *buffer_at(const queue *q, int buffer)
 {
-    return d->in + (d->at != NULL ? d->at[room] : (size_t)room * d->in_bytes);
+    return q->in + (q->offset != NULL ? q->offset[buffer] : (size_t)buffer * q->in_bytes);
 }
 
-static size_t room_bytes(const queue *d, int room)
+static size_t buffer_bytes(const queue *q, int buffer)
 {
-    return d->at != NULL ? d->at[room + 1] - d->at[room] : d->in_bytes;
+    return q->offset != NULL ? q->offset[buffer + 1] - q->offset[buffer] : q->in_bytes;
 }
 
-unsigned char *tutti_requests_payload(const queue *d)
+unsigned char *tutti_requests_payload(const queue *q)
 {
-    return d->taken >= 0 && room_bytes(d, d->taken) > 0 ? room_at(d, d->taken) : NULL;
+    return q->current >= 0 && buffer_bytes(q, q->current) > 0 ? buffer_at(q, q->current) : NULL;
 }
 
-static tutti_status post_room(queue *d, int room, tutti_error *err)
+static tutti_status post_buffer(queue *q, int buffer, tutti_error *err)
 {
     tutti_buffer into = tutti_nothing();
 
-    if (room_bytes(d, room) > 0)
-        into = tutti_host(room_at(d, room), room_bytes(d, room), TUTTI_U8);
-    d->lined[room] = d->over[room] = false;
-    d->posted[room] = d->turns++;
-    if (d->times != NULL)
-        d->times[room]++;
-    return tutti_post_recv(d->engine->world, &d->request[room], d->of[room], tutti_service_port(d->index), into, err);
+    if (buffer_bytes(q, buffer) > 0)
+        into = tutti_host(buffer_at(q, buffer), buffer_bytes(q, buffer), TUTTI_U8);
+    q->arrived[buffer] = q->taken_out[buffer] = false;
+    q->posted[buffer] = q->next_sequence++;
+    if (q->post_count != NULL)
+        q->post_count[buffer]++;
+    return tutti_post_recv(q->engine->world, &q->request[buffer], q->source_rank[buffer], tutti_service_port(q->index),
+                           into, err);
 }
 
-static tutti_status post_word(queue *d, tutti_error *err)
+static tutti_status post_control(queue *q, tutti_error *err)
 {
-    tutti_world *world = d->engine->world;
-    return tutti_post_recv(world, &d->word, tutti_world_rank(world), tutti_service_word_port(d->index), tutti_nothing(),
-                           err);
+    tutti_world *world = q->engine->world;
+    return tutti_post_recv(world, &q->control, tutti_world_rank(world), tutti_service_word_port(q->index),
+                           tutti_nothing(), err);
 }
 
-tutti_status tutti_requests_open(queue *d, tutti_engine *e, int index, const tutti_requests_setup *setup,
+tutti_status tutti_requests_open(queue *q, tutti_engine *e, int index, const tutti_requests_setup *setup,
                                  tutti_error *err)
 {
     const int ranks = e->m.workers + e->m.servers, most = ranks < TUTTI_REQUESTS_MOST ? ranks : TUTTI_REQUESTS_MOST;
-    const size_t rooms = (size_t)(setup->rooms > 0 ? setup->rooms : most);
-    const size_t answers = rooms + (size_t)most; /* one for each request, and those of tutti_requests_notify */
+    const size_t buffers = (size_t)(setup->rooms > 0 ? setup->rooms : most);
+    const size_t replies = buffers + (size_t)most; /* one for each request, and those of tutti_requests_notify */
     bool enough;
 
-    d->engine = e;
-    d->index = index;
-    d->in = setup->in;
-    d->out = setup->out;
-    d->in_bytes = setup->in_bytes;
-    d->out_bytes = setup->out_bytes;
-    d->stays = setup->stays;
-    d->keeps = setup->keeps;
-    d->at_once = setup->at_once;
-    d->taken = -1;
-    d->request = tutti_alloc(rooms, sizeof *d->request);
-    d->lined = tutti_alloc(rooms, sizeof *d->lined);
-    d->over = tutti_alloc(rooms, sizeof *d->over);
-    d->held = tutti_alloc(rooms, sizeof *d->held);
-    d->posted = tutti_alloc(rooms, sizeof *d->posted);
-    d->line = tutti_alloc(rooms, sizeof *d->line);
-    d->of = tutti_alloc(rooms, sizeof *d->of);
-    d->answer = tutti_alloc(answers, sizeof *d->answer);
-    d->users = tutti_alloc(rooms + (size_t)setup->copies, sizeof *d->users);
-    d->wanted = tutti_alloc(rooms + answers + 1, sizeof *d->wanted);
-    d->seen = tutti_alloc((size_t)ranks, sizeof *d->seen);
+    q->engine = e;
+    q->index = index;
+    q->in = setup->in;
+    q->out = setup->out;
+    q->in_bytes = setup->in_bytes;
+    q->out_bytes = setup->out_bytes;
+    q->stable = setup->stays;
+    q->keep_until_answered = setup->keeps;
+    q->at_once = setup->at_once;
+    q->current = -1;
+    q->request = tutti_alloc(buffers, sizeof *q->request);
+    q->arrived = tutti_alloc(buffers, sizeof *q->arrived);
+    q->taken_out = tutti_alloc(buffers, sizeof *q->taken_out);
+    q->kept = tutti_alloc(buffers, sizeof *q->kept);
+    q->posted = tutti_alloc(buffers, sizeof *q->posted);
+    q->fifo = tutti_alloc(buffers, sizeof *q->fifo);
+    q->source_rank = tutti_alloc(buffers, sizeof *q->source_rank);
+    q->reply = tutti_alloc(replies, sizeof *q->reply);
+    q->users = tutti_alloc(buffers + (size_t)setup->copies, sizeof *q->users);
+    q->wanted = tutti_alloc(buffers + replies + 1, sizeof *q->wanted);
+    q->answered_before = tutti_alloc((size_t)ranks, sizeof *q->answered_before);
     if (setup->bytes != NULL) {
-        d->at = tutti_alloc(rooms + 1, sizeof *d->at);
-        d->times = tutti_alloc(rooms, sizeof *d->times);
+        q->offset = tutti_alloc(buffers + 1, sizeof *q->offset);
+        q->post_count = tutti_alloc(buffers, sizeof *q->post_count);
     }
-    enough = d->request != NULL && d->lined != NULL && d->over != NULL && d->held != NULL && d->posted != NULL &&
-             d->line != NULL && d->of != NULL && d->answer != NULL && d->users != NULL &&
-             (setup->bytes == NULL || (d->at != NULL && d->times != NULL));
-    if (!enough || d->wanted == NULL || d->seen == NULL)
+    enough = q->request != NULL && q->arrived != NULL && q->taken_out != NULL && q->kept != NULL && q->posted != NULL &&
+             q->fifo != NULL && q->source_rank != NULL && q->reply != NULL && q->users != NULL &&
+             (setup->bytes == NULL || (q->offset != NULL && q->post_count != NULL));
+    if (!enough || q->wanted == NULL || q->answered_before == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "service '%s': taking %zu requests at a time",
-                          e->services.at[index].name, rooms);
-    for (size_t k = 0; k < rooms; k++) {
-        d->of[k] = setup->of != NULL ? setup->of[k] : TUTTI_ANY;
+                          e->services.at[index].name, buffers);
+    for (size_t k = 0; k < buffers; k++) {
+        q->source_rank[k] = setup->of != NULL ? setup->of[k] : TUTTI_ANY;
         if (setup->bytes != NULL)
-            d->at[k + 1] = d->at[k] + setup->bytes[k];
+            q->offset[k + 1] = q->offset[k] + setup->bytes[k];
     }
-    d->rooms = (int)rooms;
-    d->answers = (int)answers;
-    d->copies = setup->copies;
+    q->n_buffers = (int)buffers;
+    q->n_replies = (int)replies;
+    q->n_copies = setup->copies;
     return TUTTI_OK;
 }
 
-void tutti_requests_close(queue *d)
+void tutti_requests_close(queue *q)
 {
-    for (int k = 0; k < d->rooms; k++)
-        tutti_cancel(d->engine->world, &d->request[k]);
-    for (int k = 0; k < d->answers; k++)
-        tutti_cancel(d->engine->world, &d->answer[k].send);
-    if (d->rooms > 0)
-        tutti_cancel(d->engine->world, &d->word);
-    tutti_free(d->request);
-    tutti_free(d->lined);
-    tutti_free(d->over);
-    tutti_free(d->held);
-    tutti_free(d->posted);
-    tutti_free(d->line);
-    tutti_free(d->of);
-    tutti_free(d->at);
-    tutti_free(d->times);
-    tutti_free(d->answer);
-    tutti_free(d->users);
-    tutti_free(d->wanted);
-    tutti_free(d->seen);
-    *d = (queue){ 0 };
+    for (int k = 0; k < q->n_buffers; k++)
+        tutti_cancel(q->engine->world, &q->request[k]);
+    for (int k = 0; k < q->n_replies; k++)
+        tutti_cancel(q->engine->world, &q->reply[k].send);
+    if (q->n_buffers > 0)
+        tutti_cancel(q->engine->world, &q->control);
+    tutti_free(q->request);
+    tutti_free(q->arrived);
+    tutti_free(q->taken_out);
+    tutti_free(q->kept);
+    tutti_free(q->posted);
+    tutti_free(q->fifo);
+    tutti_free(q->source_rank);
+    tutti_free(q->offset);
+    tutti_free(q->post_count);
+    tutti_free(q->reply);
+    tutti_free(q->users);
+    tutti_free(q->wanted);
+    tutti_free(q->answered_before);
+    *q = (queue){ 0 };
 }
 
-void tutti_requests_forget(queue *d)
+void tutti_requests_forget(queue *q)
 {
-    tutti_engine *e = d->engine;
+    tutti_engine *e = q->engine;
 
     if (e == NULL)
         return;
     tutti_lock(e->services.monitor);
-    d->quick = d->all = 0;
-    d->alone = false;
-    for (int r = 0; d->seen != NULL && r < e->m.workers + e->m.servers; r++)
-        d->seen[r] = false;
+    q->single_rate = q->total_rate = 0;
+    q->single_is_known = false;
+    for (int r = 0; q->answered_before != NULL && r < e->m.workers + e->m.servers; r++)
+        q->answered_before[r] = false;
     tutti_unlock(e->services.monitor);
 }
 
@@ -184,252 +185,253 @@ static size_t bytes_of(const sent *a)
 
 /* The time from which a reply has taken so long that its link must be slow. The monitor is
    locked. */
-static int64_t old_at(const queue *d, const sent *a)
+static int64_t old_at(const queue *q, const sent *a)
 {
-    const double patience_ns = d->quick > 0 ? PATIENCE * (double)bytes_of(a) / d->quick : INFINITY;
+    const double patience_ns = q->single_rate > 0 ? PATIENCE * (double)bytes_of(a) / q->single_rate : INFINITY;
     return patience_ns < 1e18 ? a->began_ns + (int64_t)patience_ns + 1 : TUTTI_FOREVER;
 }
 
-static bool is_young(const queue *d, const sent *a, int64_t now_ns)
+static bool is_young(const queue *q, const sent *a, int64_t now_ns)
 {
-    return a->state == GOES && a->began_ns > 0 && now_ns < old_at(d, a);
+    return a->state == GOES && a->began_ns > 0 && now_ns < old_at(q, a);
 }
 
-static int count_young(const queue *d, int64_t now_ns)
+static int count_young(const queue *q, int64_t now_ns)
 {
     int n = 0;
 
-    for (int k = 0; k < d->answers; k++)
-        n += is_young(d, &d->answer[k], now_ns);
+    for (int k = 0; k < q->n_replies; k++)
+        n += is_young(q, &q->reply[k], now_ns);
     return n;
 }
 
 /* A reply was received while `others` were in flight: updates the estimates. The monitor is
    locked. */
-static void measure(queue *d, const sent *a, int64_t now_ns, int others)
+static void measure(queue *q, const sent *a, int64_t now_ns, int others)
 {
     const double took_ns = now_ns > a->began_ns ? (double)(now_ns - a->began_ns) : 1,
-                 together = 1 + (a->beside + others) / 2.0;
+                 together = 1 + (a->concurrent + others) / 2.0;
     const double rate = (double)bytes_of(a) / took_ns;
 
-    d->seen[a->to] = true;
-    d->alone = d->alone || (together < 1.5 && rate >= 0.9 * d->quick);
-    d->quick = fmax(d->quick, rate);
-    d->all = fmax(d->all, rate * together);
+    q->answered_before[a->to] = true;
+    q->single_is_known = q->single_is_known || (together < 1.5 && rate >= 0.9 * q->single_rate);
+    q->single_rate = fmax(q->single_rate, rate);
+    q->total_rate = fmax(q->total_rate, rate * together);
 }
 
-/* ---- answers ---- */
+/* ---- replies ---- */
 
-static void release(queue *d, sent *a)
+static void release(queue *q, sent *a)
 {
-    if (a->place >= 0)
-        d->users[a->place]--;
+    if (a->source >= 0)
+        q->users[a->source]--;
     a->state = FREE;
-    d->released++;
+    q->released++;
 }
 
 /* Filters failures: a loss that the run continues without is none, and nothing is once the
    service itself has failed. */
-static tutti_status well(const queue *d, tutti_status status, const tutti_error *err)
+static tutti_status well(const queue *q, tutti_status status, const tutti_error *err)
 {
-    return d->careless ? TUTTI_OK : tutti_service_well_without(d->engine, status, err);
+    return q->ignore_send_errors ? TUTTI_OK : tutti_service_well_without(q->engine, status, err);
 }
 
 /* The status of a request that has ended, with its error message. */
-static tutti_status end_of(const queue *d, tutti_request *r, tutti_error *err)
+static tutti_status end_of(const queue *q, tutti_request *r, tutti_error *err)
 {
-    return r->status == TUTTI_OK ? TUTTI_OK : tutti_wait_some(d->engine->world, &r, 1, 1, TUTTI_FOREVER, NULL, err);
+    return r->status == TUTTI_OK ? TUTTI_OK : tutti_wait_some(q->engine->world, &r, 1, 1, TUTTI_FOREVER, NULL, err);
 }
 
 /* Frees the replies that were received. */
-static tutti_status reap_replies(queue *d, tutti_error *err)
+static tutti_status reap_replies(queue *q, tutti_error *err)
 {
-    tutti_engine *e = d->engine;
+    tutti_engine *e = q->engine;
     tutti_status status = TUTTI_OK;
     int64_t now_ns = -1;
     int young = 0;
 
-    for (int k = 0; k < d->answers && status == TUTTI_OK; k++) {
-        sent *a = &d->answer[k];
+    for (int k = 0; k < q->n_replies && status == TUTTI_OK; k++) {
+        sent *a = &q->reply[k];
         if (a->state != GOES || !tutti_request_done(&a->send))
             continue;
         if (a->began_ns > 0 && a->send.status == TUTTI_OK) {
             tutti_lock(e->services.monitor);
             if (now_ns < 0) { /* those that end at one time count as concurrent */
                 now_ns = tutti_now_ns(e->rt);
-                young = count_young(d, now_ns);
+                young = count_young(q, now_ns);
             }
-            measure(d, a, now_ns, young - is_young(d, a, now_ns));
+            measure(q, a, now_ns, young - is_young(q, a, now_ns));
             tutti_unlock(e->services.monitor);
         }
-        status = well(d, end_of(d, &a->send, err), err);
-        release(d, a);
+        status = well(q, end_of(q, &a->send, err), err);
+        release(q, a);
     }
     return status;
 }
 
-static tutti_status go(queue *d, sent *a, tutti_error *err)
+static tutti_status go(queue *q, sent *a, tutti_error *err)
 {
-    tutti_engine *e = d->engine;
+    tutti_engine *e = q->engine;
     const tutti_buffer payload = a->in_window > 0 ? tutti_nothing() : a->payload;
     tutti_status status;
 
     if (payload.count > 0 && a->to != e->m.rank) { /* a reply to this rank itself crosses no link */
         const int64_t now_ns = tutti_now_ns(e->rt);
         tutti_lock(e->services.monitor);
-        a->beside = count_young(d, now_ns);
+        a->concurrent = count_young(q, now_ns);
         tutti_unlock(e->services.monitor);
         a->began_ns = now_ns;
     }
     a->state = GOES;
-    status = tutti_engine_post(e, &a->send, a->to, a->port, &a->note, payload, a->in_window, err);
+    status = tutti_engine_post(e, &a->send, a->to, a->port, &a->header, payload, a->in_window, err);
     if (status != TUTTI_OK)
-        release(d, a);
-    return well(d, status, err);
+        release(q, a);
+    return well(q, status, err);
 }
 
 /* The first of the replies that wait. */
-static sent *first_waiting(queue *d)
+static sent *first_waiting(queue *q)
 {
     sent *first = NULL;
 
-    for (int k = 0; k < d->answers; k++)
-        if (d->answer[k].state == WAITS && (first == NULL || d->answer[k].turn < first->turn))
-            first = &d->answer[k];
+    for (int k = 0; k < q->n_replies; k++)
+        if (q->reply[k].state == WAITS && (first == NULL || q->reply[k].sequence < first->sequence))
+            first = &q->reply[k];
     return first;
 }
 
 /* May this reply go? If not, *due_ns: when one in flight stops being counted. */
-static bool may_go(queue *d, const sent *a, int64_t *due_ns)
+static bool may_go(queue *q, const sent *a, int64_t *due_ns)
 {
-    tutti_engine *e = d->engine;
+    tutti_engine *e = q->engine;
     const int64_t now_ns = tutti_now_ns(e->rt);
     bool may;
     int young;
 
     tutti_lock(e->services.monitor);
-    young = count_young(d, now_ns);
-    may = young == 0 || !d->seen[a->to] ||
-          (d->alone && young <= d->all / d->quick + 0.25); /* a quarter: measures are not exact */
-    for (int k = 0; k < d->answers && !may; k++)
-        if (is_young(d, &d->answer[k], now_ns) && old_at(d, &d->answer[k]) < *due_ns)
-            *due_ns = old_at(d, &d->answer[k]);
+    young = count_young(q, now_ns);
+    /* a quarter more, because measures are not exact */
+    may = young == 0 || !q->answered_before[a->to] ||
+          (q->single_is_known && young <= q->total_rate / q->single_rate + 0.25);
+    for (int k = 0; k < q->n_replies && !may; k++)
+        if (is_young(q, &q->reply[k], now_ns) && old_at(q, &q->reply[k]) < *due_ns)
+            *due_ns = old_at(q, &q->reply[k]);
     tutti_unlock(e->services.monitor);
     return may;
 }
 
 /* Frees the replies that were received, and sends those that may go. *due_ns: when to check again
    even if none was received. */
-static tutti_status tend(queue *d, int64_t *due_ns, tutti_error *err)
+static tutti_status tend(queue *q, int64_t *due_ns, tutti_error *err)
 {
     sent *a;
 
     *due_ns = TUTTI_FOREVER;
-    TUTTI_TRY(reap_replies(d, err));
-    while ((a = first_waiting(d)) != NULL && may_go(d, a, due_ns))
-        TUTTI_TRY(go(d, a, err));
+    TUTTI_TRY(reap_replies(q, err));
+    while ((a = first_waiting(q)) != NULL && may_go(q, a, due_ns))
+        TUTTI_TRY(go(q, a, err));
     return TUTTI_OK;
 }
 
-/* Collects what a wait waits for: the control message, replies in flight and, with_rooms,
+/* Collects what a wait waits for: the control message, replies in flight and, with_requests,
    requests. */
-static size_t list_waits(queue *d, bool with_rooms)
+static size_t list_waits(queue *q, bool with_requests)
 {
     size_t n = 0;
 
-    d->wanted[n++] = &d->word;
-    for (int k = 0; k < d->answers; k++)
-        if (d->answer[k].state == GOES)
-            d->wanted[n++] = &d->answer[k].send;
-    for (int k = 0; k < d->rooms && with_rooms; k++)
-        if (!d->lined[k])
-            d->wanted[n++] = &d->request[k];
+    q->wanted[n++] = &q->control;
+    for (int k = 0; k < q->n_replies; k++)
+        if (q->reply[k].state == GOES)
+            q->wanted[n++] = &q->reply[k].send;
+    for (int k = 0; k < q->n_buffers && with_requests; k++)
+        if (!q->arrived[k])
+            q->wanted[n++] = &q->request[k];
     return n;
 }
 
 /* Waits until a message has arrived or was received, or returns TUTTI_TIMEOUT. The status of each
    is examined where it is looked for. */
-static tutti_status wait(queue *d, bool with_rooms, int64_t until_ns, tutti_error *err)
+static tutti_status wait(queue *q, bool with_requests, int64_t until_ns, tutti_error *err)
 {
-    const size_t n = list_waits(d, with_rooms);
+    const size_t n = list_waits(q, with_requests);
     size_t done = 0;
-    const tutti_status status = tutti_wait_some(d->engine->world, d->wanted, n, 1, until_ns, &done, err);
+    const tutti_status status = tutti_wait_some(q->engine->world, q->wanted, n, 1, until_ns, &done, err);
 
     return done > 0 ? TUTTI_OK : status;
 }
 
 /* Waits until a reply has been received, or this worker closes: TUTTI_CLOSED. Another control
-   message is remembered (woken) for the next wait for requests. */
-static tutti_status wait_for_answers(queue *d, tutti_error *err)
+   message is remembered (control_seen) for the next wait for requests. */
+static tutti_status wait_for_replies(queue *q, tutti_error *err)
 {
-    const uint64_t released = d->released;
+    const uint64_t released = q->released;
     int64_t due_ns;
     tutti_status status;
 
-    TUTTI_TRY(tend(d, &due_ns, err));
-    if (d->released > released) /* there may be nothing to wait for */
+    TUTTI_TRY(tend(q, &due_ns, err));
+    if (q->released > released) /* there may be nothing to wait for */
         return TUTTI_OK;
-    status = wait(d, false, due_ns, err);
+    status = wait(q, false, due_ns, err);
     if (status != TUTTI_OK && status != TUTTI_TIMEOUT)
         return status;
-    if (tutti_request_done(&d->word)) {
-        if (d->word.status != TUTTI_OK || d->word.note.kind == (uint32_t)KIND_END)
-            return d->word.status != TUTTI_OK ? end_of(d, &d->word, err) : TUTTI_CLOSED; /* it stays done */
-        d->woken = true;
-        TUTTI_TRY(post_word(d, err));
+    if (tutti_request_done(&q->control)) {
+        if (q->control.status != TUTTI_OK || q->control.note.kind == (uint32_t)KIND_END)
+            return q->control.status != TUTTI_OK ? end_of(q, &q->control, err) : TUTTI_CLOSED; /* it stays done */
+        q->control_seen = true;
+        TUTTI_TRY(post_control(q, err));
     }
-    return tend(d, &due_ns, err);
+    return tend(q, &due_ns, err);
 }
 
 /* Takes a free reply slot; waits for one if there is none. */
-static tutti_status take_answer(queue *d, sent **out, tutti_error *err)
+static tutti_status take_reply_slot(queue *q, sent **out, tutti_error *err)
 {
     for (;;) {
-        for (int k = 0; k < d->answers; k++)
-            if (d->answer[k].state == FREE) {
-                *out = &d->answer[k];
+        for (int k = 0; k < q->n_replies; k++)
+            if (q->reply[k].state == FREE) {
+                *out = &q->reply[k];
                 return TUTTI_OK;
             }
-        TUTTI_TRY(wait_for_answers(d, err));
+        TUTTI_TRY(wait_for_replies(q, err));
     }
 }
 
-/* Copies the payload to a place of its own, with one user. */
-static void copy_to(queue *d, tutti_buffer *payload, int place, unsigned char *to)
+/* Copies the payload to memory of its own, with one user. */
+static void copy_to(queue *q, tutti_buffer *payload, int source, unsigned char *to)
 {
     memcpy(to, payload->data, payload->count * tutti_dtype_bytes(payload->dtype));
     payload->data = to;
-    d->users[place] = 1;
+    q->users[source] = 1;
 }
 
-static tutti_status take_copy(queue *d, tutti_buffer *payload, int *place, tutti_error *err)
+static tutti_status take_copy(queue *q, tutti_buffer *payload, int *source, tutti_error *err)
 {
     for (;;) {
-        for (int k = 0; k < d->copies; k++)
-            if (d->users[d->rooms + k] == 0) {
-                *place = d->rooms + k;
-                copy_to(d, payload, *place, d->out + (size_t)k * d->out_bytes);
+        for (int k = 0; k < q->n_copies; k++)
+            if (q->users[q->n_buffers + k] == 0) {
+                *source = q->n_buffers + k;
+                copy_to(q, payload, *source, q->out + (size_t)k * q->out_bytes);
                 return TUTTI_OK;
             }
-        TUTTI_TRY(wait_for_answers(d, err));
+        TUTTI_TRY(wait_for_replies(q, err));
     }
 }
 
 /* The buffer that keeps the request; -1: none does. */
-static int room_of(const queue *d, const tutti_header *request)
+static int buffer_of(const queue *q, const tutti_header *request)
 {
-    for (int k = 0; k < d->rooms; k++)
-        if (d->held[k] && d->request[k].note.ticket == request->ticket)
+    for (int k = 0; k < q->n_buffers; k++)
+        if (q->kept[k] && q->request[k].note.ticket == request->ticket)
             return k;
     return -1;
 }
 
 /* The buffer that contains `data`; -1: none. */
-static int room_around(const queue *d, const void *data)
+static int buffer_around(const queue *q, const void *data)
 {
-    for (int k = 0; k < d->rooms; k++) {
-        const uintptr_t at = (uintptr_t)room_at(d, k);
-        if ((uintptr_t)data >= at && (uintptr_t)data < at + room_bytes(d, k))
+    for (int k = 0; k < q->n_buffers; k++) {
+        const uintptr_t at = (uintptr_t)buffer_at(q, k);
+        if ((uintptr_t)data >= at && (uintptr_t)data < at + buffer_bytes(q, k))
             return k;
     }
     return -1;
@@ -437,139 +439,140 @@ static int room_around(const queue *d, const void *data)
 
 /* Takes a buffer of one of the n requests for the payload. A buffer that other replies are being
    sent from may not be written. */
-static tutti_status take_room(queue *d, const tutti_header *requests, int n, tutti_buffer *payload, int *place,
+static tutti_status take_buffer(queue *q, const tutti_header *requests, int n, tutti_buffer *payload, int *source,
                               tutti_error *err)
 {
-    *place = room_around(d, payload->data);
-    if (*place >= 0) {
-        d->users[*place]++;
+    *source = buffer_around(q, payload->data);
+    if (*source >= 0) {
+        q->users[*source]++;
         return TUTTI_OK;
     }
     for (;;) {
         for (int k = 0; k < n; k++) {
-            *place = room_of(d, &requests[k]);
-            if (*place >= 0 && d->users[*place] == 0) {
-                copy_to(d, payload, *place, room_at(d, *place));
+            *source = buffer_of(q, &requests[k]);
+            if (*source >= 0 && q->users[*source] == 0) {
+                copy_to(q, payload, *source, buffer_at(q, *source));
                 return TUTTI_OK;
             }
         }
-        TUTTI_TRY(wait_for_answers(d, err));
+        TUTTI_TRY(wait_for_replies(q, err));
     }
 }
 
 /* A service that has failed may answer before it has waited for anything. */
-static tutti_status post_control(queue *d, tutti_error *err)
+static tutti_status ensure_control(queue *q, tutti_error *err)
 {
-    return d->word.posted ? TUTTI_OK : post_word(d, err);
+    return q->control.posted ? TUTTI_OK : post_control(q, err);
 }
 
-static bool is_new(queue *d, int rank)
+static bool is_new(queue *q, int rank)
 {
     bool seen;
 
-    tutti_lock(d->engine->services.monitor);
-    seen = d->seen[rank];
-    tutti_unlock(d->engine->services.monitor);
+    tutti_lock(q->engine->services.monitor);
+    seen = q->answered_before[rank];
+    tutti_unlock(q->engine->services.monitor);
     return !seen;
 }
 
-/* place: of its payload; -1: none. */
-static tutti_status send_one(queue *d, const sent *what, int place, bool at_once, tutti_error *err)
+/* source: the memory of its payload; -1: none. */
+static tutti_status send_one(queue *q, const sent *what, int source, bool at_once, tutti_error *err)
 {
-    const uint64_t turn = d->turns++;
+    const uint64_t sequence = q->next_sequence++;
     sent *a;
 
-    TUTTI_TRY(take_answer(d, &a, err));
+    TUTTI_TRY(take_reply_slot(q, &a, err));
     *a = *what;
     a->state = WAITS;
-    a->turn = turn;
-    a->place = bytes_of(a) > 0 ? place : -1;
-    if (a->place >= 0)
-        d->users[a->place]++;
-    return at_once || bytes_of(a) == 0 || is_new(d, a->to) ? go(d, a, err) : TUTTI_OK;
+    a->sequence = sequence;
+    a->source = bytes_of(a) > 0 ? source : -1;
+    if (a->source >= 0)
+        q->users[a->source]++;
+    return at_once || bytes_of(a) == 0 || is_new(q, a->to) ? go(q, a, err) : TUTTI_OK;
 }
 
-tutti_status tutti_requests_reply(queue *d, const tutti_header *requests, const tutti_header *answers, int n,
+tutti_status tutti_requests_reply(queue *q, const tutti_header *requests, const tutti_header *answers, int n,
                                   tutti_buffer payload, const size_t *in_window, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
     bool carries = false;
     int64_t due_ns;
-    int place = -1, room;
+    int source = -1, buffer;
 
-    TUTTI_TRY(post_control(d, err));
-    TUTTI_TRY(tend(d, &due_ns, err));
+    TUTTI_TRY(ensure_control(q, err));
+    TUTTI_TRY(tend(q, &due_ns, err));
     for (int k = 0; k < n && payload.count > 0; k++)
         carries = carries || in_window == NULL || in_window[k] == 0;
-    if (carries && !d->stays)
-        TUTTI_TRY(d->keeps ? take_room(d, requests, n, &payload, &place, err) : take_copy(d, &payload, &place, err));
-    for (int k = 0; k < n && d->keeps; k++)
-        if ((room = room_of(d, &requests[k])) >= 0)
-            d->held[room] = false;
+    if (carries && !q->stable)
+        TUTTI_TRY(q->keep_until_answered ? take_buffer(q, requests, n, &payload, &source, err)
+                                         : take_copy(q, &payload, &source, err));
+    for (int k = 0; k < n && q->keep_until_answered; k++)
+        if ((buffer = buffer_of(q, &requests[k])) >= 0)
+            q->kept[buffer] = false;
     for (int k = 0; k < n && status == TUTTI_OK; k++) {
         const sent one = { .to = requests[k].from,
                            .port = tutti_engine_reply_port(&requests[k]),
-                           .note = answers[k],
+                           .header = answers[k],
                            .payload = payload,
                            .in_window = in_window != NULL ? in_window[k] : 0 };
-        status = send_one(d, &one, place, n > 1 || d->at_once, err);
+        status = send_one(q, &one, source, n > 1 || q->at_once, err);
     }
-    if (place >= 0)
-        d->users[place]--; /* the replies sent from it count as its users */
-    return status == TUTTI_OK ? tend(d, &due_ns, err) : status;
+    if (source >= 0)
+        q->users[source]--; /* the replies sent from it count as its users */
+    return status == TUTTI_OK ? tend(q, &due_ns, err) : status;
 }
 
-tutti_status tutti_requests_notify(queue *d, tutti_engine_call *call, int service, int member, const tutti_header *note,
+tutti_status tutti_requests_notify(queue *q, tutti_engine_call *call, int service, int member, const tutti_header *note,
                                    tutti_buffer payload, bool *notified, tutti_error *err)
 {
-    tutti_engine *e = d->engine;
-    sent one = { .to = member, .port = tutti_service_port(service), .note = *note, .payload = payload };
+    tutti_engine *e = q->engine;
+    sent one = { .to = member, .port = tutti_service_port(service), .header = *note, .payload = payload };
     int64_t due_ns;
-    int place = -1;
+    int source = -1;
 
     *notified = false;
     if (call->pending) {
         if (!tutti_request_done(&call->reply))
             return TUTTI_OK;
         call->pending = false;
-        TUTTI_TRY(tutti_service_well_without(e, end_of(d, &call->reply, err), err));
+        TUTTI_TRY(tutti_service_well_without(e, end_of(q, &call->reply, err), err));
     }
     if (tutti_engine_misses(e, member))
         return TUTTI_OK;
-    TUTTI_TRY(post_control(d, err));
-    TUTTI_TRY(tend(d, &due_ns, err));
-    if (payload.count > 0 && !d->stays)
-        TUTTI_TRY(take_copy(d, &one.payload, &place, err));
-    one.note.ticket = tutti_service_count_call(e, service, member);
+    TUTTI_TRY(ensure_control(q, err));
+    TUTTI_TRY(tend(q, &due_ns, err));
+    if (payload.count > 0 && !q->stable)
+        TUTTI_TRY(take_copy(q, &one.payload, &source, err));
+    one.header.ticket = tutti_service_count_call(e, service, member);
     TUTTI_TRY(
-        tutti_post_recv(e->world, &call->reply, member, tutti_engine_reply_port(&one.note), tutti_nothing(), err));
+        tutti_post_recv(e->world, &call->reply, member, tutti_engine_reply_port(&one.header), tutti_nothing(), err));
     call->pending = *notified = true;
-    TUTTI_TRY(send_one(d, &one, place, false, err));
-    if (place >= 0)
-        d->users[place]--;
-    return tend(d, &due_ns, err);
+    TUTTI_TRY(send_one(q, &one, source, false, err));
+    if (source >= 0)
+        q->users[source]--;
+    return tend(q, &due_ns, err);
 }
 
-tutti_status tutti_requests_expedite(queue *d, tutti_error *err)
+tutti_status tutti_requests_expedite(queue *q, tutti_error *err)
 {
     sent *a;
 
-    d->careless = true;
-    while ((a = first_waiting(d)) != NULL)
-        TUTTI_TRY(go(d, a, err));
+    q->ignore_send_errors = true;
+    while ((a = first_waiting(q)) != NULL)
+        TUTTI_TRY(go(q, a, err));
     return TUTTI_OK;
 }
 
-void tutti_requests_drain(queue *d, int64_t until_ns)
+void tutti_requests_drain(queue *q, int64_t until_ns)
 {
     tutti_error err;
 
-    if (d->engine == NULL || tutti_requests_expedite(d, &err) != TUTTI_OK)
+    if (q->engine == NULL || tutti_requests_expedite(q, &err) != TUTTI_OK)
         return;
-    for (int k = 0; k < d->answers; k++) {
-        tutti_request *send = &d->answer[k].send;
-        if (d->answer[k].state == GOES) /* however it ends: a lost rank receives nothing */
-            tutti_wait_some(d->engine->world, &send, 1, 1, until_ns, NULL, &err);
+    for (int k = 0; k < q->n_replies; k++) {
+        tutti_request *send = &q->reply[k].send;
+        if (q->reply[k].state == GOES) /* however it ends: a lost rank receives nothing */
+            tutti_wait_some(q->engine->world, &send, 1, 1, until_ns, NULL, &err);
     }
 }
 
@@ -577,111 +580,112 @@ void tutti_requests_drain(queue *d, int64_t until_ns)
 
 /* Queues the requests that have arrived: after those found before, by rank, and those of one
    worker as they were sent. */
-static void enqueue_arrived(queue *d)
+static void enqueue_arrived(queue *q)
 {
-    const int before = d->waiting;
+    const int before = q->n_waiting;
 
-    for (int k = 0; k < d->rooms; k++) {
-        int at = d->waiting;
-        if (d->lined[k] || !tutti_request_done(&d->request[k]))
+    for (int k = 0; k < q->n_buffers; k++) {
+        int at = q->n_waiting;
+        if (q->arrived[k] || !tutti_request_done(&q->request[k]))
             continue;
         for (; at > before; at--) {
-            const int other = d->line[at - 1], mine = d->request[k].note.from, its = d->request[other].note.from;
-            if (its < mine || (its == mine && d->posted[other] < d->posted[k]))
+            const int other = q->fifo[at - 1], mine = q->request[k].note.from, its = q->request[other].note.from;
+            if (its < mine || (its == mine && q->posted[other] < q->posted[k]))
                 break;
-            d->line[at] = other;
+            q->fifo[at] = other;
         }
-        d->line[at] = k;
-        d->lined[k] = true;
-        d->waiting++;
+        q->fifo[at] = k;
+        q->arrived[k] = true;
+        q->n_waiting++;
     }
 }
 
 /* Takes the first request of the queue. */
-static tutti_status dequeue(queue *d, tutti_header *note, tutti_error *err)
+static tutti_status dequeue(queue *q, tutti_header *note, tutti_error *err)
 {
-    d->taken = d->line[0];
-    d->over[d->taken] = true;
-    d->held[d->taken] = d->keeps;
-    memmove(d->line, d->line + 1, (size_t)--d->waiting * sizeof *d->line);
-    *note = d->request[d->taken].note;
-    return end_of(d, &d->request[d->taken], err);
+    q->current = q->fifo[0];
+    q->taken_out[q->current] = true;
+    q->kept[q->current] = q->keep_until_answered;
+    memmove(q->fifo, q->fifo + 1, (size_t)--q->n_waiting * sizeof *q->fifo);
+    *note = q->request[q->current].note;
+    return end_of(q, &q->request[q->current], err);
 }
 
 /* Buffers of one sender are posted in order: has each one before this been posted as often as
    this one will be then, and each one after it as often as this one was? Buffers of equal size
    have no order. */
-static bool has_its_turn(const queue *d, int room)
+static bool has_its_turn(const queue *q, int buffer)
 {
-    for (int k = 0; d->at != NULL && k < d->rooms; k++)
-        if (d->of[k] == d->of[room] && d->times[k] < d->times[room] + (k < room))
+    for (int k = 0; q->offset != NULL && k < q->n_buffers; k++)
+        if (q->source_rank[k] == q->source_rank[buffer] && q->post_count[k] < q->post_count[buffer] + (k < buffer))
             return false;
     return true;
 }
 
 /* Posts the buffers again whose requests are done and from which nothing is being sent. */
-static tutti_status post_free(queue *d, tutti_error *err)
+static tutti_status post_free(queue *q, tutti_error *err)
 {
-    for (int k = 0; k < d->begun; k++)
-        if (d->over[k] && !d->held[k] && d->users[k] == 0 && has_its_turn(d, k))
-            TUTTI_TRY(post_room(d, k, err));
+    for (int k = 0; k < q->n_posted; k++)
+        if (q->taken_out[k] && !q->kept[k] && q->users[k] == 0 && has_its_turn(q, k))
+            TUTTI_TRY(post_buffer(q, k, err));
     return TUTTI_OK;
 }
 
 /* Posts all receives except for buffers whose requests are queued or kept. */
-static tutti_status make_ready(queue *d, tutti_error *err)
+static tutti_status make_ready(queue *q, tutti_error *err)
 {
-    TUTTI_TRY(post_control(d, err));
-    d->taken = -1;
-    TUTTI_TRY(post_free(d, err));
-    for (; d->begun < d->rooms; d->begun++)
-        TUTTI_TRY(post_room(d, d->begun, err));
+    TUTTI_TRY(ensure_control(q, err));
+    q->current = -1;
+    TUTTI_TRY(post_free(q, err));
+    for (; q->n_posted < q->n_buffers; q->n_posted++)
+        TUTTI_TRY(post_buffer(q, q->n_posted, err));
     return TUTTI_OK;
 }
 
-void tutti_requests_skip(queue *d)
+void tutti_requests_skip(queue *q)
 {
-    if (d->taken >= 0)
-        d->held[d->taken] = false;
+    if (q->current >= 0)
+        q->kept[q->current] = false;
 }
 
 /* A rank has left in order, so no more requests arrive from it. This worker may be about to
    leave, too; if it is not, the watch thread ends the run (service.c). */
-static bool has_left(const queue *d, tutti_status status, const tutti_error *err)
+static bool has_left(const queue *q, tutti_status status, const tutti_error *err)
 {
-    return status == TUTTI_ERR_PEER && err->rank >= 0 && err->rank != d->engine->m.rank &&
-           !tutti_world_lost(d->engine->world, err->rank, NULL, 0);
+    return status == TUTTI_ERR_PEER && err->rank >= 0 && err->rank != q->engine->m.rank &&
+           !tutti_world_lost(q->engine->world, err->rank, NULL, 0);
 }
 
-tutti_status tutti_requests_next(queue *d, tutti_header *note, int64_t deadline_ns, tutti_error *err)
+tutti_status tutti_requests_next(queue *q, tutti_header *note, int64_t deadline_ns, tutti_error *err)
 {
-    tutti_engine *e = d->engine;
+    tutti_engine *e = q->engine;
 
     for (;;) {
         int64_t due_ns;
         tutti_status status;
-        TUTTI_TRY(make_ready(d, err));
-        TUTTI_TRY(tend(d, &due_ns, err));
-        TUTTI_TRY(post_free(d, err));
-        enqueue_arrived(d);
-        if (d->woken || tutti_request_done(&d->word)) {
-            *note = d->woken ? (tutti_header){ .kind = (uint32_t)KIND_PENDING, .from = e->m.rank } : d->word.note;
-            status = d->woken ? TUTTI_OK : end_of(d, &d->word, err);
-            if (status == TUTTI_OK && !d->woken)
-                status = post_word(d, err);
-            d->woken = false;
+        TUTTI_TRY(make_ready(q, err));
+        TUTTI_TRY(tend(q, &due_ns, err));
+        TUTTI_TRY(post_free(q, err));
+        enqueue_arrived(q);
+        if (q->control_seen || tutti_request_done(&q->control)) {
+            *note = q->control_seen ? (tutti_header){ .kind = (uint32_t)KIND_PENDING, .from = e->m.rank }
+                                    : q->control.note;
+            status = q->control_seen ? TUTTI_OK : end_of(q, &q->control, err);
+            if (status == TUTTI_OK && !q->control_seen)
+                status = post_control(q, err);
+            q->control_seen = false;
             return status;
         }
-        if (d->waiting > 0) {
-            status = dequeue(d, note, err);
-            if (!tutti_is_left_out(&e->m, status, err) && !has_left(d, status, err))
+        if (q->n_waiting > 0) {
+            status = dequeue(q, note, err);
+            if (!tutti_is_left_out(&e->m, status, err) && !has_left(q, status, err))
                 return status;
-            tutti_requests_skip(d);
-            d->of[d->taken] = tutti_world_rank(e->world); /* its sender is gone: from now on it
+            tutti_requests_skip(q);
+            q->source_rank[q->current] = tutti_world_rank(e->world); /* its sender is gone: from now on it
                                                              accepts only this rank */
             continue;
         }
-        status = wait(d, true, due_ns < deadline_ns ? due_ns : deadline_ns, err);
+        status = wait(q, true, due_ns < deadline_ns ? due_ns : deadline_ns, err);
         if (status != TUTTI_OK && (status != TUTTI_TIMEOUT || tutti_now_ns(e->rt) >= deadline_ns))
             return status;
     }

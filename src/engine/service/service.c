@@ -87,7 +87,7 @@ static tutti_status open_queue(service *s, int rooms, tutti_error *err)
 {
     const int index = (int)(s - s->engine->services.at);
 
-    if (s->queue.rooms > 0)
+    if (s->queue.n_buffers > 0)
         return TUTTI_OK;
     return tutti_requests_open(&s->queue, s->engine, index, &(tutti_requests_setup){ .rooms = rooms }, err);
 }
@@ -386,11 +386,11 @@ void tutti_service_wake(tutti_engine *e, int index)
     const tutti_header note = { .kind = (uint32_t)KIND_PENDING };
     service *s = &e->services.at[index];
 
-    if (s->woken)
+    if (s->wake_in_flight)
         return;
     tutti_cancel(e->world, &s->wake); /* the previous one */
-    s->woken = tutti_post_send(e->world, &s->wake, tutti_world_rank(e->world), tutti_service_word_port(index), &note,
-                               tutti_nothing(), NULL) == TUTTI_OK;
+    s->wake_in_flight = tutti_post_send(e->world, &s->wake, tutti_world_rank(e->world), tutti_service_word_port(index),
+                                        &note, tutti_nothing(), NULL) == TUTTI_OK;
 }
 
 /* ---- rounds and requests ---- */
@@ -526,7 +526,7 @@ tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_header *note, 
         /* a request of a lost worker is not answered, and has no effect on the run */
         again =
             !closing && status == TUTTI_OK && (tutti_engine_misses(e, note->from) || tutti_engine_is_pending(e, note));
-        s->woken = s->woken && !(status == TUTTI_OK && tutti_engine_is_pending(e, note));
+        s->wake_in_flight = s->wake_in_flight && !(status == TUTTI_OK && tutti_engine_is_pending(e, note));
         if (again && s->pending > 0 && !e->services.quiescent && tutti_engine_is_pending(e, note)) {
             take_owed(s, note);
             again = false;

@@ -40,14 +40,14 @@ void tutti_service_end_calls(tutti_engine *e, bool all);
 /* counts a request sent to the service: returns its ticket */
 uint64_t tutti_service_count_call(tutti_engine *e, int index, int member);
 /* requests.c */
-/* The next request, in buffer `taken`, or a control message of this worker itself. */
-tutti_status tutti_requests_next(tutti_request_queue *d, tutti_header *note, int64_t deadline_ns,
+/* The next request, in buffer `current`, or a control message of this worker itself. */
+tutti_status tutti_requests_next(tutti_request_queue *q, tutti_header *note, int64_t deadline_ns,
                                  tutti_error *err);
 /* The request that was taken is not to be answered: its buffer is free for another. */
-void tutti_requests_skip(tutti_request_queue *d);
+void tutti_requests_skip(tutti_request_queue *q);
 /* The service has failed: sends the replies that wait; their failures do not count any more. */
-tutti_status tutti_requests_expedite(tutti_request_queue *d, tutti_error *err);
+tutti_status tutti_requests_expedite(tutti_request_queue *q, tutti_error *err);
 /* The service is over: sends the replies that wait, and waits until all are received, at most
    until until_ns. The queue need not be open. */
-void tutti_requests_drain(tutti_request_queue *d, int64_t until_ns);
+void tutti_requests_drain(tutti_request_queue *q, int64_t until_ns);
 #endif

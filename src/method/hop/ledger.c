@@ -79,9 +79,9 @@ static int64_t along(int64_t edge, int64_t edges)
     return edge == 0 ? INT64_MAX : edge * edges;
 }
 
-int64_t tutti_ledger_bound(const tutti_graph *graph, const tutti_ledger_rules *rules, int of, int to)
+int64_t tutti_ledger_bound(const tutti_graph *graph, const tutti_ledger_rules *rules, int ahead, int behind)
 {
-    const int64_t back = length(graph, to, of), there = length(graph, of, to);
+    const int64_t back = length(graph, behind, ahead), there = length(graph, ahead, behind);
     int64_t by_models, by_tokens;
 
     if (back < 0 || there < 0)
@@ -139,8 +139,9 @@ static bool is_among(const int *list, int n, int rank)
     return false;
 }
 
-/* How many iterations `of` may have sent that `to`, over an edge of->to, has not mixed yet,
-   whichever other workers are lost. -1: no memory. */
+/* The most iterations that a model of `of` can be ahead of the next that `to` mixes, over an edge
+   of->to, whichever other workers are lost. Always finite: check_rules rejects backup without
+   tokens, the only rules under which nothing bounds the gap. -1: no memory. */
 static int64_t most_ahead(const tutti_graph *graph, const tutti_ledger_rules *r, int of, int to, bool edge_back)
 {
     if (r->acks)
@@ -154,14 +155,13 @@ static tutti_status open_in(tutti_ledger *l, const tutti_graph *graph, const nei
     l->in = tutti_alloc((size_t)near->n_in + 1, sizeof *l->in);
     for (int a = 0; a < near->n_in && l->in != NULL; a++) {
         tutti_ledger_in *in = &l->in[a];
-        int64_t ahead;
         in->rank = near->in[a];
         in->weight = near->w_in[a];
-        in->out = is_among(near->out, near->n_out, in->rank);
-        ahead = most_ahead(graph, &l->rules, in->rank, l->rank, in->out);
-        in->slots = l->rules.staleness > 0 ? 2 : (int)ahead + 1;
-        in->held = ahead >= 0 ? tutti_alloc((size_t)in->slots, sizeof *in->held) : NULL;
-        in->mixed = ahead >= 0 ? tutti_alloc((size_t)in->slots, sizeof *in->mixed) : NULL;
+        in->is_out_neighbour = is_among(near->out, near->n_out, in->rank);
+        in->ahead = most_ahead(graph, &l->rules, in->rank, l->rank, in->is_out_neighbour);
+        in->slots = l->rules.staleness > 0 ? 2 : (int)in->ahead + 1;
+        in->held = in->ahead >= 0 ? tutti_alloc((size_t)in->slots, sizeof *in->held) : NULL;
+        in->mixed = in->ahead >= 0 ? tutti_alloc((size_t)in->slots, sizeof *in->mixed) : NULL;
         if (in->held == NULL || in->mixed == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the state of worker %d", in->rank);
     }
@@ -285,11 +285,16 @@ static int put_newest(tutti_ledger *l, tutti_ledger_in *in, int64_t iter)
     return s;
 }
 
+/* A neighbour that keeps the bound sends no model later than last + 1 + ahead. With staleness 0
+   there are ahead + 1 slots, one for each iteration from last + 1 to that. So a slot that is taken
+   holds a model of the same iteration. */
 int tutti_ledger_put(tutti_ledger *l, int a, int64_t iter)
 {
     tutti_ledger_in *in = &l->in[a];
     int s;
 
+    if (iter > l->last + 1 + in->ahead)
+        return TUTTI_LEDGER_WRONG;
     if (iter > in->newest)
         in->newest = iter;
     if (l->rules.staleness > 0)
@@ -299,7 +304,7 @@ int tutti_ledger_put(tutti_ledger *l, int a, int64_t iter)
         return TUTTI_LEDGER_DROP;
     }
     s = (int)(iter % in->slots);
-    if (iter > l->last + 1 + in->slots || in->held[s] >= 0)
+    if (in->held[s] >= 0)
         return TUTTI_LEDGER_WRONG;
     in->held[s] = iter;
     in->mixed[s] = false;
@@ -420,7 +425,7 @@ static bool will_have(const tutti_ledger *l, int64_t iter)
     int have = 0;
 
     for (int a = 0; a < l->n_in; a++)
-        have += !l->in[a].lost && (l->in[a].out || usable(l, &l->in[a], iter) >= 0);
+        have += !l->in[a].lost && (l->in[a].is_out_neighbour || usable(l, &l->in[a], iter) >= 0);
     return have > 0 && have >= needed(l);
 }
 
@@ -452,7 +457,7 @@ int64_t tutti_ledger_ahead(const tutti_ledger *l)
             ahead = l->iter - at;
     }
     for (int a = 0; a < l->n_in; a++)
-        if (!l->in[a].lost && !l->in[a].out && l->iter - l->in[a].newest > ahead)
+        if (!l->in[a].lost && !l->in[a].is_out_neighbour && l->iter - l->in[a].newest > ahead)
             ahead = l->iter - l->in[a].newest;
     return ahead;
 }

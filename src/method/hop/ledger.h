@@ -1,84 +1,96 @@
-/* ledger.h: what one worker of hop knows of iterations: its own, which models have arrived, how
-   many tokens it has. Pure bookkeeping (ledger.c): no message, no model, no lock, so that the
-   rules of Luo, Lin, Zhuo, Qian, ASPLOS 2019 can be tested on their own. queues.c has the
-   messages.
+/* ledger.h: one worker's bookkeeping for hop (Luo, Lin, Zhuo, Qian, ASPLOS 2019): its iteration,
+   which models of its neighbours have arrived, and how many tokens it holds. It sends nothing,
+   stores no model and takes no lock: queues.c does that, and holds its lock around the calls that
+   change the ledger. So the paper's rules can be tested alone.
 
-   Worker i receives models from its in-neighbours and sends its own to its out-neighbours;
-   neither includes itself here. A model is tagged with the iteration at which it is to be
+   Worker i receives models from its in-neighbours and sends its own to its out-neighbours.
+   Neither list contains worker i. A model is tagged with the iteration at which it is to be
    mixed. */
-#ifndef TUTTI_GOSSIP_LEDGER_H
-#define TUTTI_GOSSIP_LEDGER_H
+#ifndef TUTTI_HOP_LEDGER_H
+#define TUTTI_HOP_LEDGER_H
 #include "tutti/method/gossip.h"
 #pragma GCC visibility push(default) /* for modules only, not exported: cmake/Install.cmake */
 
-/* staleness 0: only a model of exactly this iteration is mixed, so those of later ones are kept
-   for later. Above 0 the newest model is used, so only that is kept. */
+/* staleness 0: only a model of exactly this iteration is mixed, and models of later iterations are
+   stored until then. staleness s > 0: only the newest model of a neighbour is stored, and it is
+   mixed if it is at most s iterations old. */
 typedef struct tutti_ledger_rules {
-    bool acks;                   /* notify-ack: a token comes when a model has been mixed, and is
-                                    taken to send the next; else max_gap applies */
-    bool linear;                 /* weights by freshness, under staleness */
-    int64_t max_gap;             /* 0: no tokens */
-    int64_t backup, staleness;
+    bool acks;                   /* mode notify-ack: a receiver returns a token when it has mixed
+                                    our model, and we take one from each receiver before we send
+                                    the next. false: tokens as in max_gap */
+    bool linear;                 /* with staleness > 0: a newer model weighs more, linearly; else
+                                    all weigh as the graph says */
+    int64_t max_gap;             /* most iterations ahead of a worker that receives our models;
+                                    0: no bound by tokens */
+    int64_t backup;              /* in-neighbours that are not waited for */
+    int64_t staleness;           /* most iterations that a mixed model may be old */
 } tutti_ledger_rules;
 
 typedef struct tutti_ledger_in {
     int rank;
     bool lost;
-    bool out;                    /* it is an out-neighbour too */
+    bool is_out_neighbour;       /* it receives our models, too */
     double weight;
-    int64_t *held;               /* slots: the iteration of the model there; -1: none */
-    bool *mixed;                 /* slots: the model has been mixed */
-    int slots, reading;          /* the slot that is being mixed; -1: none */
-    int64_t newest;              /* the highest tag that has come */
+    int64_t ahead;               /* most iterations that a model of it can be ahead of the next that
+                                    is mixed here, last + 1 */
+    int64_t *held;               /* [slots]: iteration of the stored model; -1: empty */
+    bool *mixed;                 /* [slots]: that model was mixed at least once */
+    int slots;                   /* number of model buffers */
+    int reading;                 /* slot being mixed; -1: none */
+    int64_t newest;              /* highest iteration that it is known to have reached */
 } tutti_ledger_in;
 typedef struct tutti_ledger_out {
     int rank;
     bool lost;
-    int64_t tokens;
+    int64_t tokens;              /* tokens that we hold from this neighbour */
 } tutti_ledger_out;
 typedef struct tutti_ledger {
     tutti_ledger_rules rules;
     int rank;
-    int64_t iter;                /* the iteration that this worker is in */
-    int64_t last;                /* the iteration that was mixed last */
+    int64_t iter;                /* current iteration */
+    int64_t last;                /* latest iteration whose mix is finished: iter - 1 or iter; during
+                                    a jump it may be later */
     double self;                 /* the weight of this worker's own model */
     int n_in, n_out;
-    tutti_ledger_in *in;         /* ascending */
-    tutti_ledger_out *out;       /* ascending */
-    int copies;                  /* the most models of this worker that can be under way at once,
-                                    while links keep up */
+    tutti_ledger_in *in;         /* [n_in], by rank */
+    tutti_ledger_out *out;       /* [n_out], by rank */
+    int copies;                  /* send buffers for our model: as many as a receiver may not have
+                                    mixed yet, the current one included, but at most 8 */
     uint64_t dropped;            /* models that arrived and were never mixed */
 } tutti_ledger;
 
-/* For a static graph. TUTTI_ERR_USAGE: the rules are incompatible, or backup leaves some worker
-   no neighbour to wait for; the message says what to change. Allocates; close takes NULL and
-   frees what a failed open left. */
+/* Opens the ledger of worker `rank` on a static graph, at iteration 0. TUTTI_ERR_USAGE: the rules
+   are incompatible, or backup leaves some worker no neighbour to wait for; the message says what
+   to change. Call tutti_ledger_close also after a failure; it accepts NULL. */
 tutti_status tutti_ledger_open(tutti_ledger **out, const tutti_graph *graph, int rank,
                                const tutti_ledger_rules *rules, tutti_error *err);
 void tutti_ledger_close(tutti_ledger *l);
-/* The most that `of` can be ahead of `to`, in iterations: the table of the paper. INT64_MAX: no
-   bound. Allocates; -1: no memory. */
-int64_t tutti_ledger_bound(const tutti_graph *graph, const tutti_ledger_rules *rules, int of,
-                           int to);
+/* Upper bound on iteration(ahead) - iteration(behind), from the paper's table. INT64_MAX:
+   unbounded. -1: no memory. */
+int64_t tutti_ledger_bound(const tutti_graph *graph, const tutti_ledger_rules *rules, int ahead,
+                           int behind);
 
-/* All workers are in that iteration, and no message is under way. */
+/* Resets the ledger to iteration iter. Precondition: all workers are in iter and no message is in
+   flight. */
 void tutti_ledger_begin(tutti_ledger *l, int64_t iter);
-/* A neighbour is lost, in either direction. true: it is a neighbour, and was not known to be
-   lost. */
+/* Marks `rank` as lost, as in- and out-neighbour. Returns true if it was a neighbour and not yet
+   marked. */
 bool tutti_ledger_lose(tutti_ledger *l, int rank);
 
 /* ---- models ---- */
 
-/* A model has come: returns its slot. TUTTI_LEDGER_DROP: it is too old, or older than the one
-   kept. TUTTI_LEDGER_WRONG: no such model can come. in: index of the sender. */
+/* Registers a model of iteration iter from in[in]. Returns the slot to store it in.
+   TUTTI_LEDGER_DROP: it is too old, or not newer than the stored one. TUTTI_LEDGER_WRONG: no such
+   model can arrive, because iter is beyond the bound (in[in].ahead) or, with staleness 0, has come
+   before. The ledger does not change then. */
 enum { TUTTI_LEDGER_DROP = -1, TUTTI_LEDGER_WRONG = -2 };
 int tutti_ledger_put(tutti_ledger *l, int in, int64_t iter);
 /* True if iteration `iter` can be mixed with the models that have arrived. */
 bool tutti_ledger_may_mix(const tutti_ledger *l, int64_t iter);
 /* Chooses what is mixed: slot[a] of in-neighbour a, -1: none, and weight[a]; *own: the weight of
-   this worker's model. The weights sum to 1. alone: without its own model, whose weight is 0
-   then. *oldest: how many iterations the oldest of them is behind. The slots are kept until
-   tutti_ledger_mixed. */
+   this worker's model. The weights sum to 1. alone: the own model gets weight 0. *oldest: the age,
+   in iterations, of the oldest model chosen; 0 if none is older than iter. The chosen slots stay
+   reserved until tutti_ledger_mixed. */
 void tutti_ledger_mix(tutti_ledger *l, int64_t iter, bool alone, int *slot, double *weight,
                       double *own, int64_t *oldest);
 /* The mix is done: models that are too old for the next iteration are removed. */
@@ -86,12 +98,15 @@ void tutti_ledger_mixed(tutti_ledger *l, int64_t iter);
 
 /* ---- tokens ---- */
 
+/* Adds tokens received from out[out]. */
 void tutti_ledger_grant(tutti_ledger *l, int out, int64_t tokens);
-/* may_take: has every out-neighbour given that many tokens? take: takes them. */
+/* may_take: does this worker hold at least `tokens` tokens of each surviving out-neighbour? take:
+   removes them; requires may_take. Without tokens may_take is true and take does nothing. */
 bool tutti_ledger_may_take(const tutti_ledger *l, int64_t tokens);
 void tutti_ledger_take(tutti_ledger *l, int64_t tokens);
-/* By how many iterations this worker may jump: not beyond its slowest out-neighbour, nor beyond
-   the models that are here or must be on their way. 0: it is behind by less than `trigger`. */
+/* Iterations that this worker may skip, at most `most`. It never passes its slowest out-neighbour,
+   and the models that it mixes after the jump are here or on their way. 0: it lags by less than
+   `trigger`, has no out-neighbour left, or lacks models. Requires max_gap > 0. */
 int64_t tutti_ledger_jump(const tutti_ledger *l, int64_t trigger, int64_t most);
 /* By how many iterations this worker is known to be ahead of its slowest neighbour. */
 int64_t tutti_ledger_ahead(const tutti_ledger *l);

@@ -2,8 +2,8 @@
    in which order. It is pure code: no threads, no messages, no clock. Its owner reports events to
    it, and it answers workers through a function that the owner supplies.
    src/method/prague/preduce.c is the protocol around it. */
-#ifndef TUTTI_GOSSIP_GROUPS_H
-#define TUTTI_GOSSIP_GROUPS_H
+#ifndef TUTTI_PRAGUE_GROUPS_H
+#define TUTTI_PRAGUE_GROUPS_H
 #include "tutti/runtime.h"
 #pragma GCC visibility push(default) /* for modules only, not exported: cmake/Install.cmake */
 

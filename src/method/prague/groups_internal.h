@@ -1,8 +1,8 @@
 /* groups_internal.h: what the files of the group generator share; groups.h is its public header.
    groups.c has the line of groups and their starts, groups_plan.c the plans, groups_verdict.c
    losses. */
-#ifndef TUTTI_GOSSIP_GROUPS_INTERNAL_H
-#define TUTTI_GOSSIP_GROUPS_INTERNAL_H
+#ifndef TUTTI_PRAGUE_GROUPS_INTERNAL_H
+#define TUTTI_PRAGUE_GROUPS_INTERNAL_H
 #include "groups.h"
 #pragma GCC visibility push(default) /* for modules only, not exported: cmake/Install.cmake */
 

@@ -1,7 +1,7 @@
 /* preduce_internal.h: what the two files of partial all-reduce share. preduce.c is a worker's
    side, preduce_generate.c the group generator's, and decides which worker generates. */
-#ifndef TUTTI_GOSSIP_PREDUCE_INTERNAL_H
-#define TUTTI_GOSSIP_PREDUCE_INTERNAL_H
+#ifndef TUTTI_PRAGUE_PREDUCE_INTERNAL_H
+#define TUTTI_PRAGUE_PREDUCE_INTERNAL_H
 #include "engine/engine_facility.h"
 #include "groups.h"
 #include "tutti/method/gossip.h"
