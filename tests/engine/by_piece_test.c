@@ -4,7 +4,7 @@
    and transports. A failure is reported and nothing hangs. What needs all gradients first is
    refused. Method: pieces.h; the reference waits at the end of the step (by_piece=no). When
    things happen is in tests/sim/by_piece_test.c. */
-#include "pieces.h"
+#include "pieces_job.h"
 #include "scratch.h"
 
 /* Both run as `like`, and see the same. */

@@ -1,6 +1,6 @@
 /* The client's own optimiser, memory and types: an update of the client's by the library's rule
    gives the bits of that rule in the engine, under every method that takes one. */
-#include "client.h"
+#include "client_job.h"
 #include "sanitized.h"
 #include "scratch.h"
 

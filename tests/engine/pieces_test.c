@@ -3,7 +3,7 @@
    number that is not finite is found where it is; and what needs whole tensors refuses to be
    cut. Method: pieces.h. The reference is the same method with pieces that end between
    tensors, which is ddp. */
-#include "pieces.h"
+#include "pieces_job.h"
 
 /* n workers under ddp. */
 static job *ddp(const job *like, int n)

@@ -4,7 +4,7 @@
    there when they are acquired. Any number of workers resumes from any other, with shards and
    without. A failure is reported and nothing hangs. What does not go together is refused. Method:
    pieces.h; the reference is the same method without shards. */
-#include "pieces.h"
+#include "pieces_job.h"
 #include "scratch.h"
 
 /* n workers that update all of it. */

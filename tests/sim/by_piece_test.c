@@ -1,7 +1,7 @@
 /* Goal: updates by piece let a unit begin as soon as its own parameters are there, across the
    border of two steps, and never before. Method: the trace, in virtual time. Worker 0 leads. Each
    piece has 128 elements, so which units it meets follows from the sizes of the tensors. */
-#include "engine/pieces.h"
+#include "engine/pieces_job.h"
 #include "forked.h"
 
 enum { PIECE = 128, PIECES = (2131 + PIECE - 1) / PIECE };

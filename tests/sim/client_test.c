@@ -1,6 +1,6 @@
 /* Asynchronous methods with the client's own optimiser: in one order, the simulator's, an update of
    the client's by the library's rule gives the bits of that rule in the engine. */
-#include "engine/client.h"
+#include "engine/client_job.h"
 #include "forked.h"
 
 typedef struct sim_call { run *r; int n; } sim_call;

@@ -1,4 +1,4 @@
-/* pieces.h: a client that goes through its units one by one, under a method whose pieces are cut,
+/* pieces_job.h: a client that goes through its units one by one, under a method whose pieces are cut,
    ordered and updated by its options (pipeline.h). What a run leaves is compared with what another
    leaves: the values that each unit had when it was needed, in every step, and those at the end.
 
