@@ -460,9 +460,9 @@ typedef struct tutti_engine_options {
        tutti_samples_send). sample_bytes: size of one sample with its label, the same on all ranks.
        0: the client can neither send nor accept samples, and such methods are refused by open.
        give: writes n of them to `out`, n x sample_bytes. ids: indexes in the training set, as
-       base.h numbers them. It is called within tutti_engine_pass_begin and calls nothing of the engine.
-       label: the class of a sample, the same on all ranks; -1, or label NULL: it has none. A client
-       with sample_bytes must honour tutti_pass.received.
+       base.h numbers them. It is called within tutti_engine_pass_begin and calls nothing of the
+       engine. label: the class of a sample, the same on all ranks; -1, or label NULL: it has none.
+       A client with sample_bytes must honour tutti_pass.received.
 
        own_values: number of floats of client state: values that the client computes along with
        gradients, such as running statistics of batch norms. They are not parameters, and no step

@@ -95,8 +95,8 @@ static void bucket_scales(const tutti_codec *c, const tutti_codec_quantiser *q, 
     if (q->l2)
         tutti_norm2_each(c->space->device, count, bucket, x, sums);
     for (size_t b = 0, at = 0; at < count; b++, at += bucket) {
-        /* Squares of floats are exact in double, and rounding is monotonic. So the 2-norm is never below the largest
-           magnitude. */
+        /* Squares of floats are exact in double, and rounding is monotonic. So the 2-norm is never
+           below the largest magnitude. */
         scale[b] = q->l2 ? (float)sqrt(sums[b])
                          : tutti_absmax(c->space->device, count - at < bucket ? count - at : bucket, x + at);
         scale[b] = isfinite(scale[b]) ? scale[b] : NAN;
@@ -144,8 +144,8 @@ static float level_of(const tutti_codec_quantiser *q, int l)
 
     if (q->grid == TUTTI_GRID_POWERS)
         return l == 0 ? 0.0f : power(l - top);
-    /* l * (1 / top) gives exactly 1 for l = top and every top used here, 1 to 127 (tested). For another number of
-       steps this need not hold, so l is divided. */
+    /* l * (1 / top) gives exactly 1 for l = top and every top used here, 1 to 127 (tested). For
+       another number of steps this need not hold, so l is divided. */
     if (steps == top)
         return (float)l * (1.0f / (float)top);
     return (float)l / (float)steps;
@@ -197,8 +197,8 @@ static size_t encode_fixed_width(const tutti_codec *c, const tutti_view *v, cons
         bucket_scales(c, q, x + first, end - first, bucket, scale);
         for (size_t b = 0; first + b * bucket < end; b++)
             tutti_codec_put_f32(out + 4 * (first / bucket + b), scale[b]);
-        /* One call takes whole buckets, or part of a large one. While it rounds, the next group's elements are
-           prefetched (ahead). */
+        /* One call takes whole buckets, or part of a large one. While it rounds, the next group's
+           elements are prefetched (ahead). */
         for (size_t at = first, count; at < end; at += count) {
             const size_t b = (at - first) / bucket, left = first + (b + 1) * bucket - at;
             const tutti_ahead ahead = { .distance = together, .end = n - at };

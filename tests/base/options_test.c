@@ -199,8 +199,8 @@ static void sizes_are_parsed(void **state)
         assert_int_equal(tutti_bytes_parse(outside[i], strlen(outside[i]), &bytes, NULL), TUTTI_ERR_USAGE);
 }
 
-/* A length above INT_MAX is given without that much memory: what is behind the first 120 bytes of a text that is no
-   size is not read. */
+/* A length above INT_MAX is given without that much memory: what is behind the first 120 bytes of a
+   text that is no size is not read. */
 static void a_long_size_is_truncated_in_the_message(void **state)
 {
     const size_t lengths[] = { 121, 255, (size_t)INT_MAX + 2 };

@@ -1,5 +1,5 @@
-/* client_job.h: runs whose client has an optimiser, memory and types of its own, or leaves them to the
-   engine: the same gradients either way, so that what a run leaves can be compared to the bit.
+/* client_job.h: runs whose client has an optimiser, memory and types of its own, or leaves them to
+   the engine: the same gradients either way, so that what a run leaves can be compared to the bit.
    Ranks are threads. What a run leaves is in memory that a forked process shares. */
 #ifndef TUTTI_TESTS_CLIENT_H
 #define TUTTI_TESTS_CLIENT_H

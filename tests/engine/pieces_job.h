@@ -1,6 +1,7 @@
-/* pieces_job.h: a client that goes through its units one by one, under a method whose pieces are cut,
-   ordered and updated by its options (pipeline.h). What a run leaves is compared with what another
-   leaves: the values that each unit had when it was needed, in every step, and those at the end.
+/* pieces_job.h: a client that goes through its units one by one, under a method whose pieces are
+   cut, ordered and updated by its options (pipeline.h). What a run leaves is compared with what
+   another leaves: the values that each unit had when it was needed, in every step, and those at the
+   end.
 
    A job is memory that a forked process shares. Ranks are threads. */
 #ifndef TUTTI_TESTS_PIECES_H

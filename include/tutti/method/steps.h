@@ -88,9 +88,9 @@ tutti_status tutti_passes_divide(tutti_method *m, tutti_pass *p, tutti_error *er
       which gathers all counts, or tutti_batch_set if every worker can compute all counts itself.
       The step takes the next positions of the epoch's order: pass a of all workers that have one
       comes before pass a + 1 of any, by rank, as in base.h. So with equal counts the samples are
-      ddp's, to the bit. A step that would go beyond the epoch, or the run's end, is shortened there in
-      proportion, as base.h shortens a last step. Both calls fill in *p again. Passes have at most
-      `pass` samples, and the last of them exchanges.
+      ddp's, to the bit. A step that would go beyond the epoch, or the run's end, is shortened
+      there in proportion, as base.h shortens a last step. Both calls fill in *p again. Passes have
+      at most `pass` samples, and the last of them exchanges.
    2. *While it computes* (option `leased`). Each worker leases positions of the order ahead. The
       pass hook calls tutti_batch_next_pass before each pass. If that returns false it calls
       tutti_batch_close and returns TUTTI_CLOSED: the step has no further pass, and none at all if
