@@ -72,6 +72,15 @@ class tutti_group(Structure):
     ]
 
 
+class tutti_buffer(Structure):
+    _fields_ = [
+        ("device", c_void_p),
+        ("data", c_void_p),
+        ("count", c_ulong),
+        ("dtype", c_int),
+    ]
+
+
 class tutti_error(Structure):
     _fields_ = [
         ("status", c_int),
@@ -81,12 +90,25 @@ class tutti_error(Structure):
     ]
 
 
-class tutti_buffer(Structure):
+class tutti_header(Structure):
     _fields_ = [
-        ("device", c_void_p),
-        ("data", c_void_p),
-        ("count", c_ulong),
-        ("dtype", c_int),
+        ("from", c_int),
+        ("kind", c_uint),
+        ("a", c_long),
+        ("b", c_long),
+        ("ticket", c_ulong),
+        ("bytes", c_ulong),
+    ]
+
+
+class tutti_request(Structure):
+    _fields_ = [
+        ("note", tutti_header),
+        ("status", c_int),
+        ("rank", c_int),
+        ("done", c_bool),
+        ("posted", c_bool),
+        ("internal", (c_void_p * 8)),
     ]
 
 
@@ -752,17 +774,6 @@ class tutti_freight(Structure):
     ]
 
 
-class tutti_header(Structure):
-    _fields_ = [
-        ("from", c_int),
-        ("kind", c_uint),
-        ("a", c_long),
-        ("b", c_long),
-        ("ticket", c_ulong),
-        ("bytes", c_ulong),
-    ]
-
-
 class tutti_relay_tensor(Structure):
     _fields_ = [
         ("name", c_char_p),
@@ -812,8 +823,15 @@ TABLES = {
 }
 
 FUNCTIONS = {
+    "tutti_allgather": (c_int, [POINTER(tutti_group), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_allgather_v": (c_int, [POINTER(tutti_group), POINTER(c_ulong), tutti_buffer, tutti_buffer,
+        POINTER(tutti_error)]),
+    "tutti_allreduce": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_alltoall_v": (c_int, [POINTER(tutti_group), POINTER(c_ulong), tutti_buffer, tutti_buffer,
+        POINTER(tutti_error)]),
     "tutti_barrier": (c_int, [POINTER(tutti_group), POINTER(tutti_error)]),
     "tutti_broadcast": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_cancel": (None, [c_void_p, POINTER(tutti_request)]),
     "tutti_checkpoint_close": (None, [c_void_p]),
     "tutti_checkpoint_facts": (c_char_p, [c_void_p]),
     "tutti_checkpoint_find": (c_int, [POINTER(tutti_runtime), c_char_p, c_void_p, c_ulong, c_void_p, c_ulong,
@@ -873,6 +891,7 @@ FUNCTIONS = {
     "tutti_engine_unit_release": (c_int, [c_void_p, c_int, c_bool, POINTER(tutti_error)]),
     "tutti_engine_values": (POINTER(c_float), [c_void_p, c_int]),
     "tutti_exchange_codec": (c_char_p, [POINTER(tutti_method)]),
+    "tutti_gather_parts": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
     "tutti_graph_close": (None, [c_void_p]),
     "tutti_graph_degree": (c_int, [c_void_p]),
     "tutti_graph_family": (c_bool, [c_int, POINTER(c_char_p), POINTER(c_char_p), POINTER(POINTER(tutti_option))]),
@@ -886,6 +905,7 @@ FUNCTIONS = {
     "tutti_graph_round": (None, [c_void_p, c_ulong, c_int, POINTER(c_int), POINTER(c_double), POINTER(c_int),
         POINTER(c_int), POINTER(c_double), POINTER(c_int), POINTER(c_double)]),
     "tutti_graph_size": (c_int, [c_void_p]),
+    "tutti_group_give_up": (None, [POINTER(tutti_group), c_int]),
     "tutti_group_of": (tutti_group, [c_void_p, POINTER(c_int), c_int, c_ulong]),
     "tutti_keep_name": (c_char_p, [c_int]),
     "tutti_method_default_of": (c_bool, [POINTER(tutti_method_ops), c_char_p, c_char_p, c_char_p, c_int, c_void_p]),
@@ -898,9 +918,16 @@ FUNCTIONS = {
         POINTER(tutti_error)]),
     "tutti_permuted": (c_ulong, [tutti_rng, c_ulong, c_ulong]),
     "tutti_port_of": (c_ulong, [c_char_p, c_ulong, c_ulong]),
+    "tutti_post_recv": (c_int, [c_void_p, POINTER(tutti_request), c_int, c_ulong, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_post_send": (c_int, [c_void_p, POINTER(tutti_request), c_int, c_ulong, POINTER(tutti_header), tutti_buffer,
+        POINTER(tutti_error)]),
     "tutti_recv": (c_int, [c_void_p, c_int, c_ulong, POINTER(tutti_header), tutti_buffer, c_long,
         POINTER(tutti_error)]),
+    "tutti_reduce": (c_int, [POINTER(tutti_group), c_int, c_int, tutti_buffer, POINTER(tutti_error)]),
     "tutti_reduce_double": (c_int, [POINTER(tutti_group), c_int, POINTER(c_double), c_ulong, POINTER(tutti_error)]),
+    "tutti_reduce_scatter": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_reduce_scatter_v": (c_int, [POINTER(tutti_group), c_int, POINTER(c_ulong), tutti_buffer, tutti_buffer,
+        POINTER(tutti_error)]),
     "tutti_relay_begin": (c_int, [c_void_p, c_ulong, c_double, CFUNCTYPE(c_int, c_void_p, c_ulong, POINTER(c_float),
         POINTER(tutti_error)), c_void_p, POINTER(tutti_error)]),
     "tutti_relay_close": (None, [c_void_p]),
@@ -919,6 +946,7 @@ FUNCTIONS = {
     "tutti_safetensors_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
     "tutti_safetensors_read": (c_int, [c_void_p, POINTER(tutti_tensor_entry), c_ulong, c_void_p, c_ulong,
         POINTER(tutti_error)]),
+    "tutti_scatter_parts": (c_int, [POINTER(tutti_group), c_int, tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
     "tutti_send": (c_int, [c_void_p, c_int, c_ulong, POINTER(tutti_header), tutti_buffer, POINTER(tutti_error)]),
     "tutti_share_apportion": (None, [c_long, c_int, POINTER(c_double), c_long, POINTER(c_long)]),
     "tutti_share_pass": (c_long, [POINTER(tutti_share), c_ulong, c_int, c_long, POINTER(c_ulong), POINTER(c_ulong)]),
@@ -927,6 +955,8 @@ FUNCTIONS = {
     "tutti_share_steps": (c_ulong, [POINTER(tutti_share)]),
     "tutti_suggest": (None, [c_char_p, POINTER(c_char_p), c_ulong, c_void_p, c_ulong]),
     "tutti_version": (c_char_p, []),
+    "tutti_wait_some": (c_int, [c_void_p, POINTER(POINTER(tutti_request)), c_ulong, c_ulong, c_long, POINTER(c_ulong),
+        POINTER(tutti_error)]),
     "tutti_world_close": (None, [c_void_p]),
     "tutti_world_device": (c_void_p, [c_void_p]),
     "tutti_world_failure_report": (None, [c_void_p, POINTER(tutti_error)]),

@@ -313,6 +313,10 @@ class World(_Owner):
             _c.tutti_world_give_back(self._at)
         return free
 
+    def abandon(self) -> None:
+        """It stays open until the process ends: a thread is within a call of it whose end is up to the peers."""
+        self._hold._above += 1
+
     def failure_report(self, error: BaseException) -> None:
         """On failure, before close: why this rank ends, for its launcher and its peers."""
         words = _abi.tutti_error(status=_abi.TUTTI_ERR_STATE, rank=self.rank)

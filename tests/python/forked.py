@@ -67,8 +67,12 @@ def _ended(pid: int, end: float) -> bool:
     return False
 
 
-def ranks(n: int, function: Callable[..., Any], *arguments: Any, timeout: float = 120) -> list[dict[str, Any]]:
-    """function(*arguments) on n ranks. Of each {"value": ...}, or {"error": type, "text": ...}, or {"exit": code}."""
+def ranks(n: int, function: Callable[..., Any], *arguments: Any, timeout: float = 120,
+          killed: Sequence[int] = ()) -> list[dict[str, Any]]:
+    """function(*arguments) on n ranks. Of each {"value": ...}, or {"error": type, "text": ...}, or {"exit": code}.
+
+    killed: ranks that kill themselves, of which nothing is expected; {}.
+    """
     import tutti.torch  # noqa: F401 (here, or each child does: it takes two seconds, most of them torch._dynamo)
 
     place = {"TUTTI_SIZE": str(n), "TUTTI_MEET": f"127.0.0.1:{free_port()}", "TUTTI_RUN_ID": secrets.token_hex(16),
@@ -108,8 +112,8 @@ def ranks(n: int, function: Callable[..., Any], *arguments: Any, timeout: float 
         said = [pathlib.Path(folder, str(r)).read_text() if os.path.exists(f"{folder}/{r}") else "" for r in range(n)]
     assert not late, f"ranks {late} have answered and not ended after {timeout} s\n" + "\n".join(said)
     for r in range(n):
-        assert answers[r], f"rank {r} has ended without a word\n" + "\n".join(said)
-    return [json.loads(a) for a in answers]
+        assert answers[r] or r in killed, f"rank {r} has ended without a word\n" + "\n".join(said)
+    return [json.loads(a or b"{}") for a in answers]
 
 
 def _script(text: str, words: Sequence[str], port: int) -> str:

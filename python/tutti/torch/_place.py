@@ -24,6 +24,16 @@ from ..errors import StateError
 
 _opened = 0  # worlds by this way; all ranks open them in the same order
 _free: tuple[World, str] | None = None  # whose engine was refused, and what transport was asked for
+_WATCHERS = (
+    ("TUTTI_RANK", "TUTTI_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+)
+_OF_LAUNCHERS = (
+    *(name for names in _WATCHERS for name in names),
+    "TUTTI_SHM_FD", "TUTTI_MEET", "TUTTI_MEET_AT_RANK_0", "TUTTI_TAKE_PART", "SLURM_STEP_ID",
+)
 _MEND = (
     "workers would train apart. Start the script by one launcher (torchrun, tutti run, srun, mpirun) and leave rank= "
     "and world_size= of init_process_group out, or unset the launcher's variables"
@@ -73,11 +83,8 @@ def _address(store: dist.Store) -> str:
     return os.environ.get("MASTER_ADDR") or getattr(store, "host", "") or socket.gethostname()
 
 
-def _words(rank: int, size: int) -> dict[str, str]:
-    """As torchrun would tell the place."""
-    global _opened
-    _opened += 1
-    store = dist.PrefixStore(f"tutti {_opened}", dist.distributed_c10d._get_default_store())
+def _words(store: dist.Store, rank: int, size: int) -> dict[str, str | None]:
+    """As torchrun would tell the place. The ranks tell each other over the store, under keys of this world's own."""
     store.set(f"host of {rank}", _host())
     hosts = [store.get(f"host of {r}").decode() for r in range(size)]
     if rank == 0:
@@ -98,18 +105,23 @@ def _words(rank: int, size: int) -> dict[str, str]:
     }
 
 
+def _tell(words: dict[str, str | None]) -> None:
+    for name, value in words.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
 @contextlib.contextmanager
-def _told(words: dict[str, str]) -> Iterator[None]:
+def _told(words: dict[str, str | None]) -> Iterator[None]:
+    """Sets these variables meanwhile; None: it is not set."""
     before = {name: os.environ.get(name) for name in words}
-    os.environ.update(words)
+    _tell(words)
     try:
         yield
     finally:
-        for name, was in before.items():
-            if was is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = was
+        _tell(before)
 
 
 def _checked(world: World) -> World:
@@ -124,7 +136,7 @@ def _checked(world: World) -> World:
 
 def open_world(transport: str | None) -> World:
     """The run that this process is in. One whose engine was refused is there for the next engine."""
-    global _free
+    global _free, _opened
     asked, (kept, before) = transport or "", _free or (None, "")
     _free = None
     if kept is not None and kept.is_mine():
@@ -135,9 +147,35 @@ def open_world(transport: str | None) -> World:
     group = _group()
     if group is not None and world.size == 1 and group[1] > 1:
         world.close()
-        with _told(_words(*group)):
+        _opened += 1
+        store = dist.PrefixStore(f"tutti {_opened}", dist.distributed_c10d._get_default_store())
+        with _told(_words(store, *group)):
             world = World(asked)
     return _checked(world)
+
+
+def launched(rank: int, size: int) -> bool:
+    """Has a launcher that watches its processes, or whose transport they use, started this one in that place?"""
+    for of_rank, of_size in _WATCHERS:
+        if of_rank in os.environ:
+            return (os.environ[of_rank], os.environ.get(of_size)) == (str(rank), str(size))
+    return False
+
+
+def open_over(store: dist.Store, rank: int, size: int, transport: str) -> World:
+    """A world of `size` processes, any of the job's, that meet over a store of their own, whoever has started them.
+
+    A store may have seen worlds before, also of processes that are no longer in this one. Nobody joins the next before
+    all have joined the last, so the count of those that have joined tells which one this is.
+    """
+    turn = (store.add("joined", 1) - 1) // size
+    words = _words(dist.PrefixStore(f"world {turn}", store), rank, size)
+    # by the run's name alone: the processes may have been started by different ones
+    words |= {"TUTTI_RUN_ID": words["TORCHELASTIC_RUN_ID"], "TORCHELASTIC_RUN_ID": None}
+    if os.environ.get("TUTTI_TRANSPORT", "").startswith("mpi"):  # whose world is the whole job
+        words["TUTTI_TRANSPORT"] = None
+    with _told(dict.fromkeys(_OF_LAUNCHERS) | words):
+        return World(transport)
 
 
 def open_engine(world: World, params: Sequence[Param], transport: str | None, **options: Any) -> Engine:

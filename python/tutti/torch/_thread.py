@@ -26,12 +26,13 @@ class Worker:
     def put(self, item: Any) -> None:
         self._items.put((item,))
 
-    def close(self, seconds: float | None = None) -> None:
-        """Ends the thread, once all that was put is done."""
+    def close(self, seconds: float | None = None) -> bool:
+        """Ends the thread, once all that was put is done. False: that takes longer than so many seconds."""
         if self in _running:
             _running.remove(self)
             self._items.put(None)
             self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while (item := self._items.get()) is not None:

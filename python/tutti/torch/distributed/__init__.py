@@ -1,0 +1,35 @@
+"""Tutti as a backend of torch.distributed (docs/TORCH-DISTRIBUTED.md). Importing this registers it.
+
+    import tutti.torch.distributed
+    torch.distributed.init_process_group("tutti")
+
+or for one axis of a mesh only, of which the others keep their backend:
+
+    init_device_mesh("cpu", (2, 4), mesh_dim_names=("replicate", "shard"), backend_override={"replicate": "tutti"})
+
+One world a job or one a group? _worlds.py says which, and why.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed as dist
+
+from ._group import ProcessGroupTutti
+from ._options import Options
+
+__all__ = ["Options", "ProcessGroupTutti"]
+
+
+def _make(opts: Any, options: Any) -> ProcessGroupTutti:
+    if options is not None and not isinstance(options, Options):
+        raise TypeError(
+            f"the backend 'tutti' takes pg_options=tutti.torch.distributed.Options(...), and this is a "
+            f"{type(options).__name__}"
+        )
+    return ProcessGroupTutti(opts, options or Options())
+
+
+if not hasattr(dist.Backend, "TUTTI"):
+    dist.Backend.register_backend("tutti", _make, extended_api=True, devices=["cpu"])

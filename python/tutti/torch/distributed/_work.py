@@ -1,0 +1,239 @@
+"""Calls in progress: what they return, and the thread of a group that makes them one after the other.
+
+A call fails in one of two ways. Who waits for its Work gets the exception. A Future that DistributedDataParallel asks
+for within backward is never failed, since PyTorch 2.13 ends with SIGSEGV then: it is completed with what the tensors
+hold, and backward itself raises the exception at its end, before an optimizer uses the gradients.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import Work as TorchWork
+
+from ...errors import PeerError, StateError
+from .._thread import Worker
+from ._calls import Members
+
+NO_LIMIT = timedelta(0)
+_CLOSING = 10.0  # seconds for calls that nobody has waited for, when a group is destroyed
+_BROKEN = 1.0  # where it has failed: for the notice to come back from the peers
+
+
+def seconds(limit: timedelta | None) -> float | None:
+    """torch's -1 ms and 0 mean that there is no limit here."""
+    value = 0.0 if limit is None else limit.total_seconds()
+    return value if value > 0 else None
+
+
+class Work(TorchWork):
+    """A call of a group. `tensors`: its results. number: of the group's collectives, from 1."""
+
+    def __init__(self, queue: Queue, what: str, number: int, tensors: Sequence[torch.Tensor], limit: float):
+        super().__init__()
+        self.what, self.number, self.run = what, number, None
+        self._queue, self._tensors, self._limit = queue, list(tensors), limit
+        self.deadline = time.monotonic() + limit
+        self.error: BaseException | None = None
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._future: torch.futures.Future | None = None
+        self._quiet = False  # its future is DistributedDataParallel's
+
+    def __str__(self) -> str:
+        return f"{self.what}, call {self.number} of this group,"
+
+    def end(self, error: BaseException | None) -> None:
+        """Only the first one counts."""
+        with self._lock:
+            if self._over.is_set():
+                return
+            self.error, self.run = error, None
+            self._over.set()
+            future = self._future
+        if future is not None:
+            self._complete(future)
+
+    def _complete(self, future: torch.futures.Future) -> None:
+        if self.error is None or self._quiet:
+            future.set_result(self._tensors)
+        else:
+            future.set_exception(self.error)
+
+    def _late(self, limit: float) -> None:
+        self._queue.late(self, limit)
+
+    def _raise(self) -> None:
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+
+    def wait(self, timeout: timedelta = NO_LIMIT) -> bool:
+        asked = seconds(timeout)
+        if not self._over.wait(self.deadline - time.monotonic() if asked is None else asked):
+            self._late(self._limit if asked is None else asked)
+        self._raise()
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def block_current_stream(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        return self._over.is_set()
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self.error is None
+
+    def exception(self) -> BaseException | None:
+        return self.error
+
+    def result(self) -> list[torch.Tensor]:
+        return self._tensors
+
+    def source_rank(self) -> int:
+        raise StateError(f"{self.what} has no source; only recv has")
+
+    _source_rank = source_rank
+
+    def get_future(self) -> torch.futures.Future:
+        with self._lock:
+            if self._future is not None:
+                return self._future
+            future = self._future = torch.futures.Future()
+            self._quiet = self._queue.backward.takes(self)
+            over = self._over.is_set()
+        if over:
+            self._complete(future)
+        return future
+
+    get_future_result = get_future
+
+
+class Backward:
+    """The works of a backward that is in progress. It ends when they have, and raises what they raise."""
+
+    def __init__(self) -> None:
+        self._task, self._works = -1, []
+
+    def takes(self, work: Work) -> bool:
+        """False: it is not asked for by a backward of this thread."""
+        task = torch._C._current_graph_task_id()
+        if task == -1:
+            return False
+        if task != self._task:
+            self._task, self._works = task, []
+            torch.autograd.Variable._execution_engine.queue_callback(self._ends)
+        self._works.append(work)
+        return True
+
+    def _ends(self) -> None:
+        works, self._task, self._works = self._works, -1, []
+        for work in works:
+            work.wait()
+
+
+def _again(what: str, error: BaseException) -> BaseException:
+    """What a call of a group gets that has failed before."""
+    told = f"{what}: this group cannot be used any more, since an earlier call of it failed: {error}"
+    if isinstance(error, PeerError):
+        return PeerError(told, error.rank)
+    return TimeoutError(told) if isinstance(error, TimeoutError) else StateError(told)
+
+
+class Queue:
+    """A group's calls, made in the order of issue on a thread of their own.
+
+    explain: makes the library's exception into one with the ranks of the job. missing: says which ranks have not come
+    to a collective of that number.
+    """
+
+    def __init__(self, members: Members, name: str, explain: Callable[[BaseException], BaseException],
+                 missing: Callable[[Queue, int, float], str]):
+        self.members, self.backward = members, Backward()
+        self.error: BaseException | None = None
+        self.issued = 0
+        self._explain, self._missing = explain, missing
+        self._open: dict[int, Work] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread = Worker(self._serve, f"tutti group {name}")
+
+    def is_open(self) -> bool:
+        return not self._closed
+
+    def check(self, what: str) -> None:
+        """Raises where the group takes no calls any more."""
+        if self._closed:
+            raise StateError(f"{what}: the group is destroyed")
+        if self.error is not None:
+            raise _again(what, self.error)
+
+    def issue(self, what: str, run: Callable[[], Any], tensors: Sequence[torch.Tensor], limit: float) -> Work:
+        with self._lock:
+            self.check(what)
+            self.issued += 1
+            work = Work(self, what, self.issued, tensors, limit)
+            work.run = run
+            self._open[work.number] = work
+            self._thread.put(work)
+        return work
+
+    def _serve(self, work: Work) -> None:
+        run, error = work.run, self.error
+        if error is None and run is not None:
+            try:
+                with torch.inference_mode():  # or a tensor that was made in it could not be written to
+                    run()
+            except BaseException as e:  # noqa: BLE001 (raised where the work is waited for)
+                error = self.fail(self._explain(e))
+                if not isinstance(e, PeerError):
+                    self.members.give_up()
+        with self._lock:
+            self._open.pop(work.number, None)
+        work.end(error)
+
+    def fail(self, error: BaseException) -> BaseException:
+        """Nothing comes of this group any more. Returns the first reason."""
+        with self._lock:
+            self.error = self.error or error
+            works = list(self._open.values())
+        for work in works:
+            work.end(self.error)
+        return self.error
+
+    def late(self, work: Work, limit: float) -> None:
+        """That work has not ended in time: fails the group, and names who is missing."""
+        why = self._missing(self, work.number, max(0.003, min(limit / 2, 1.0)))
+        if not work.is_completed():
+            self.fail(TimeoutError(f"{work} has not ended within {limit:g} s: {why}"))
+            self.members.give_up()
+
+    def overdue(self, now: float) -> Work | None:
+        """A work whose time is over, and for which nobody seems to wait."""
+        with self._lock:
+            return next((w for w in self._open.values() if now > w.deadline + 1 and not w.is_completed()), None)
+
+    def abort(self) -> None:
+        self.fail(StateError("the group was aborted"))
+        self.members.give_up()
+
+    def close(self) -> bool:
+        """Ends the thread, after what was issued. False: it is still within a call, whose end is up to the peers."""
+        with self._lock:
+            self._closed = True
+        if self._thread.close(_CLOSING if self.error is None else _BROKEN):
+            return True
+        self.fail(StateError("the group was destroyed with calls in progress"))
+        return False
+
+    def is_stuck(self) -> bool:
+        """Closed, and yet within a call."""
+        return not self._thread.close(0)
+

@@ -1,0 +1,214 @@
+"""The worlds of groups, and the thread of each that says how far this process is.
+
+A group of the job's default group, where that one is on 'tutti', is a value in the world that the default group has
+opened: it costs no socket and no thread of the library, and its ranks are the job's. Else the default group is another
+backend's (`backend_override` of one axis of a mesh), and asking ranks outside of the group to join is not possible,
+since they are not told of it. Then the group opens a world of its own, of its members alone.
+
+The default group's world is the launcher's where that watches its processes (`tutti run`) or carries their messages
+(mpirun). In all other cases the members meet over the group's store, so it is the same whoever has started them.
+
+The thread answers other ranks that ask how many collectives of a group this one has called. So a call that takes too
+long names those that have not come to it.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import weakref
+from typing import Any
+
+import torch.distributed as dist
+
+from ... import _abi
+from ..._library import library as _c
+from ...engine import World, tenants
+from ...errors import Error, PeerError, StateError, check
+from .. import _place
+from ._work import Queue
+
+_PORT = b"torch.distributed: how far"
+_ASKS, _ANSWERS, _ENDS = 1, 2, 3
+_LOOK = 500_000_000  # nanoseconds between looks for calls whose time is over
+_ABSENT, _FAILED = -1, -2  # instead of a number of calls
+_spanning: weakref.ref[Shared] | None = None  # the default group's
+
+
+def _signed(context: int) -> int:
+    return context - 2**64 if context >= 2**63 else context
+
+
+class Shared:
+    """A world that one or more groups have. ranks: of the job, by those of the world."""
+
+    def __init__(self, world: World, ranks: list[int], transport: str):
+        self.world, self.ranks, self.transport = world, ranks, transport
+        self._groups: dict[int, Queue] = {}
+        self._stuck: list[Queue] = []  # destroyed, and perhaps still within a call of the library
+        self._times: dict[str, int] = {}  # how often a group of that name was made
+        self._heard: dict[tuple[int, int], int] = {}
+        self._changed = threading.Condition()
+        self._over = threading.Event()
+        self._port = _c.tutti_port_of(_PORT, 0, 0)
+        self._thread: threading.Thread | None = None
+        if world.size > 1:
+            self._thread = threading.Thread(target=self._listen, name="tutti how far", daemon=True)
+            self._thread.start()
+        tenants.add(self)
+
+    # ---- groups ----
+
+    def context(self, name: str) -> int:
+        """A number for the messages of a group, the same on all its members."""
+        self._times[name] = self._times.get(name, -1) + 1
+        return _c.tutti_port_of(b"torch.distributed: " + name.encode(), self._times[name], 0)
+
+    def join(self, queue: Queue) -> None:
+        self._groups[_signed(queue.members.context)] = queue
+
+    def leave(self, queue: Queue) -> None:
+        """The last one closes the world."""
+        if not queue.close():
+            self._stuck.append(queue)
+        self._groups.pop(_signed(queue.members.context), None)
+        if not self._groups:
+            self._close()
+
+    def _close(self) -> None:
+        self._over.set()
+        thread, self._thread = self._thread, None
+        if thread is not None and self.world.is_mine():
+            self._tell(self.world.rank, _ENDS, 0, 0)
+            thread.join(2)
+        if any(queue.is_stuck() for queue in self._stuck) or (thread is not None and thread.is_alive()):
+            self.world.abandon()
+        tenants.discard(self)
+        self.world.close()
+
+    def detach(self) -> None:
+        """The interpreter ends (engine.py)."""
+        if not self.world.is_mine():
+            return
+        for queue in list(self._groups.values()):
+            self.leave(queue)
+
+    def is_open(self) -> bool:
+        return not self._over.is_set() and self.world.is_mine()
+
+    # ---- who is late ----
+
+    def _tell(self, rank: int, kind: int, context: int, number: int) -> bool:
+        """False: that rank is gone."""
+        note = _abi.tutti_header(kind=kind, a=context, b=number)
+        try:
+            return check(_c.tutti_send, self.world._at, rank, self._port, note, _abi.tutti_buffer())
+        except Error:
+            return False
+
+    def _listen(self) -> None:
+        note, nothing = _abi.tutti_header(), _abi.tutti_buffer()
+        while not self._over.is_set():
+            try:
+                until = time.monotonic_ns() + _LOOK
+                if check(_c.tutti_recv, self.world._at, -1, self._port, note, nothing, until):
+                    self._hear(getattr(note, "from"), note.kind, note.a, note.b)
+            except TimeoutError:
+                pass
+            except PeerError:  # all others are gone
+                self._over.wait(0.2)
+            except Error:
+                return
+            self._look()
+
+    def _hear(self, rank: int, kind: int, context: int, number: int) -> None:
+        if kind == _ASKS:
+            queue = self._groups.get(context)
+            number = _ABSENT if queue is None else queue.issued if queue.error is None else _FAILED
+            self._tell(rank, _ANSWERS, context, number)
+        elif kind == _ANSWERS:
+            with self._changed:
+                self._heard[context, rank] = number
+                self._changed.notify_all()
+
+    def _look(self) -> None:
+        """Fails calls that have taken too long, and that no thread waits for but a future's."""
+        now = time.monotonic()
+        for queue in list(self._groups.values()):
+            work = queue.overdue(now)
+            if work is not None:
+                threading.Thread(target=work._late, args=(work._limit,), name="tutti late", daemon=True).start()
+
+    def missing(self, queue: Queue, number: int, patience: float) -> str:
+        """Which ranks have not come to that collective of the group, as a sentence."""
+        context, mine = _signed(queue.members.context), queue.members.index
+        others = [r for k, r in enumerate(queue.members.ranks) if k != mine]
+        with self._changed:
+            for rank in others:
+                self._heard.pop((context, rank), None)
+
+        def ask() -> None:
+            for rank in others:
+                self._tell(rank, _ASKS, context, number)
+
+        threading.Thread(target=ask, name="tutti asks", daemon=True).start()  # a rank that stands still may not take it
+        with self._changed:
+            self._changed.wait_for(lambda: all((context, r) in self._heard for r in others), patience)
+            heard = {r: self._heard.get((context, r)) for r in others}
+        late = [(r, self._of_one(r, heard[r], number, patience)) for r in others]
+        found = [f"rank {self.ranks[r]} {text}" for r, text in late if text]
+        return "; ".join(found[:8]) + ("; and others" if len(found) > 8 else "") or "all ranks have called it"
+
+    def _of_one(self, rank: int, heard: int | None, number: int, patience: float) -> str:
+        lost = self.world.lost(rank)
+        if lost is not None:
+            return f"is lost: {lost}"
+        if heard is None:
+            return f"does not answer within {patience:.3g} s"
+        if heard == _ABSENT:
+            return "has not made this group yet, or has destroyed it"
+        if heard == _FAILED:
+            return "has failed in an earlier call of this group"
+        return f"has called {heard} collectives of this group and not this one" if heard < number else ""
+
+    # ---- ranks ----
+
+    def explain(self, error: BaseException) -> BaseException:
+        """The library's exception with the ranks of the job, where those of the world are others."""
+        if self.ranks == list(range(len(self.ranks))) or not isinstance(error, Error):
+            return error
+
+        def of_job(found: re.Match) -> str:
+            rank = int(found[2])
+            return f"{found[1]} {self.ranks[rank]}" if rank < len(self.ranks) else found[0]
+
+        text = re.sub(r"\b([Rr]ank|[Ww]orker) (\d+)\b", of_job, str(error))
+        if not isinstance(error, PeerError):
+            return type(error)(text)
+        return PeerError(text, self.ranks[error.rank] if 0 <= error.rank < len(self.ranks) else error.rank)
+
+
+def of_group(opts: Any, transport: str) -> tuple[Shared, list[int]]:
+    """The world for a group of torch's, and the group's members as ranks of that world."""
+    global _spanning
+    default = not opts.global_ranks_in_group
+    ranks = list(opts.global_ranks_in_group) or list(range(opts.group_size))
+    shared = _spanning() if _spanning is not None else None
+    if not default and shared is not None and shared.is_open() and transport in ("", shared.transport):
+        return shared, ranks
+    if default and _place.launched(opts.group_rank, opts.group_size):
+        world = World(transport)
+    else:
+        store = dist.PrefixStore("tutti", opts.store)
+        world = _place.open_over(store, opts.group_rank, opts.group_size, transport)
+    shared = Shared(world, ranks, transport)
+    if (world.rank, world.size) != (opts.group_rank, opts.group_size):
+        shared._close()
+        raise StateError(
+            f"torch.distributed has this as rank {opts.group_rank} of {opts.group_size}, and Tutti's launcher as rank "
+            f"{world.rank} of {world.size}; start the script by one launcher"
+        )
+    if default:
+        _spanning = weakref.ref(shared)
+    return shared, list(range(opts.group_size))

@@ -1,0 +1,511 @@
+"""The backend 'tutti' of torch.distributed: all calls, against what they mean and against Gloo, and the scripts that
+make them. What the cases are is in dist_cases.py and dist_training.py."""
+
+import os
+import signal
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+
+import dist_cases  # noqa: E402
+import dist_training  # noqa: E402
+import forked  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import torch.distributed.checkpoint  # noqa: E402, F401, F811 (here, or each rank imports it)
+import torch.distributed.fsdp  # noqa: E402, F401
+import torch.distributed.optim  # noqa: E402, F401
+import torch.distributed.tensor  # noqa: E402, F401
+
+import tutti  # noqa: E402
+import tutti.torch.distributed  # noqa: E402
+
+SLOW = pytest.mark.slow
+
+
+def on_ranks(n, function, *arguments, transport="", **more):
+    """function(rank, n, *arguments) on n ranks that only torch.distributed knows of, as any launcher would start them.
+    Their values; None: it was killed."""
+    answers = forked.ranks(n, without_a_launcher, function, n, transport, arguments, **more)
+    assert all("value" in answer or answer == {} for answer in answers), answers
+    return [answer.get("value") for answer in answers]
+
+
+def without_a_launcher(function, n, transport, arguments):
+    rank = int(os.environ["TUTTI_RANK"])
+    for name in [name for name in os.environ if name.startswith("TUTTI_") and name != "TUTTI_LIBRARY"]:
+        del os.environ[name]
+    if transport:
+        os.environ["TUTTI_TRANSPORT"] = transport
+    return function(rank, n, *arguments)
+
+
+def nothing_wrong(answers):
+    for rank, wrong in enumerate(answers):
+        assert wrong == [], f"rank {rank}: " + "\n".join(map(str, wrong[:20] if isinstance(wrong, list) else [wrong]))
+
+
+# ---- calls ----
+
+def test_calls_do_what_they_mean(tmp_path):
+    nothing_wrong(on_ranks(2, dist_cases.all_calls, str(tmp_path), False))
+
+
+@SLOW
+@pytest.mark.parametrize(("n", "transport"), [(2, "shm"), (2, "tcp"), (3, "shm"), (3, "tcp"), (4, "shm"), (4, "tcp")])
+def test_every_call_takes_every_dtype_operation_and_shape(tmp_path, n, transport):
+    nothing_wrong(on_ranks(n, dist_cases.all_calls, str(tmp_path), True, transport=transport, timeout=300))
+
+
+@pytest.mark.parametrize("n", [2, pytest.param(3, marks=SLOW), pytest.param(4, marks=SLOW)])
+def test_results_are_those_of_gloo(tmp_path, n):
+    nothing_wrong(on_ranks(n, dist_cases.beside_gloo, str(tmp_path)))
+
+
+def subgroups(rank, n, folder):
+    """Groups that overlap, used in different orders by different ranks, also by some that others are not in."""
+    dist_cases.start(folder, rank, n, "tutti")
+    lists = [[0, 1], [1, 2], [2, 3], [0, 2, 3], [1, 3], [3, 2, 1, 0]]
+    groups = [dist.new_group(ranks) for ranks in lists]
+    opened = sum(1 for line in os.listdir("/proc/self/task") if line)
+    mine = [k for k, ranks in enumerate(lists) if rank in ranks]
+    works = []
+    for k in mine if rank % 2 == 0 else mine[::-1]:
+        x = torch.full((1000,), float(10 * k + rank))
+        works.append((k, x, dist.all_reduce(x, group=groups[k], async_op=True)))
+    wrong = []
+    for k, x, work in works[::-1]:
+        work.wait()
+        if x[0].item() != sum(10 * k + r for r in lists[k]) or x.unique().numel() != 1:
+            wrong.append([k, x[0].item()])
+    for k, ranks in enumerate(lists):
+        if rank not in ranks and groups[k] != dist.GroupMember.NON_GROUP_MEMBER:
+            wrong.append(f"rank {rank} is in group {k}")
+    dist.destroy_process_group(groups[mine[0]])
+    dist.barrier()
+    dist.destroy_process_group()
+    return wrong + ([] if opened < 60 else [f"{opened} threads"])
+
+
+def test_overlapping_groups_do_not_mix(tmp_path):
+    nothing_wrong(on_ranks(4, subgroups, str(tmp_path)))
+
+
+def by_members_alone(rank, n, folder):
+    """Under Gloo: a group of which the others are told nothing, and an error in it names the job's ranks."""
+    dist_cases.start(folder, rank, n, "gloo")
+    wrong = []
+    group = dist.new_group([1, 2], backend="tutti", use_local_synchronization=True) if rank in (1, 2) else None
+    if group is not None:
+        x = torch.tensor([float(rank)])
+        dist.all_reduce(x, group=group)
+        if x.item() != 3 or dist.get_backend(group) != "tutti" or group.group_name in ("", None):
+            wrong.append([x.item(), group.group_name])
+        try:
+            # of other sizes: both say which rank of the job has which
+            dist.all_reduce(torch.ones(2 + rank), group=group)
+            wrong.append("different sizes are not noticed")
+        except tutti.StateError as e:
+            if "rank 1" not in str(e) or "rank 2" not in str(e):
+                wrong.append(str(e))
+        try:
+            dist.barrier(group=group)
+            wrong.append("a group that has failed can be used")
+        except tutti.StateError as e:
+            if "cannot be used any more" not in str(e):
+                wrong.append(str(e))
+    dist.barrier()
+    dist.destroy_process_group()
+    return wrong
+
+
+def test_a_group_is_made_by_its_members_alone(tmp_path):
+    nothing_wrong(on_ranks(3, by_members_alone, str(tmp_path)))
+
+
+def again_and_again(rank, n, folder):
+    """The sockets and threads after each of many groups."""
+    counts = []
+    for k in range(20):
+        dist_cases.start(folder, rank, n, "tutti", name=f"store{k}")
+        x = torch.ones(1)
+        dist.all_reduce(x, group=dist.new_group([0, 1]))
+        assert x.item() == n
+        dist.barrier()
+        dist.destroy_process_group()
+        counts.append([len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))])
+    files, threads = ([count[k] for count in counts] for k in (0, 1))
+    few = min(threads[-5:]) == min(threads)  # those that were joined may still be on their way out
+    return [] if max(files[10:]) <= max(files[1:4]) and few and threading.active_count() < 3 else [counts]
+
+
+@pytest.mark.parametrize("transport", ["shm", pytest.param("tcp", marks=SLOW)])
+def test_destroy_and_init_again_leaves_nothing(tmp_path, transport):
+    nothing_wrong(on_ranks(2, again_and_again, str(tmp_path), transport=transport))
+
+
+def by_options(rank, n, folder):
+    dist_cases.start(folder, rank, n, "tutti", pg_options=tutti.torch.distributed.Options("tcp"))
+    group = dist.group.WORLD
+    found = [group._shared.world.transport, group.name(), str(group._device_types[0]), dist.get_backend(),
+             dist.distributed_c10d._world.pg_backend_config[group]]
+    try:
+        dist.new_group([0, 1], pg_options=3)
+    except TypeError as e:
+        found.append("Options(...)" in str(e))
+    dist.destroy_process_group()
+    dist_cases.start(folder, rank, n, "gloo", name="another")
+    override = {"replicate": ("tutti", tutti.torch.distributed.Options("tcp", timedelta(seconds=50)))}
+    mesh = dist.device_mesh.init_device_mesh("cpu", (2,), mesh_dim_names=("replicate",), backend_override=override)
+    group = mesh.get_group("replicate")
+    found += [group._shared.world.transport, group._timeout.total_seconds()]
+    dist.barrier()
+    dist.destroy_process_group()
+    return found
+
+
+def test_options_choose_the_transport(tmp_path):
+    for found in on_ranks(2, by_options, str(tmp_path)):
+        assert found == ["tcp", "tutti", "cpu", "tutti", "cpu:tutti", True, "tcp", 50.0]
+
+
+def by_a_launcher(n, folder):
+    """The default group is in the launcher's world; a group beside Gloo's default group is not."""
+    rank = int(os.environ["TUTTI_RANK"])
+    dist_cases.start(folder, rank, n, "tutti", name="first")
+    found = [dist.group.WORLD._shared.world.transport]
+    dist.barrier()
+    dist.destroy_process_group()
+    dist_cases.start(folder, rank, n, "gloo", name="second")
+    group = dist.new_group([0, 2], backend="tutti")
+    if rank != 1:
+        x = torch.tensor([rank])
+        dist.all_reduce(x, group=group)
+        found += [group._shared.world.transport, x.item(), os.environ["TUTTI_RANK"]]
+    dist.barrier()
+    dist.destroy_process_group()
+    return found
+
+
+def test_a_launcher_s_world_is_the_default_group_s_alone(tmp_path):
+    answers = [answer["value"] for answer in forked.ranks(3, by_a_launcher, 3, str(tmp_path))]
+    assert answers == [["tcp", "shm", 2, "0"], ["tcp"], ["tcp", "shm", 2, "2"]]  # forked.ranks gives a key for tcp
+
+
+# ---- time ----
+
+def too_late(rank, n, folder):
+    """Rank 1 does not come to a collective, or to a message."""
+    dist_cases.start(folder, rank, n, "tutti")
+    told = []
+    first, second, third = dist.new_group([0, 1]), dist.new_group([0, 1]), dist.new_group([0, 1])
+    dist.barrier(group=first)
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(4), group=first, async_op=True)
+        began = time.monotonic()
+        for attempt in (lambda: work.wait(timedelta(milliseconds=20)), lambda: dist.barrier(group=first),
+                        lambda: dist.irecv(torch.ones(1), 1, group=second).wait(timedelta(milliseconds=20))):
+            try:
+                attempt()
+                told.append("nothing")
+            except TimeoutError as e:
+                told.append(str(e))
+        told.append(time.monotonic() - began < 5)
+        third.set_timeout(timedelta(milliseconds=30))
+        future = dist.all_reduce(torch.ones(4), group=third, async_op=True).get_future()
+        try:
+            future.wait()  # for which nobody but the group's own thread looks at the clock
+            told.append("nothing")
+        except Exception as e:  # noqa: BLE001
+            told.append(str(e))
+    dist.barrier()
+    if rank == 1:
+        try:  # the first may still complete, with what rank 0 had left for it
+            for _ in range(2):
+                dist.all_reduce(torch.ones(4), group=first)
+        except tutti.PeerError as e:
+            told = [e.rank, str(e)]
+    dist.barrier()
+    dist.destroy_process_group()
+    return told
+
+
+def test_a_call_that_is_late_names_who_is_missing(tmp_path):
+    zero, one = on_ranks(2, too_late, str(tmp_path))
+    assert "all_reduce" in zero[0] and "within 0.02 s" in zero[0], zero
+    assert "rank 1 has called 1 collectives of this group and not this one" in zero[0], zero
+    assert "cannot be used any more" in zero[1] and "rank 1" in zero[1], zero
+    assert "recv of rank 1" in zero[2] and "0.02 s" in zero[2], zero
+    assert zero[3] is True and "rank 1 has called 0" in zero[4], zero
+    assert len(one) == 2 and one[0] == 0 and "rank 0" in one[1], one
+
+
+def aborted(rank, n, folder):
+    """Rank 0 aborts a group to which rank 1 has not come; the default group is as before."""
+    dist_cases.start(folder, rank, n, "tutti")
+    group, told = dist.new_group([0, 1]), []
+    dist.barrier(group=group)
+    try:
+        if rank == 0:
+            work = dist.all_reduce(torch.ones(4), group=group, async_op=True)
+            time.sleep(0.05)
+            dist.distributed_c10d._abort_process_group(group)
+            dist.barrier()
+            work.wait()
+        else:
+            dist.barrier()
+            for _ in range(2):
+                dist.all_reduce(torch.ones(4), group=group)
+    except (tutti.Error, RuntimeError) as e:
+        told = [type(e).__name__, str(e)]
+    dist.barrier()
+    dist.destroy_process_group()
+    return told
+
+
+def test_an_aborted_group_ends_for_all(tmp_path):
+    zero, one = on_ranks(2, aborted, str(tmp_path))
+    assert zero == ["StateError", "the group was aborted"]
+    assert one[0] == "PeerError" and "rank 0" in one[1], one
+
+
+def overlapped(rank, n, folder):
+    """A call that another rank is late to does not block who has issued it; wait(0) waits for it without a limit."""
+    dist_cases.start(folder, rank, n, "tutti")
+    dist.barrier()
+    if rank == 1:
+        time.sleep(0.3)
+    x = torch.full((4,), float(rank))
+    work = dist.all_reduce(x, async_op=True)
+    at_once = work.is_completed()
+    work.wait(timedelta(0))
+    dist.destroy_process_group()
+    return [rank == 0 and at_once, x.tolist()]
+
+
+def test_calls_are_asynchronous(tmp_path):
+    for answer in on_ranks(2, overlapped, str(tmp_path)):
+        assert answer == [False, [1.0] * 4]
+
+
+# ---- training ----
+
+def trained(rank, n, folder, kind, backends):
+    """Losses and parameters under each backend."""
+    told = []
+    for backend in backends:
+        dist_cases.start(folder, rank, n, "gloo" if backend == "override" else backend, name=f"{kind}-{backend}")
+        more = (f"{folder}/{backend}",) if kind == "checkpoints" else ()
+        told.append(getattr(dist_training, kind)(backend, *more))
+        dist.barrier()
+        dist.destroy_process_group()
+    return told
+
+
+def equal(a, b, n):
+    if n == 2:
+        return a == b
+    return torch.allclose(*(torch.tensor(torch.utils._pytree.tree_flatten(t)[0]) for t in (a, b)), rtol=1e-4, atol=1e-5)
+
+
+KINDS = ("ddp", "ddp_unused", "ddp_static", "ddp_hook", "ddp_join", "zero", "fsdp", "fsdp_mixed", "checkpoints",
+         "distribute", "compiled")
+
+
+@pytest.mark.parametrize(("kind", "n"), [
+    ("ddp", 2), ("fsdp", 2), *(pytest.param(kind, n, marks=SLOW) for kind in KINDS for n in (2, 3, 4)
+                               if (kind, n) not in (("ddp", 2), ("fsdp", 2)))])
+def test_scripts_train_as_on_gloo(tmp_path, kind, n):
+    answers = on_ranks(n, trained, str(tmp_path), kind, ["gloo", "tutti"])
+    for gloo, ours in answers:
+        assert equal(gloo, ours, n)
+        assert ours[1] == answers[0][1][1], "ranks have different parameters"
+
+
+def test_the_replicate_axis_alone_trains_as_on_gloo(tmp_path):
+    answers = on_ranks(4, trained, str(tmp_path), "hsdp", ["gloo", "override", "tutti"])
+    for gloo, override, ours in answers:
+        assert gloo == override == ours  # sums of two: one order
+    assert len({repr(answer[0][1]) for answer in answers}) == 1
+
+
+def late_futures(rank, n, folder):
+    """Each call takes longer than the computation beside it."""
+    from tutti.torch.distributed._work import Queue
+
+    told = trained(rank, n, folder, "ddp", ["tutti"])
+    serve = Queue._serve
+
+    def slowly(self, work):
+        time.sleep(0.02)
+        serve(self, work)
+
+    Queue._serve = slowly
+    return told + trained(rank, n, f"{folder}/late", "ddp", ["tutti"])
+
+
+@SLOW
+def test_gradients_that_come_late_are_waited_for(tmp_path):
+    (tmp_path / "late").mkdir()
+    for at_once, late in on_ranks(2, late_futures, str(tmp_path)):
+        assert at_once == late
+
+
+# ---- a rank that is lost ----
+
+def loses(rank, n, folder, kind):
+    """Rank 1 is killed in its third step. What the others get, and that they live on."""
+    dist_cases.start(folder, rank, n, "tutti")
+    if kind == "ddp":
+        model = torch.nn.parallel.DistributedDataParallel(dist_training.network())
+    else:
+        model = dist_training.sharded(dist_training.network(),
+                                      dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),)))
+    optimizer, ends = torch.optim.SGD(model.parameters(), lr=0.1), []
+    try:
+        for step in range(6):
+            ends.append([dist_training.whole(p.data) if kind == "ddp" else [] for p in model.parameters()])
+            dist_training.dies(step, 2, 1)
+            x, y = dist_training.batch(step, rank)
+            torch.nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    except tutti.PeerError as e:
+        if kind == "ddp":  # no update was made of what is not a mean
+            assert [dist_training.whole(p) for p in model.parameters()] == ends[-1]
+        dist.destroy_process_group()
+        return [e.rank, str(e), step]
+    return ["nothing"]
+
+
+@pytest.mark.parametrize(("kind", "n", "transport"), [
+    ("ddp", 2, "shm"), ("fsdp", 2, "shm"), pytest.param("ddp", 3, "tcp", marks=SLOW),
+    pytest.param("fsdp", 3, "tcp", marks=SLOW), pytest.param("ddp", 3, "shm", marks=SLOW)])
+def test_a_killed_rank_is_named(tmp_path, kind, n, transport):
+    answers = on_ranks(n, loses, str(tmp_path), kind, transport=transport, killed=[1])
+    for rank in range(n):
+        if rank != 1:
+            assert answers[rank][0] == 1 and "1 was lost" in answers[rank][1], answers[rank]
+            assert answers[rank][2] == 2, answers[rank]
+
+
+def loses_beside_gloo(rank, n, folder):
+    """In a world of its own a group's ranks are others than the job's."""
+    dist_cases.start(folder, rank, n, "gloo")
+    group = dist.new_group([1, 2], backend="tutti", use_local_synchronization=True) if rank > 0 else None
+    if rank == 0:
+        return [2, "rank 2"]
+    dist.barrier(group=group)
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        for _ in range(3):
+            dist.all_reduce(torch.ones(3), group=group)
+    except tutti.PeerError as e:
+        return [e.rank, str(e)]
+    return ["nothing"]
+
+
+@SLOW
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_killed_rank_has_the_number_that_the_job_gives_it(tmp_path, transport):
+    for answer in on_ranks(3, loses_beside_gloo, str(tmp_path), transport=transport, killed=[2])[:2]:
+        assert answer[0] == 2 and ("rank 2" in answer[1] or "worker 2" in answer[1]), answer
+
+
+CALLS = {
+    "all_reduce": lambda g, n: dist.all_reduce(torch.ones(100000)),
+    "broadcast": lambda g, n: dist.broadcast(torch.ones(100000), 1),
+    "all_gather": lambda g, n: dist.all_gather([torch.ones(3) for _ in range(n)], torch.ones(3)),
+    "reduce_scatter": lambda g, n: dist.reduce_scatter(torch.ones(3), [torch.ones(3) for _ in range(n)]),
+    "reduce": lambda g, n: dist.reduce(torch.ones(3), 0),
+    "gather": lambda g, n: dist.gather(torch.ones(3), [torch.ones(3) for _ in range(n)] if g == 0 else None, 0),
+    "scatter": lambda g, n: dist.scatter(torch.ones(3), None, 1),
+    "all_to_all": lambda g, n: dist.all_to_all_single(torch.ones(n), torch.ones(n)),
+    "barrier": lambda g, n: dist.barrier(),
+    "recv": lambda g, n: dist.recv(torch.ones(3), 1),
+    "product": lambda g, n: dist.all_reduce(torch.ones(3), dist.ReduceOp.PRODUCT),
+}
+
+
+def loses_in(rank, n, folder, call):
+    dist_cases.start(folder, rank, n, "tutti")
+    dist.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        for _ in range(3):
+            CALLS[call](rank, n)
+    except tutti.PeerError as e:
+        return [e.rank, str(e)]
+    return ["nothing"]
+
+
+@SLOW
+@pytest.mark.parametrize("call", list(CALLS))
+def test_a_killed_rank_is_named_in_each_call(tmp_path, call):
+    answer = on_ranks(2, loses_in, str(tmp_path), call, killed=[1])[0]
+    assert answer[0] == 1 and "1" in answer[1], answer
+
+
+START = """
+import json, os, signal, sys, time
+from datetime import timedelta
+import torch, torch.distributed as dist
+import tutti, tutti.torch.distributed
+rank, n = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+# a store in a file needs no name service
+dist.init_process_group("tutti", init_method="file://" + sys.argv[1], rank=rank, world_size=n)
+"""
+ENDS = START + """
+dist.all_reduce(torch.ones(1000), async_op=True)
+dist.barrier()
+if sys.argv[2] == "raise" and rank == 1:
+    raise ValueError("the reason")
+if sys.argv[2] == "raise":
+    try:
+        dist.barrier()
+    except tutti.PeerError as e:
+        print(e)
+"""
+
+
+@SLOW
+@pytest.mark.parametrize("how", ["return", "raise"])
+def test_a_script_that_destroys_nothing_ends(run, tmp_path, how):
+    """Its exception is what the others get."""
+    result = run(ENDS, n=2, launcher="torchrun", args=[tmp_path / "store", how], code=None)
+    assert (result.code == 0) == (how != "raise"), result
+    assert how != "raise" or "ValueError: the reason" in result.ranks[0].out, result
+
+
+LOST = START + """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+dist.barrier()
+print("began", flush=True)
+try:
+    while True:
+        dist.all_reduce(torch.ones(1000))
+        time.sleep(0.002)
+except tutti.PeerError as e:
+    print(json.dumps([e.rank, str(e), dist.group.WORLD._shared.world.transport]), flush=True)
+    os._exit(7)
+"""
+
+
+@SLOW
+@pytest.mark.parametrize("launcher", ["tutti", "torchrun"])
+def test_a_killed_rank_of_a_launcher_is_named(run, tmp_path, launcher):
+    job = run.start(LOST, n=3, launcher=launcher, args=[tmp_path / "store"])
+    for rank in range(3):
+        job.says(rank, "began")
+    job.kill(1)
+    result = job.wait(code=None)
+    for rank in (0, 2):
+        said = result.ranks[rank].last
+        assert said[0] == 1 and "1" in said[1] and said[2] == "shm", said
+        assert launcher != "tutti" or "signal 9" in said[1], said
