@@ -144,8 +144,8 @@ static void try_all(plan *p, size_t *total)
         best = end < best ? end : best;
     }
     for (int i = 0; i < p->count; i++)
-        if (p->list[i].place != NULL)
-            *p->list[i].place = p->list[i].offset;
+        if (p->list[i].result != NULL)
+            *p->list[i].result = p->list[i].offset;
     *total = best;
 }
 

@@ -28,12 +28,12 @@ static tutti_status begin_blocks(tutti_nn *nn, const nn_run *whole, int blocks, 
     for (int k = 0; k < blocks; k++) {
         nn_run *run = &nn->runs[k];
         *run = *whole;
-        tutti_nn_skip(nn, run, k * nn->block);
+        tutti_nn_run_from(nn, run, k * nn->block);
         run->samples = samples_of(nn, whole, k);
         run->same_weights = whole->same_weights && k < nn->prepared_count;
-        run->statistics = nn->part_statistics + (size_t)k * nn->statistics;
+        run->statistics = nn->block_statistics + (size_t)k * nn->statistics;
         tutti_nn_stack_push(nn, &s, run, k, k + 1 == blocks);
-        run->gradients = tutti_nn_stack_apart(nn, run->gradients, k);
+        run->gradients = tutti_nn_tied_gradients(nn, run->gradients, k);
         tutti_nn_stack_pop(nn, &s);
         nn->backend = nn->backends[k];
         TUTTI_TRY(nn->ops->begin(nn->backend, run, err));
@@ -44,23 +44,23 @@ static tutti_status begin_blocks(tutti_nn *nn, const nn_run *whole, int blocks, 
 static tutti_status forward(tutti_nn *nn, int blocks, const tutti_nn_hooks *hooks, tutti_error *err)
 {
     for (int u = 0; u < nn->convs; u++)
-        TUTTI_TRY(tutti_nn_need(hooks, u, false, err));
+        TUTTI_TRY(tutti_nn_acquire_unit(hooks, u, false, err));
     for (int k = 0; k < blocks && nn->convs > 0; k++) {
         nn->backend = nn->backends[k];
         TUTTI_TRY(tutti_nn_forward_tiles(nn, nn->runs[k].samples, err));
     }
     for (int u = 0; u < nn->convs; u++)
-        TUTTI_TRY(tutti_nn_done(hooks, u, false, err));
+        TUTTI_TRY(tutti_nn_release_unit(hooks, u, false, err));
     for (int u = nn->convs; u < nn->units; u++) {
-        TUTTI_TRY(tutti_nn_need(hooks, u, false, err));
+        TUTTI_TRY(tutti_nn_acquire_unit(hooks, u, false, err));
         for (int k = 0; k < blocks; k++) {
             nn->backend = nn->backends[k];
             TUTTI_TRY(tutti_nn_forward_unit(nn, u, 0, nn->runs[k].samples, err));
         }
         if (u > 0 || !nn->tied)
-            TUTTI_TRY(tutti_nn_done(hooks, u, false, err));
+            TUTTI_TRY(tutti_nn_release_unit(hooks, u, false, err));
     }
-    return nn->tied ? tutti_nn_done(hooks, 0, false, err) : TUTTI_OK;
+    return nn->tied ? tutti_nn_release_unit(hooks, 0, false, err) : TUTTI_OK;
 }
 
 /* unit -1: the convolutions'. */
@@ -75,8 +75,8 @@ static tutti_status unit_back(tutti_nn *nn, int unit, const nn_run *whole, int b
         const int64_t samples = nn->runs[k].samples;
         nn_run run = *whole;
         tutti_nn_stack_push(nn, &s, &run, k, last);
-        s.apart = nn->runs[k].gradients;
-        nn->ends = last;
+        s.tied = nn->runs[k].gradients;
+        nn->last_block = last;
         nn->backend = nn->backends[k];
         TUTTI_TRY(unit < 0 ? tutti_nn_backward_tiles(nn, samples, &s, last ? hooks : NULL, err)
                            : tutti_nn_backward_unit(nn, unit, 0, samples, true, &s, last ? hooks : NULL, err));
@@ -91,7 +91,7 @@ static tutti_status segment_again(tutti_nn *nn, int last, int blocks, const tutt
         if (!nn->unit[u].again)
             continue;
         if (u > 0 || !nn->tied)
-            TUTTI_TRY(tutti_nn_need(hooks, u, true, err));
+            TUTTI_TRY(tutti_nn_acquire_unit(hooks, u, true, err));
         for (int k = 0; k < blocks && nn->ops->again != NULL; k++) {
             nn->backend = nn->backends[k];
             TUTTI_TRY(tutti_nn_forward_again(nn, u, 0, nn->runs[k].samples, err));
@@ -104,21 +104,21 @@ static tutti_status backward(tutti_nn *nn, const nn_run *whole, int blocks, cons
                              tutti_error *err)
 {
     if (nn->tied)
-        TUTTI_TRY(tutti_nn_need(hooks, 0, true, err));
+        TUTTI_TRY(tutti_nn_acquire_unit(hooks, 0, true, err));
     for (int u = nn->units - 1; u >= nn->convs; u--) {
         if (tutti_nn_ends_segment(nn, u))
             TUTTI_TRY(segment_again(nn, u, blocks, hooks, err));
         if (!nn->unit[u].again && (u > 0 || !nn->tied))
-            TUTTI_TRY(tutti_nn_need(hooks, u, true, err));
+            TUTTI_TRY(tutti_nn_acquire_unit(hooks, u, true, err));
         TUTTI_TRY(unit_back(nn, u, whole, blocks, hooks, err));
-        TUTTI_TRY(tutti_nn_done(hooks, u, true, err));
+        TUTTI_TRY(tutti_nn_release_unit(hooks, u, true, err));
     }
     for (int u = nn->convs - 1; u >= 0; u--)
-        TUTTI_TRY(tutti_nn_need(hooks, u, true, err));
+        TUTTI_TRY(tutti_nn_acquire_unit(hooks, u, true, err));
     if (nn->convs > 0)
         TUTTI_TRY(unit_back(nn, -1, whole, blocks, hooks, err));
     for (int u = nn->convs - 1; u >= 0; u--)
-        TUTTI_TRY(tutti_nn_done(hooks, u, true, err));
+        TUTTI_TRY(tutti_nn_release_unit(hooks, u, true, err));
     return TUTTI_OK;
 }
 
@@ -137,7 +137,7 @@ tutti_status tutti_nn_pass_by_unit(tutti_nn *nn, const nn_run *whole, double div
         nn->backend = nn->backends[k];
         nn->ops->loss(nn->backend, divisor, &sum, &correct);
         total += sum;
-        tutti_nn_count_statistics(nn, nn->runs[k].statistics, nn->runs[k].samples);
+        tutti_nn_add_statistics(nn, nn->runs[k].statistics, nn->runs[k].samples);
     }
     TUTTI_TRY(backward(nn, whole, blocks, hooks, err));
     *loss_sum = total;

@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PIECE = 48 };
+enum { EVAL_SAMPLES = 48 };
 static const double eps = 1e-5F; /* as a float, which the other backend has */
 
 typedef struct reference {
@@ -68,7 +68,7 @@ static tutti_status reference_open(void **out, const nn_net *net, const nn_setti
     if (enough) {
         r->net = image;
         r->bytes = sizeof *r;
-        r->capacity = settings->batch > PIECE ? settings->batch : PIECE;
+        r->capacity = settings->batch > EVAL_SAMPLES ? settings->batch : EVAL_SAMPLES;
         r->value = tutti_alloc(n, sizeof *r->value);
         r->slope = tutti_alloc(n, sizeof *r->slope);
         enough = r->value != NULL && r->slope != NULL &&
@@ -431,15 +431,15 @@ static int reference_describe(const void *self, char *text, size_t bytes)
 
     for (int u = 0; u < r->net->unit_count; u++) {
         const nn_map *m = &r->net->maps[r->net->unit_map[u]];
-        length = tutti_nn_say(text, bytes, length, "%s %d: scalar reference\n", tutti_nn_layer_name(m->layer.kind),
-                              m->index);
+        length = tutti_nn_append_text(text, bytes, length, "%s %d: scalar reference\n",
+                                      tutti_nn_layer_name(m->layer.kind), m->index);
     }
     return length;
 }
 
 const nn_backend tutti_nn_image_reference = {
     .name = "reference",
-    .piece = PIECE,
+    .eval_samples = EVAL_SAMPLES,
     .open = reference_open,
     .close = reference_close,
     .begin = reference_begin,

@@ -3,7 +3,7 @@
 #include "pool.h"
 #include <string.h>
 
-enum { PIECE = 48 };
+enum { EVAL_SAMPLES = 48 };
 static const float norm_eps = 1e-5F;
 
 static nn_maps maps_of(nn_shape s, int64_t images, bool rows)
@@ -21,12 +21,12 @@ static nn_channels channels_of(const image *b, const nn_map *m)
 
 static void *in_arena(const image *b, int buffer)
 {
-    return nn_place_of(&b->base, buffer);
+    return nn_buffer_address(&b->base, buffer);
 }
 
-static void *at(const image *b, int i, enum thing thing)
+static void *at(const image *b, int i, enum image_buffer buffer)
 {
-    return in_arena(b, b->layout->place[i].at[thing]);
+    return in_arena(b, b->layout->place[i].at[buffer]);
 }
 
 /* ---- a run ---- */
@@ -68,7 +68,7 @@ static float *gradient(const image *b, int i, int k)
 }
 
 /* *maps in another layout, if the primitive that comes next wants one. */
-static tutti_status turn(image *b, dn_op *op, int i, enum thing to, void **maps, tutti_error *err)
+static tutti_status turn(image *b, dn_op *op, int i, enum image_buffer to, void **maps, tutti_error *err)
 {
     void *const pointers[] = { *maps, at(b, i, to) };
 
@@ -86,7 +86,7 @@ static tutti_status conv_forward(image *b, int i, tutti_error *err)
     void *const give[] = { (void *)value(b, i, 0), copy }, *const pull[] = { result, out };
 
     TUTTI_TRY(turn(b, &o->op[FORWARD_INPUT], i, INPUT, &x, err));
-    TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &o->op[GIVE_FORWARD], give, err));
+    TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &o->op[PACK_FORWARD], give, err));
     {
         void *const pointers[] = { x, copy, result, (void *)value(b, i, 1) };
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &o->op[FORWARD], pointers, err));
@@ -153,7 +153,7 @@ static tutti_status forward_map(image *b, int i, tutti_error *err)
     case TUTTI_LAYER_JOIN: join_forward(b, i); break;
     case TUTTI_LAYER_AVGPOOL: {
         const nn_maps maps = maps_of(m->in, b->samples, false);
-        b->loops->places(&maps, input_of(b, i), at(b, i, OUT));
+        b->loops->mean_pool(&maps, input_of(b, i), at(b, i, OUT));
         break;
     }
     case TUTTI_LAYER_LINEAR: {
@@ -240,7 +240,7 @@ static tutti_status conv_weights(image *b, int i, tutti_error *err)
         void *const pointers[] = { x, slope, blocked, add ? bias_part : bias };
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &o->op[WEIGHTS], pointers, err));
     }
-    TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &o->op[TAKE_WEIGHTS], pull, err));
+    TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &o->op[UNPACK_WEIGHTS], pull, err));
     if (add) {
         b->loops->add(m->weights, plain, weights);
         if (bias != NULL)
@@ -257,7 +257,7 @@ static tutti_status conv_data(image *b, int i, tutti_error *err)
     void *result = o->op[DATA_RESULT].primitive != NULL ? at(b, i, DRESULT) : back;
     void *const give[] = { (void *)value(b, i, 0), copy }, *const pull[] = { result, back };
 
-    TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &o->op[GIVE_DATA], give, err));
+    TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &o->op[PACK_DATA], give, err));
     TUTTI_TRY(turn(b, &o->op[DATA_SLOPE], i, DSLOPE, &slope, err));
     {
         void *const pointers[] = { slope, copy, result };
@@ -318,7 +318,7 @@ static tutti_status back_map(image *b, int i, tutti_error *err)
     case TUTTI_LAYER_BRANCH: branch_back(b, i); break;
     case TUTTI_LAYER_AVGPOOL: {
         const nn_maps maps = maps_of(m->in, b->samples, false);
-        b->loops->places_back(&maps, at(b, i, SLOPE), at(b, i, BACK));
+        b->loops->mean_pool_back(&maps, at(b, i, SLOPE), at(b, i, BACK));
         break;
     }
     case TUTTI_LAYER_MAXPOOL2D: {
@@ -408,12 +408,12 @@ static tutti_status image_open(void **out, const nn_net *net, const nn_settings 
     b->net = net->image;
     b->math = nn_math_of(settings->cpu);
     b->loops = nn_loops_of(settings->cpu);
-    b->base = (nn_layered){ .ops = &tutti_nn_image_layers,
+    b->base = (nn_layered){ .ops = &tutti_nn_image_ops,
                             .self = b,
                             .core = &b->core,
                             .block = settings->batch,
-                            .piece = settings->piece,
-                            .lives = { &b->layouts[false].lives, &b->layouts[true].lives } };
+                            .eval_samples = settings->eval_samples,
+                            .tables = { &b->layouts[false].buffers, &b->layouts[true].buffers } };
     for (int k = 0; k < 2; k++) {
         image_layout *l = &b->layouts[k];
         l->map = tutti_alloc(n, sizeof *l->map);
@@ -423,7 +423,7 @@ static tutti_status image_open(void **out, const nn_net *net, const nn_settings 
             status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the buffers of %zu layers", n);
     }
     if (status == TUTTI_OK)
-        status = tutti_nn_layered_open(&b->base, settings, (b->net->recomputes ? 2 : 1) * THINGS * n + 2, err);
+        status = tutti_nn_layered_open(&b->base, settings, (b->net->recomputes ? 2 : 1) * IMAGE_BUFFERS * n + 2, err);
     if (status == TUTTI_OK)
         status = open_copies(b, err);
     if (status == TUTTI_OK)
@@ -447,8 +447,7 @@ static size_t image_bytes(const void *self)
 {
     const image *b = self;
     return sizeof *b +
-           (size_t)b->net->map_count *
-               (2 * sizeof(image_room) + (b->net->recomputes ? 3 : 2) * sizeof(image_place)) +
+           (size_t)b->net->map_count * (2 * sizeof(image_sizes) + (b->net->recomputes ? 3 : 2) * sizeof(image_place)) +
            tutti_nn_layered_bytes(&b->base);
 }
 
@@ -470,7 +469,7 @@ static int image_describe(const void *self, char *text, size_t bytes)
 
 const nn_backend tutti_nn_image = {
     .name = "onednn",
-    .piece = PIECE,
+    .eval_samples = EVAL_SAMPLES,
     .open = image_open,
     .close = image_close,
     .begin = image_begin,

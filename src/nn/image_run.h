@@ -12,8 +12,8 @@
      the body must not write it and gets a new buffer. The branch adds it to what the body gave.
    - Moments of the arena: forward of map i is i, the loss n, then backward, map by map. Segments
      are as in sequence_run.h.
-   - Training is laid out for the full block. An evaluation runs pieces of PIECE samples filled up
-     with zeros, so that no sample's loss depends on how many there are (as DN_PIECE).
+   - Training is laid out for the full block. An evaluation runs pieces of EVAL_SAMPLES samples filled up
+     with zeros, so that no sample's loss depends on how many there are (as DN_EVAL_SAMPLES).
    - Own loops run on the calling thread; oneDNN on the requested number.
 
    Files: image_plan.c has the primitives, and which buffer lives when; image_run.c a layer's two
@@ -24,12 +24,12 @@
 #include "layered.h"
 #include "math/math.h"
 
-enum which {
+enum image_op {
     FORWARD, WEIGHTS, DATA,      /* convolution; flatten as a reorder and back */
 
     /* Reorders of the weights. */
-    GIVE_FORWARD, GIVE_DATA,     /* plain to the layouts of FORWARD and DATA */
-    TAKE_WEIGHTS,                /* from the layout of WEIGHTS to plain */
+    PACK_FORWARD, PACK_DATA,     /* plain to the layouts of FORWARD and DATA */
+    UNPACK_WEIGHTS,                /* from the layout of WEIGHTS to plain */
 
     /* Reorders of maps, where layouts differ. */
     FORWARD_INPUT, FORWARD_RESULT, WEIGHTS_INPUT, WEIGHTS_SLOPE, DATA_SLOPE, DATA_RESULT,
@@ -39,21 +39,21 @@ enum which {
 typedef struct map_ops { dn_linear linear; dn_op op[OPS]; } map_ops;
 
 /* The buffers of a layer. */
-enum thing {
+enum image_buffer {
     OUT, STATS, WORKSPACE, COPY, INPUT, RESULT, FORWARD_SCRATCH,
     WINPUT, WSLOPE, GRADIENT, PLAIN, BIAS,
     DATA_COPY, DSLOPE, DRESULT, BACK_SCRATCH, BACK, MASKED,
     SLOPE, RESIDUAL,             /* always others' buffers */
-    THINGS
+    IMAGE_BUFFERS
 };
 
-typedef struct image_room { size_t bytes[THINGS]; } image_room; /* the most that any plan needed */
-typedef struct image_place { int at[THINGS]; } image_place;     /* buffers by index */
+typedef struct image_sizes { size_t bytes[IMAGE_BUFFERS]; } image_sizes; /* the most that any plan needed */
+typedef struct image_place { int at[IMAGE_BUFFERS]; } image_place;     /* buffers by index */
 
 typedef struct image_layout {
-    nn_lives lives;
+    nn_buffer_table buffers;
     int filled, last_slope;
-    image_room *map;
+    image_sizes *map;
     image_place *forward, *back; /* by map; the same but in training with segments */
     image_place *place;          /* of the half that runs: one of the two */
 } image_layout;
@@ -69,7 +69,7 @@ typedef struct image {
     int64_t samples;             /* of this run, those filled up included */
 } image;
 
-extern const nn_layers tutti_nn_image_layers; /* image_plan.c */
+extern const nn_layered_ops tutti_nn_image_ops; /* image_plan.c */
 
 static inline map_ops *ops_of(const image *b, int i) { return (map_ops *)b->base.plan->ops + i; }
 

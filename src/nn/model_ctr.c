@@ -21,8 +21,8 @@ static const tutti_option ctr_options[] = {
     { 0 },
 };
 
-static tutti_status ctr_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count,
-                               tutti_error *err)
+static tutti_status ctr_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int capacity,
+                               int *count, tutti_error *err)
 {
     const ctr *m = self;
 
@@ -39,7 +39,7 @@ static tutti_status ctr_layers(const void *self, const tutti_nn_task *task, tutt
                           "ctr with rows=%lld on categories that are hashed to %u rows; "
                           "give both the same rows, or the data alone", (long long)m->rows, task->rows);
     *count = 2 + 2 * (int)m->layers;
-    for (int i = 0; i < *count && i < room; i++) {
+    for (int i = 0; i < *count && i < capacity; i++) {
         layers[i] =
             i == 0
                 ? (tutti_layer){ .kind = TUTTI_LAYER_TABLES, .out = (int)m->dim, .deviation = 0.05, .name = "tables" }

@@ -14,16 +14,16 @@ static const tutti_option mlp_options[] = {
     { 0 },
 };
 
-static tutti_status copy_layers(const tutti_layer *from, int n, tutti_layer *layers, int room, int *count)
+static tutti_status copy_layers(const tutti_layer *from, int n, tutti_layer *layers, int capacity, int *count)
 {
     *count = n;
-    for (int i = 0; i < n && i < room; i++)
+    for (int i = 0; i < n && i < capacity; i++)
         layers[i] = from[i];
     return TUTTI_OK;
 }
 
-static tutti_status mlp_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count,
-                               tutti_error *err)
+static tutti_status mlp_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int capacity,
+                               int *count, tutti_error *err)
 {
     const int hidden = (int)((const mlp *)self)->hidden;
     const tutti_layer list[] = {
@@ -33,7 +33,7 @@ static tutti_status mlp_layers(const void *self, const tutti_nn_task *task, tutt
     };
 
     (void)err;
-    return copy_layers(list, (int)TUTTI_LENGTH(list), layers, room, count);
+    return copy_layers(list, (int)TUTTI_LENGTH(list), layers, capacity, count);
 }
 
 static const tutti_model_ops mlp_ops = {
@@ -51,8 +51,8 @@ static const tutti_option cnn_options[] = {
     { 0 },
 };
 
-static tutti_status cnn_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count,
-                               tutti_error *err)
+static tutti_status cnn_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int capacity,
+                               int *count, tutti_error *err)
 {
     const tutti_layer list[] = {
         { TUTTI_LAYER_CONV2D, 32, 3 }, { TUTTI_LAYER_RELU, 0, 0 }, { TUTTI_LAYER_MAXPOOL2D, 0, 2 },
@@ -68,7 +68,7 @@ static tutti_status cnn_layers(const void *self, const tutti_nn_task *task, tutt
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "cnn needs images of at least %dx%d; this task has %dx%d; mlp takes any size", CNN_SIDE_MIN,
                           CNN_SIDE_MIN, task->height, task->width);
-    return copy_layers(list, (int)TUTTI_LENGTH(list), layers, room, count);
+    return copy_layers(list, (int)TUTTI_LENGTH(list), layers, capacity, count);
 }
 
 static const tutti_model_ops cnn_ops = {
@@ -77,7 +77,7 @@ static const tutti_model_ops cnn_ops = {
 };
 
 /* ---- the models of the synthetic problems ---- */
-static tutti_status quadratic_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room,
+static tutti_status quadratic_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int capacity,
                                      int *count, tutti_error *err)
 {
     const tutti_problem *p = self;
@@ -86,7 +86,7 @@ static tutti_status quadratic_layers(const void *self, const tutti_nn_task *task
     };
 
     (void)task, (void)err;
-    return copy_layers(list, 1, layers, room, count);
+    return copy_layers(list, 1, layers, capacity, count);
 }
 
 static const tutti_model_ops quadratic_ops = {
@@ -96,13 +96,13 @@ static const tutti_model_ops quadratic_ops = {
 
 /* Its options are those of the data of the same name; on other data it is softmax regression, and
    they have no effect. */
-static tutti_status logistic_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room,
+static tutti_status logistic_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int capacity,
                                     int *count, tutti_error *err)
 {
     const tutti_layer list[] = { { TUTTI_LAYER_LINEAR, task->classes, 0 } };
 
     (void)self, (void)err;
-    return copy_layers(list, 1, layers, room, count);
+    return copy_layers(list, 1, layers, capacity, count);
 }
 
 static const tutti_model_ops logistic_ops = {
@@ -152,11 +152,11 @@ static tutti_layer optional(bool there, tutti_layer layer)
     return layer;
 }
 
-static void append(tutti_layer layer, int block, tutti_layer *layers, int room, int *count)
+static void append(tutti_layer layer, int block, tutti_layer *layers, int capacity, int *count)
 {
     if (layer.out == OMITTED)
         return;
-    if (*count < room) {
+    if (*count < capacity) {
         layers[*count] = layer;
         if (block >= 0 && layer.name[0] != '\0')
             snprintf(layers[*count].name, sizeof layers[*count].name, "b.%d.%.3s", block % 1000, layer.name);
@@ -165,10 +165,10 @@ static void append(tutti_layer layer, int block, tutti_layer *layers, int room, 
 }
 
 /* A layer of block `block`, the first out mod tiles of its tiles one output wider. */
-static void append_tiles(tutti_layer layer, int tiles, int block, tutti_layer *layers, int room, int *count)
+static void append_tiles(tutti_layer layer, int tiles, int block, tutti_layer *layers, int capacity, int *count)
 {
     if (layer.kind != TUTTI_LAYER_LINEAR || tiles == 1) {
-        append(layer, block, layers, room, count);
+        append(layer, block, layers, capacity, count);
         return;
     }
     for (int k = 0; k < tiles; k++) {
@@ -176,8 +176,8 @@ static void append_tiles(tutti_layer layer, int tiles, int block, tutti_layer *l
         tile.out = layer.out / tiles + (k < layer.out % tiles);
         tile.tile = k;
         tile.tiles = tiles;
-        append(tile, block, layers, room, count);
-        if (*count <= room) {
+        append(tile, block, layers, capacity, count);
+        if (*count <= capacity) {
             char *name = layers[*count - 1].name;
             const size_t length = strlen(name);
             snprintf(name + length, sizeof layer.name - length, ".%d", k % TILES_MAX);
@@ -185,8 +185,8 @@ static void append_tiles(tutti_layer layer, int tiles, int block, tutti_layer *l
     }
 }
 
-static tutti_status gpt_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count,
-                               tutti_error *err)
+static tutti_status gpt_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int capacity,
+                               int *count, tutti_error *err)
 {
     const gpt *g = self;
     const int dim = (int)g->dim, heads = (int)g->heads;
@@ -247,12 +247,12 @@ static tutti_status gpt_layers(const void *self, const tutti_nn_task *task, tutt
                           "rotary positions turn pairs, so heads must be of an even width, not %lld",
                           (long long)g->dim, (long long)g->heads, (long long)(g->dim / g->heads));
     for (size_t i = 0; i < TUTTI_LENGTH(begin); i++)
-        append(begin[i], -1, layers, room, count);
+        append(begin[i], -1, layers, capacity, count);
     for (int b = 0; b < (int)g->layers; b++)
         for (size_t i = 0; i < TUTTI_LENGTH(block); i++)
-            append_tiles(block[i], (int)g->tiles, b, layers, room, count);
+            append_tiles(block[i], (int)g->tiles, b, layers, capacity, count);
     for (size_t i = 0; i < TUTTI_LENGTH(end); i++)
-        append(end[i], -1, layers, room, count);
+        append(end[i], -1, layers, capacity, count);
     return TUTTI_OK;
 }
 

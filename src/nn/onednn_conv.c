@@ -140,7 +140,7 @@ static tutti_status build_forward(onednn *b, dn_conv *c, const nn_unit *u, int64
         TUTTI_TRY(describe_pooling(c, u, images, err));
     if (last)
         TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &c->flatten, u, "flatten", out_md(c), nn_md_of(&m[PLAIN_OUT]), err));
-    return tutti_nn_dn_reorder(&b->core, &c->give_forward, u, "forward weights reorder", nn_md_of(&m[PLAIN_W]),
+    return tutti_nn_dn_reorder(&b->core, &c->pack_forward, u, "forward weights reorder", nn_md_of(&m[PLAIN_W]),
                                tutti_nn_dn_md(&c->conv, DNNL_ARG_WEIGHTS), err);
 }
 
@@ -180,7 +180,7 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
                                 tutti_nn_dn_md(&c->weights, DNNL_ARG_SRC), err));
     TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &c->weights_slope, u, "weights slope reorder", wide,
                                 tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_DST), err));
-    TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &c->take_weights, u, "weights reorder",
+    TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &c->unpack_weights, u, "weights reorder",
                                   tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_WEIGHTS), nn_md_of(&m[PLAIN_W]), err));
     if (first)
         return TUTTI_OK;
@@ -191,7 +191,7 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
                                 tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_DST), err));
     TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &c->data_result, u, "data result reorder",
                                 tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_SRC), input, err));
-    return tutti_nn_dn_reorder(&b->core, &c->give_data, u, "data weights reorder", nn_md_of(&m[PLAIN_W]),
+    return tutti_nn_dn_reorder(&b->core, &c->pack_data, u, "data weights reorder", nn_md_of(&m[PLAIN_W]),
                                tutti_nn_dn_md(&c->data, DNNL_ARG_WEIGHTS), err);
 }
 
@@ -202,14 +202,14 @@ static void measure(onednn *b, dn_conv *c, int unit, bool last)
     const size_t out = dnnl_memory_desc_get_size(out_md(c)), wide = bytes_of(&c->conv, DNNL_ARG_DST);
     const size_t gradient = c->plain ? u->weights * sizeof(float) : bytes_of(&c->weights, DNNL_ARG_DIFF_WEIGHTS),
                  bias = (size_t)u->wide.channels * sizeof(float);
-    const dn_op *const forward[] = { &c->conv, &c->flatten, &c->give_forward, &c->conv_input };
+    const dn_op *const forward[] = { &c->conv, &c->flatten, &c->pack_forward, &c->conv_input };
     const dn_op *const weights[] = { &c->unflatten, &c->weights, &c->weights_input, &c->weights_slope,
-                                     &c->take_weights };
-    const dn_op *const data[] = { &c->data, &c->give_data, &c->data_slope, &c->data_result };
+                                     &c->unpack_weights };
+    const dn_op *const data[] = { &c->data, &c->pack_data, &c->data_slope, &c->data_result };
 
     c->bytes[DN_ACT] = c->bytes[DN_SLOPE] = out;
     c->bytes[DN_ROWS] = last ? (size_t)nn_values(u->out) * sizeof(float) : 0; /* of an image */
-    c->bytes[DN_WORKSPACE] = u->pool > 0 ? out / sizeof(float) * nn_place_bytes((size_t)u->pool) : 0;
+    c->bytes[DN_WORKSPACE] = u->pool > 0 ? out / sizeof(float) * nn_argmax_bytes((size_t)u->pool) : 0;
     c->bytes[DN_WIDE] = c->bytes[DN_WIDE_SLOPE] = u->pool > 0 ? wide : 0;
     c->bytes[DN_INPUT] = bytes_of(&c->conv_input, DNNL_ARG_TO);
     c->bytes[DN_WEIGHTS_INPUT] = bytes_of(&c->weights_input, DNNL_ARG_TO);
@@ -222,19 +222,19 @@ static void measure(onednn *b, dn_conv *c, int unit, bool last)
     c->forward_bytes = bytes_of(&c->conv, DNNL_ARG_WEIGHTS);
     c->data_bytes = bytes_of(&c->data, DNNL_ARG_WEIGHTS);
     for (size_t i = 0; i < TUTTI_LENGTH(forward); i++) {
-        tutti_nn_dn_note_scratch(b, true, unit, DN_FORWARD_SCRATCH, forward[i]);
-        tutti_nn_dn_note_scratch(b, false, unit, DN_FORWARD_SCRATCH, forward[i]);
+        tutti_nn_dn_require_scratch(b, true, unit, DN_FORWARD_SCRATCH, forward[i]);
+        tutti_nn_dn_require_scratch(b, false, unit, DN_FORWARD_SCRATCH, forward[i]);
     }
     for (size_t i = 0; i < TUTTI_LENGTH(weights); i++)
-        tutti_nn_dn_note_scratch(b, true, unit, DN_WEIGHTS_SCRATCH, weights[i]);
+        tutti_nn_dn_require_scratch(b, true, unit, DN_WEIGHTS_SCRATCH, weights[i]);
     for (size_t i = 0; i < TUTTI_LENGTH(data); i++)
-        tutti_nn_dn_note_scratch(b, true, unit, DN_DATA_SCRATCH, data[i]);
+        tutti_nn_dn_require_scratch(b, true, unit, DN_DATA_SCRATCH, data[i]);
 }
 
 static void close_unit(dn_conv *c)
 {
-    dn_op *const ops[] = { &c->conv,          &c->flatten,    &c->unflatten,    &c->weights,    &c->data,
-                           &c->give_forward,  &c->give_data,  &c->take_weights, &c->conv_input, &c->weights_input,
+    dn_op *const ops[] = { &c->conv,          &c->flatten,    &c->unflatten,      &c->weights,    &c->data,
+                           &c->pack_forward,  &c->pack_data,  &c->unpack_weights, &c->conv_input, &c->weights_input,
                            &c->weights_slope, &c->data_slope, &c->data_result };
     for (size_t i = 0; i < TUTTI_LENGTH(ops); i++)
         tutti_nn_dn_op_close(ops[i]);
@@ -278,7 +278,7 @@ tutti_status tutti_nn_dn_conv_plan(onednn *b, int64_t images, tutti_error *err)
             nn_md_free(&m[i]);
     }
     plan->made = status == TUTTI_OK;
-    tutti_nn_dn_forget_layouts(b);
+    tutti_nn_dn_invalidate_layouts(b);
     if (!plan->made)
         tutti_nn_dn_conv_close(b, plan);
     return status;
@@ -351,7 +351,7 @@ tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_
     void *x = input_of(b, unit, first, count);
 
     TUTTI_TRY(turn(b, &c->conv_input, dn_at(b, unit, again ? DN_AGAIN_INPUT : DN_INPUT), &x, err));
-    TUTTI_TRY(copy_weights(b, &c->give_forward, unit, copy, &c->forward_version, err));
+    TUTTI_TRY(copy_weights(b, &c->pack_forward, unit, copy, &c->forward_version, err));
     {
         void *const pointers[] = { x, copy, (void *)b->run.values[nn_bias(b->net, unit)], wide };
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->conv, pointers, err));
@@ -379,7 +379,7 @@ static tutti_status give_gradient(onednn *b, dn_conv *c, int unit, bool add, tut
     if (c->plain)
         memcpy(pointers[1], pointers[0], u->weights * sizeof *weights);
     else
-        TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->take_weights, pointers, err));
+        TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->unpack_weights, pointers, err));
     if (add) {
         b->loops->add(u->weights, plain, weights);
         b->loops->add((size_t)u->wide.channels, bias_sum, bias);
@@ -463,7 +463,7 @@ tutti_status tutti_nn_dn_conv_data(onednn *b, int unit, int64_t first, int64_t c
     void *result = c->data_result.primitive != NULL ? dn_at(b, unit, DN_DATA_RESULT) : to;
 
     (void)first;
-    TUTTI_TRY(copy_weights(b, &c->give_data, unit, copy, &c->data_version, err));
+    TUTTI_TRY(copy_weights(b, &c->pack_data, unit, copy, &c->data_version, err));
     TUTTI_TRY(turn(b, &c->data_slope, dn_at(b, unit, DN_DATA_SLOPE), &slope, err));
     {
         void *const pointers[] = { slope, copy, result };

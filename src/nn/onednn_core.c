@@ -148,7 +148,7 @@ int tutti_nn_dn_describe(const dn_op *const *ops, size_t count, char *text, size
 {
     for (size_t i = 0; i < count; i++)
         if (ops[i]->primitive != NULL)
-            length = tutti_nn_say(text, bytes, length, "%s: %s\n", ops[i]->label, ops[i]->implementation);
+            length = tutti_nn_append_text(text, bytes, length, "%s: %s\n", ops[i]->label, ops[i]->implementation);
     return length;
 }
 
@@ -191,7 +191,7 @@ tutti_status tutti_nn_dn_core_open(dn_core *core, const nn_settings *settings, t
 
     core->threads = settings->threads;
     core->precision = settings->precision;
-    core->meet = settings->copies;
+    core->shared_copies = settings->copies;
     if (core->precision != TUTTI_F32)
         TUTTI_TRY(tutti_device_open_host(&core->device, NULL, settings->cpu, err));
     before = tutti_nn_dn_enter(core);

@@ -43,9 +43,9 @@ static size_t floats(size_t n)
 /* ---- primitives ---- */
 /* y (windows x out) = x (windows x in, a row every x_step) w, w in x out and plain with these
    steps, given to the product in the layout that it prefers. */
-static tutti_status moment_product(dn_core *core, const nn_unit *u, dn_op *op, dn_op *give, const char *what,
-                                   const char *give_what, dn_matrix x, dn_matrix w, dn_matrix y,
-                                   dnnl_primitive_attr_t attr, tutti_error *err)
+static tutti_status step_product(dn_core *core, const nn_unit *u, dn_op *op, dn_op *pack, const char *what,
+                                 const char *pack_what, dn_matrix x, dn_matrix w, dn_matrix y,
+                                 dnnl_primitive_attr_t attr, tutti_error *err)
 {
     static const int args[] = { DNNL_ARG_FROM, DNNL_ARG_TO };
     const dnnl_dims_t size = { w.rows, w.columns }, step = { w.row_step, w.column_step };
@@ -59,7 +59,7 @@ static tutti_status moment_product(dn_core *core, const nn_unit *u, dn_op *op, d
         if (made == dnnl_success)
             made = dnnl_reorder_primitive_desc_create(&pd, nn_md_of(&plain), core->engine,
                                                       tutti_nn_dn_md(op, DNNL_ARG_WEIGHTS), core->engine, core->plain);
-        status = tutti_nn_dn_op_open(core, give, pd, made, u, give_what, args, 2, err);
+        status = tutti_nn_dn_op_open(core, pack, pd, made, u, pack_what, args, 2, err);
     }
     nn_md_free(&plain);
     return status;
@@ -71,7 +71,7 @@ static tutti_status build_forward(dn_core *core, dn_lstm *l, const nn_unit *u, t
     const dn_matrix x = { l->windows, width, l->directions * width, 1 }, w = { width, 4 * width, 1, width },
                     y = { l->windows, 4 * width, 4 * width, 1 };
 
-    return moment_product(core, u, &l->step, &l->give_step, "moment", "moment's weights", x, w, y, core->sum, err);
+    return step_product(core, u, &l->step, &l->pack_step, "moment", "moment's weights", x, w, y, core->sum, err);
 }
 
 static tutti_status build_backward(dn_core *core, dn_lstm *l, const nn_unit *u, tutti_error *err)
@@ -81,8 +81,8 @@ static tutti_status build_backward(dn_core *core, dn_lstm *l, const nn_unit *u, 
                     g_turned = { 4 * width, rows, 1, 4 * width };
     const dn_matrix h = { rows, width, l->directions * width, 1 }, w = { 4 * width, width, width, 1 };
 
-    TUTTI_TRY(moment_product(core, u, &l->back, &l->give_back, "moment back", "moment back's weights", g, w, h_slope,
-                             core->plain, err));
+    TUTTI_TRY(step_product(core, u, &l->back, &l->pack_back, "moment back", "moment back's weights", g, w, h_slope,
+                           core->plain, err));
     TUTTI_TRY(tutti_nn_dn_product(core, &l->hidden, u, "hidden weights", g_turned, h, false, w, 0, core->plain, err));
     return tutti_nn_dn_product(core, &l->hidden_add, u, "hidden weights added", g_turned, h, false, w, 0, core->sum,
                                err);
@@ -106,16 +106,16 @@ static size_t most_scratch(const dn_op *const *ops, size_t count)
    vectors. */
 static void measure(dn_lstm *l)
 {
-    const dn_op *const forward[] = { &l->layer.forward, &l->step, &l->give_step };
+    const dn_op *const forward[] = { &l->layer.forward, &l->step, &l->pack_step };
     const dn_op *const back[] = { &l->layer.weights, &l->layer.weights_add, &l->layer.data, &l->layer.data_add,
-                                  &l->back,          &l->give_back,         &l->hidden,     &l->hidden_add };
+                                  &l->back,          &l->pack_back,         &l->hidden,     &l->hidden_add };
     const size_t width = (size_t)l->width;
 
     l->forward_packed = most_scratch(forward, TUTTI_LENGTH(forward));
     l->forward_bytes = l->forward_packed + packed_bytes(&l->step) + floats(4 * width);
     l->back_packed = most_scratch(back, TUTTI_LENGTH(back));
     l->back_bytes = l->back_packed + packed_bytes(&l->back) + 2 * floats((size_t)l->windows * width) +
-                    floats(tutti_nn_dn_parts((size_t)(l->windows * l->length)) * 4 * width);
+                    floats(tutti_nn_dn_partials((size_t)(l->windows * l->length)) * 4 * width);
 }
 
 tutti_status tutti_nn_dn_lstm_build(dn_core *core, dn_lstm *l, int index, int64_t in, bool train, tutti_error *err)
@@ -135,7 +135,7 @@ tutti_status tutti_nn_dn_lstm_build(dn_core *core, dn_lstm *l, int index, int64_
 
 void tutti_nn_dn_lstm_free(dn_lstm *l)
 {
-    dn_op *const ops[] = { &l->step, &l->give_step, &l->back, &l->give_back, &l->hidden, &l->hidden_add };
+    dn_op *const ops[] = { &l->step, &l->pack_step, &l->back, &l->pack_back, &l->hidden, &l->hidden_add };
 
     tutti_nn_dn_linear_free(&l->layer);
     for (size_t i = 0; i < TUTTI_LENGTH(ops); i++)
@@ -152,7 +152,7 @@ int tutti_nn_dn_lstm_describe(const dn_lstm *l, char *text, size_t bytes, int le
     return tutti_nn_dn_describe(ops, TUTTI_LENGTH(ops), text, bytes, length);
 }
 
-size_t tutti_nn_dn_lstm_kept(int64_t rows, int64_t width, int directions)
+size_t tutti_nn_dn_lstm_kept_bytes(int64_t rows, int64_t width, int directions)
 {
     return (size_t)directions * 5 * floats((size_t)(rows * width)); /* gates and cells */
 }
@@ -239,7 +239,7 @@ tutti_status tutti_nn_dn_lstm_forward(dn_core *core, dn_lstm *l, const nn_math *
         TUTTI_TRY(tutti_nn_dn_op_run(core, &l->layer.forward,
                                      (void *const[]){ (void *)r->x, (void *)w[W_IH], d.gates, bias }, err));
         if (l->length > 1)
-            TUTTI_TRY(tutti_nn_dn_op_run(core, &l->give_step, (void *const[]){ (void *)w[W_HH], packed }, err));
+            TUTTI_TRY(tutti_nn_dn_op_run(core, &l->pack_step, (void *const[]){ (void *)w[W_HH], packed }, err));
         for (int64_t t = 0; t < l->length; t++) {
             const size_t at = row_of(&d, t), last = t > 0 ? row_of(&d, t - 1) : 0;
             moment m = { .math = math,
@@ -303,7 +303,7 @@ tutti_status tutti_nn_dn_lstm_weights(dn_core *core, dn_lstm *l, const nn_math *
         float *const *g = r->gradients + k * TENSORS;
         const float *slope = r->slope + (size_t)k * width;
         if (l->length > 1)
-            TUTTI_TRY(tutti_nn_dn_op_run(core, &l->give_back,
+            TUTTI_TRY(tutti_nn_dn_op_run(core, &l->pack_back,
                                          (void *const[]){ (void *)r->values[k * TENSORS + W_HH], packed }, err));
         for (int64_t t = l->length - 1; t >= 0; t--) {
             const size_t at = row_of(&d, t);

@@ -46,8 +46,8 @@ void tutti_nn_dn_operand(dn_core *core, dn_op *op, int index, size_t values, boo
     o->values = values > 0 ? values : dnnl_memory_desc_get_size(md) / (takes ? sizeof(uint16_t) : sizeof(float));
     if (o->form == DN_AS_IS)
         return;
-    o->at = (op->scratch + NN_ARENA_LINE - 1) / NN_ARENA_LINE * NN_ARENA_LINE;
-    op->scratch = o->at + o->values * (takes ? sizeof(uint16_t) : sizeof(float));
+    o->offset = (op->scratch + NN_ARENA_LINE - 1) / NN_ARENA_LINE * NN_ARENA_LINE;
+    op->scratch = o->offset + o->values * (takes ? sizeof(uint16_t) : sizeof(float));
 }
 
 static dnnl_status_t describe_conv(const dn_core *core, dnnl_primitive_desc_t *pd, dn_conv_kind kind,
@@ -176,8 +176,8 @@ static size_t place_copies(dn_copies *c, const dn_wanted *wanted, bool by_unit)
 
 tutti_status tutti_nn_dn_copies_open(dn_core *core, const dn_wanted *wanted, int n, tutti_error *err)
 {
-    const bool by_unit = core->meet != NULL;
-    dn_copies *c = by_unit ? *core->meet : NULL;
+    const bool by_unit = core->shared_copies != NULL;
+    dn_copies *c = by_unit ? *core->shared_copies : NULL;
 
     if (core->precision == TUTTI_F32)
         return TUTTI_OK;
@@ -195,7 +195,7 @@ tutti_status tutti_nn_dn_copies_open(dn_core *core, const dn_wanted *wanted, int
             return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for copies of weights in 16 bits");
         place_copies(c, wanted, by_unit);
         if (by_unit)
-            *core->meet = c;
+            *core->shared_copies = c;
     }
     c->users++;
     core->copies = c;
@@ -226,11 +226,11 @@ void tutti_nn_dn_copies_begin(dn_core *core, const float *const *values, bool sa
 {
     for (int k = 0; core->copies != NULL && k < core->copies->count; k++) {
         dn_copy *c = &core->copies->list[k];
-        c->made = c->made && same && c->from == values[k];
+        c->valid = c->valid && same && c->from == values[k];
         c->from = values[k];
     }
     if (core->copies != NULL)
-        core->copies->stand = values;
+        core->copies->weights = values;
 }
 
 /* Other copies in the same memory become invalid. */
@@ -238,11 +238,11 @@ static void make_copy(dn_core *core, dn_copy *c)
 {
     for (int k = 0; k < core->copies->count; k++) {
         dn_copy *other = &core->copies->list[k];
-        if (other->made)
-            other->made = other->to + other->count <= c->to || c->to + c->count <= other->to;
+        if (other->valid)
+            other->valid = other->to + other->count <= c->to || c->to + c->count <= other->to;
     }
     tutti_nn_dn_narrow(core, c->count, c->from, c->to);
-    c->made = true;
+    c->valid = true;
 }
 
 /* The copy of [from, from + n), which may be a part of a weight; NULL: there is none. */
@@ -250,15 +250,15 @@ static uint16_t *copy_of(dn_core *core, const float *from, size_t n)
 {
     for (int k = 0; core->copies != NULL && k < core->copies->count; k++) {
         dn_copy *c = &core->copies->list[k];
-        const float *now = core->copies->stand[k];
+        const float *now = core->copies->weights[k];
         if (c->count == 0 || now == NULL || (uintptr_t)from < (uintptr_t)now ||
             (uintptr_t)(from + n) > (uintptr_t)(now + c->count))
             continue;
         if (c->from != now) { /* it was elsewhere, where another may stand by now */
             c->from = now;
-            c->made = false;
+            c->valid = false;
         }
-        if (!c->made)
+        if (!c->valid)
             make_copy(core, c);
         return c->to + (from - c->from);
     }
@@ -269,8 +269,8 @@ static uint16_t *copy_of(dn_core *core, const float *from, size_t n)
 void *tutti_nn_dn_operand_ready(dn_core *core, const dn_op *op, int index, void *given)
 {
     const dn_operand *o = &op->operands[index];
-    void *const room = (char *)core->scratch + o->at;
-    conversion c = { .core = core, .n = o->values, .wide = given, .narrow = given, .result = room };
+    void *const converted = (char *)core->scratch + o->offset;
+    conversion c = { .core = core, .n = o->values, .wide = given, .narrow = given, .result = converted };
     uint16_t *copy;
 
     if (o->form == DN_AS_IS)
@@ -280,9 +280,9 @@ void *tutti_nn_dn_operand_ready(dn_core *core, const dn_op *op, int index, void 
             return copy;
         c.narrow = copy;
         convert(&c, widen_part);
-        return room;
+        return converted;
     }
-    c.narrow = o->form == DN_NARROWED ? room : given;
+    c.narrow = o->form == DN_NARROWED ? converted : given;
     convert(&c, o->form == DN_NARROWED ? narrow_part : o->form == DN_WIDENED ? widen_part : round_part);
-    return room;
+    return converted;
 }

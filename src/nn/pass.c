@@ -13,7 +13,7 @@
 static const double momentum = 0.1; /* of running statistics */
 
 /* ---- running statistics ---- */
-void tutti_nn_count_statistics(tutti_nn *nn, const float *part, int64_t samples)
+void tutti_nn_add_statistics(tutti_nn *nn, const float *part, int64_t samples)
 {
     for (size_t i = 0; i < nn->statistics; i++)
         nn->mean_statistics[i] += (double)part[i] * (double)samples;
@@ -23,7 +23,7 @@ void tutti_nn_count_statistics(tutti_nn *nn, const float *part, int64_t samples)
    skipped, and a NaN would stay for good. */
 static void move_statistics(tutti_nn *nn, int64_t samples)
 {
-    for (size_t i = 0; i < nn->statistics && !nn->held; i++) {
+    for (size_t i = 0; i < nn->statistics && !nn->hold_statistics; i++) {
         const double now = (double)nn->running[i], mean = nn->mean_statistics[i] / (double)samples;
         if (isfinite(mean))
             nn->running[i] = (float)(now + momentum * (mean - now));
@@ -31,12 +31,12 @@ static void move_statistics(tutti_nn *nn, int64_t samples)
 }
 
 /* ---- hooks and accounts ---- */
-tutti_status tutti_nn_need(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err)
+tutti_status tutti_nn_acquire_unit(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err)
 {
     return h != NULL && h->unit_acquire != NULL ? h->unit_acquire(h->user, unit, backward, err) : TUTTI_OK;
 }
 
-tutti_status tutti_nn_done(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err)
+tutti_status tutti_nn_release_unit(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err)
 {
     return h != NULL && h->unit_release != NULL ? h->unit_release(h->user, unit, backward, err) : TUTTI_OK;
 }
@@ -102,18 +102,18 @@ static tutti_status forward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_h
     const int convs = nn->convs;
 
     for (int u = 0; u < convs; u++)
-        TUTTI_TRY(tutti_nn_need(needs, u, false, err));
+        TUTTI_TRY(tutti_nn_acquire_unit(needs, u, false, err));
     TUTTI_TRY(tutti_nn_forward_tiles(nn, samples, err));
     for (int u = 0; u < convs; u++)
-        TUTTI_TRY(tutti_nn_done(dones, u, false, err));
+        TUTTI_TRY(tutti_nn_release_unit(dones, u, false, err));
     for (int u = convs; u < nn->units; u++) {
-        TUTTI_TRY(tutti_nn_need(needs, u, false, err));
+        TUTTI_TRY(tutti_nn_acquire_unit(needs, u, false, err));
         if (samples > 0)
             TUTTI_TRY(tutti_nn_forward_unit(nn, u, 0, samples, err));
         if (u > 0 || !nn->tied)
-            TUTTI_TRY(tutti_nn_done(dones, u, false, err));
+            TUTTI_TRY(tutti_nn_release_unit(dones, u, false, err));
     }
-    return nn->tied ? tutti_nn_done(dones, 0, false, err) : TUTTI_OK;
+    return nn->tied ? tutti_nn_release_unit(dones, 0, false, err) : TUTTI_OK;
 }
 
 tutti_status tutti_nn_backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count, bool last,
@@ -129,10 +129,10 @@ tutti_status tutti_nn_backward_unit(tutti_nn *nn, int unit, int64_t first, int64
     }
     if (last && sums != NULL)
         for (int k = 0; k < nn->unit[unit].params; k++)
-            tutti_nn_stack_fall(nn, sums, nn->unit[unit].param + k);
-    for (int k = nn->unit[unit].param; k < nn->unit[unit].param + nn->unit[unit].params && last && nn->ends; k++)
+            tutti_nn_stack_merge(nn, sums, nn->unit[unit].param + k);
+    for (int k = nn->unit[unit].param; k < nn->unit[unit].param + nn->unit[unit].params && last && nn->last_block; k++)
         if (nn->width[k] > 0)
-            tutti_nn_give_rows(nn, k, hooks);
+            tutti_nn_scatter_rows(nn, k, hooks);
     if (last)
         TUTTI_TRY(ready(nn, hooks, unit, err));
     begun = nn_times_begin(&nn->times);
@@ -171,7 +171,7 @@ static tutti_status segment_again(tutti_nn *nn, int last, int64_t samples, const
         if (!nn->unit[u].again)
             continue;
         if (u > 0 || !nn->tied)
-            TUTTI_TRY(tutti_nn_need(hooks, u, true, err));
+            TUTTI_TRY(tutti_nn_acquire_unit(hooks, u, true, err));
         if (samples > 0 && nn->ops->again != NULL)
             TUTTI_TRY(tutti_nn_forward_again(nn, u, 0, samples, err));
     }
@@ -203,20 +203,20 @@ static tutti_status backward_pass(tutti_nn *nn, int64_t samples, const nn_stack 
     const int convs = nn->convs;
 
     if (nn->tied)
-        TUTTI_TRY(tutti_nn_need(hooks, 0, true, err));
+        TUTTI_TRY(tutti_nn_acquire_unit(hooks, 0, true, err));
     for (int u = nn->units - 1; u >= convs; u--) {
         if (tutti_nn_ends_segment(nn, u))
             TUTTI_TRY(segment_again(nn, u, samples, hooks, err));
         if (!nn->unit[u].again && (u > 0 || !nn->tied))
-            TUTTI_TRY(tutti_nn_need(hooks, u, true, err));
+            TUTTI_TRY(tutti_nn_acquire_unit(hooks, u, true, err));
         TUTTI_TRY(tutti_nn_backward_unit(nn, u, 0, samples, true, sums, hooks, err));
-        TUTTI_TRY(tutti_nn_done(hooks, u, true, err));
+        TUTTI_TRY(tutti_nn_release_unit(hooks, u, true, err));
     }
     for (int u = convs - 1; u >= 0; u--)
-        TUTTI_TRY(tutti_nn_need(hooks, u, true, err));
+        TUTTI_TRY(tutti_nn_acquire_unit(hooks, u, true, err));
     TUTTI_TRY(tutti_nn_backward_tiles(nn, samples, sums, hooks, err));
     for (int u = convs - 1; u >= 0; u--)
-        TUTTI_TRY(tutti_nn_done(hooks, u, true, err));
+        TUTTI_TRY(tutti_nn_release_unit(hooks, u, true, err));
     return TUTTI_OK;
 }
 
@@ -249,7 +249,7 @@ tutti_status tutti_nn_check_samples(const tutti_nn *nn, const nn_run *run, tutti
     return TUTTI_OK;
 }
 
-void tutti_nn_skip(const tutti_nn *nn, nn_run *run, int64_t first)
+void tutti_nn_run_from(const tutti_nn *nn, nn_run *run, int64_t first)
 {
     const nn_shape sample = { nn->net.task.channels, nn->net.task.height, nn->net.task.width };
 
@@ -282,17 +282,17 @@ static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double div
         int64_t correct;
         double sum;
 
-        tutti_nn_skip(nn, &run, first);
+        tutti_nn_run_from(nn, &run, first);
         run.samples = last ? whole->samples - first : nn->block;
         run.same_weights = first > 0 || whole->same_weights;
         tutti_nn_stack_push(nn, &s, &run, block, last);
-        nn->ends = last;
+        nn->last_block = last;
         nn->prepared = false;
         TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
         TUTTI_TRY(forward_pass(nn, run.samples, first == 0 ? hooks : NULL, last ? hooks : NULL, err));
         nn->ops->loss(nn->backend, divisor, &sum, &correct);
         total += sum;
-        tutti_nn_count_statistics(nn, nn->part_statistics, run.samples);
+        tutti_nn_add_statistics(nn, nn->block_statistics, run.samples);
         TUTTI_TRY(backward_pass(nn, run.samples, &s, last ? hooks : NULL, err));
         tutti_nn_stack_pop(nn, &s);
     }
@@ -324,7 +324,7 @@ tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutt
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pass with the divisor %g; it must be positive and finite",
                           divisor);
     TUTTI_TRY(tutti_nn_check_samples(nn, &run, err));
-    TUTTI_TRY(tutti_nn_need_rows(nn, &run, hooks, err));
+    TUTTI_TRY(tutti_nn_acquire_rows(nn, &run, hooks, err));
 
     if (!run.same_weights)
         nn->prepared = false;
@@ -334,14 +334,14 @@ tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutt
     run.first = nn->first;
     run.running = nn->running;
     run.losses = nn->losses;
-    run.statistics = nn->part_statistics;
+    run.statistics = nn->block_statistics;
     for (size_t i = 0; i < nn->statistics; i++)
         nn->mean_statistics[i] = 0;
     nn->timed_samples += samples;
     run.tables = nn->tables;
-    nn->given = run.gradients;
+    nn->gradients = run.gradients;
     nn->adds = run.add;
-    nn->ends = true;
+    nn->last_block = true;
     nn->backend = nn->backends[0];
     if (samples == 0) {
         TUTTI_TRY(forward_pass(nn, 0, hooks, hooks, err));
@@ -361,7 +361,7 @@ tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutt
     TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
     TUTTI_TRY(forward_pass(nn, samples, hooks, hooks, err));
     nn->ops->loss(nn->backend, divisor, &sum, &correct);
-    tutti_nn_count_statistics(nn, nn->part_statistics, samples);
+    tutti_nn_add_statistics(nn, nn->block_statistics, samples);
     TUTTI_TRY(backward_pass(nn, samples, NULL, hooks, err));
     end_pass(nn, samples);
     *loss_sum = sum;
@@ -371,12 +371,13 @@ tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutt
 /* The place for the outputs of sample `first`. */
 static float *outputs_at(const tutti_nn *nn, int64_t first)
 {
-    const int64_t places = nn_kind_of(nn) == NN_TOKENS && nn->place < 0 ? nn->net.sequence->context : 1;
+    const int64_t places = nn_kind_of(nn) == NN_TOKENS && nn->position < 0 ? nn->net.sequence->context : 1;
 
     return nn->outputs != NULL ? nn->outputs + first * places * nn->net.task.classes : NULL;
 }
 
-tutti_status tutti_nn_assess(tutti_nn *nn, const nn_run *whole, double *loss_sum, int64_t *correct, tutti_error *err)
+tutti_status tutti_nn_evaluate_run(tutti_nn *nn, const nn_run *whole, double *loss_sum, int64_t *correct,
+                                   tutti_error *err)
 {
     double total = 0;
     int64_t right = 0;
@@ -386,25 +387,25 @@ tutti_status tutti_nn_assess(tutti_nn *nn, const nn_run *whole, double *loss_sum
     TUTTI_TRY(tutti_nn_check_samples(nn, whole, err));
     nn->backend = nn->backends[0];
     nn->prepared = false; /* these values may differ from the next pass's: it prepares again */
-    for (int64_t first = 0; first < whole->samples; first += nn->piece) {
+    for (int64_t first = 0; first < whole->samples; first += nn->eval_samples) {
         nn_run run = *whole;
         double sum = 0;
         int64_t hits = 0;
 
-        tutti_nn_skip(nn, &run, first);
+        tutti_nn_run_from(nn, &run, first);
         run.running = nn->running;
         run.outputs = outputs_at(nn, first);
-        run.place = nn->place;
-        run.samples = whole->samples - first < nn->piece ? whole->samples - first : nn->piece;
+        run.position = nn->position;
+        run.samples = whole->samples - first < nn->eval_samples ? whole->samples - first : nn->eval_samples;
         run.same_weights = first > 0;
         TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
-        TUTTI_TRY(forward_pass(nn, run.samples, nn->looks, nn->looks, err));
+        TUTTI_TRY(forward_pass(nn, run.samples, nn->evaluation_hooks, nn->evaluation_hooks, err));
         nn->ops->loss(nn->backend, 1, &sum, &hits);
         total += sum;
         right += hits;
     }
     if (whole->samples == 0)
-        TUTTI_TRY(forward_pass(nn, 0, nn->looks, nn->looks, err));
+        TUTTI_TRY(forward_pass(nn, 0, nn->evaluation_hooks, nn->evaluation_hooks, err));
     nn->bytes_most = tutti_nn_bytes_most(nn); /* before it gives back what only evaluations need */
     if (nn->ops->evaluated != NULL)
         nn->ops->evaluated(nn->backend);

@@ -38,7 +38,7 @@ typedef struct reference {
     nn_run run;
 } reference;
 
-enum { PIECE = 64 };
+enum { EVAL_SAMPLES = 64 };
 
 static void reference_close(void *self)
 {
@@ -101,7 +101,7 @@ static tutti_status reference_open(void **out, const nn_net *net, const nn_setti
     if (enough) {
         r->net = net;
         r->bytes = sizeof *r;
-        r->capacity = settings->batch > PIECE ? settings->batch : PIECE;
+        r->capacity = settings->batch > EVAL_SAMPLES ? settings->batch : EVAL_SAMPLES;
         infer(r);
         for (int l = 0; l < net->layer_count && enough; l++)
             enough = (r->value[l] = doubles(r, (size_t)r->capacity, r->layers[l].in_values)) != NULL;
@@ -414,8 +414,8 @@ static int reference_describe(const void *self, char *text, size_t bytes)
     int length = 0;
 
     for (int u = 0; u < r->net->unit_count; u++) {
-        length = tutti_nn_say(text, bytes, length, "%s %d: scalar reference\n",
-                              tutti_nn_layer_name(r->net->units[u].kind), r->net->units[u].index);
+        length = tutti_nn_append_text(text, bytes, length, "%s %d: scalar reference\n",
+                                      tutti_nn_layer_name(r->net->units[u].kind), r->net->units[u].index);
     }
     return length;
 }
@@ -423,7 +423,7 @@ static int reference_describe(const void *self, char *text, size_t bytes)
 const nn_backend tutti_nn_reference = {
     .name = "reference",
     .tile = 0,
-    .piece = PIECE,
+    .eval_samples = EVAL_SAMPLES,
     .open = reference_open,
     .close = reference_close,
     .begin = reference_begin,

@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-int tutti_nn_say(char *text, size_t bytes, int length, const char *format, ...)
+int tutti_nn_append_text(char *text, size_t bytes, int length, const char *format, ...)
 {
     const size_t used = (size_t)length < bytes ? (size_t)length : bytes;
     va_list args;

@@ -262,7 +262,7 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "layer %d (%s): a network of tokens begins with an embedding and has no other, "
                           "one of frames with frames, one of categories with tables", i, name);
-    if (s->by_moment &&
+    if (s->time_major &&
         (l->kind == TUTTI_LAYER_POSITIONS || l->kind == TUTTI_LAYER_ROTARY || l->kind == TUTTI_LAYER_ATTENTION))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "layer %d (%s) takes rows window by window, "
@@ -404,13 +404,13 @@ static tutti_status check_categories(const tutti_nn_task *t, tutti_error *err)
     return TUTTI_OK;
 }
 
-static bool goes_by_moment(const tutti_layer *layers, int count)
+static bool is_time_major(const tutti_layer *layers, int count)
 {
-    bool by_moment = false;
+    bool time_major = false;
 
     for (int i = 0; i < count; i++)
-        by_moment = by_moment || layers[i].kind == TUTTI_LAYER_LSTM || layers[i].kind == TUTTI_LAYER_FRAMES;
-    return by_moment;
+        time_major = time_major || layers[i].kind == TUTTI_LAYER_LSTM || layers[i].kind == TUTTI_LAYER_FRAMES;
+    return time_major;
 }
 
 static tutti_status check_task(const nn_sequence *s, const tutti_nn_task *task, tutti_error *err)
@@ -469,7 +469,7 @@ tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers
                             .classes = task->classes,
                             .width = task->width,
                             .tokens = !tables && !frames,
-                            .by_moment = goes_by_moment(layers, count),
+                            .time_major = is_time_major(layers, count),
                             .node_count = count };
         if (tables)
             s->tables = task->tables, s->rows = task->rows, s->values = task->channels * task->height * task->width;
@@ -504,7 +504,7 @@ tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers
     s->unit_node[0] = 0;
     s->unit_node[s->unit_count] = count;
     for (int u = unit; u >= 0; u--) { /* the last unit's gradients are ready first */
-        const int i = nn_unit_own(s, u);
+        const int i = nn_unit_param_node(s, u);
         s->nodes[i].param = param;
         param += s->nodes[i].params;
         describe_params(s, i);

@@ -53,8 +53,8 @@ static tutti_status linear_weights(sequence *b, int i, dn_linear *op, size_t col
         give_operand(b, rows * (size_t)n->in, at(b, b->layout->place[i - 1 - n->layer.tile].out), p->in);
     if (bias != NULL && nn_last_tile(n)) {
         loop_args loop = { .b = b, .i = i, .columns = wide, .rows = slope, .sums = at(b, p->parts) };
-        run_parallel(b, tutti_nn_dn_parts(rows), NN_ROWS * wide, bias_part, &loop);
-        tutti_nn_dn_add_parts(b->loops, rows, wide, loop.sums);
+        run_parallel(b, tutti_nn_dn_partials(rows), NN_ROWS * wide, bias_part, &loop);
+        tutti_nn_dn_add_partials(b->loops, rows, wide, loop.sums);
     } else if (nn_last_tile(n))
         give_operand(b, rows * wide, slope, p->given);
     if (bias != NULL)
@@ -185,8 +185,8 @@ static void norm_back(sequence *b, int i)
     const size_t width = (size_t)b->net->nodes[i].out, rows = rows_of(b, i);
     loop_args loop = { .b = b, .i = i, .sums = at(b, b->layout->place[i].parts) };
 
-    run_parallel(b, tutti_nn_dn_parts(rows), NN_ROWS * width, norm_part, &loop);
-    tutti_nn_dn_add_parts(b->loops, rows, 2 * width, loop.sums);
+    run_parallel(b, tutti_nn_dn_partials(rows), NN_ROWS * width, norm_part, &loop);
+    tutti_nn_dn_add_partials(b->loops, rows, 2 * width, loop.sums);
     for (int k = 0; k < b->net->nodes[i].params; k++)
         store_sum(b, width, loop.sums + (size_t)k * width, gradient(b, i, k));
 }
@@ -209,7 +209,9 @@ static void back_part(void *arg, size_t first, size_t count, int thread)
         break;
     case TUTTI_LAYER_GELU: b->math->gelu_back(count * width, in + at_row, slope + at_row, back + at_row); break;
     case TUTTI_LAYER_BRANCH: b->math->sum(count * width, back + at_row, slope + at_row, back + at_row); break;
-    case TUTTI_LAYER_ROTARY: tutti_nn_seq_turn(b, i, first, count, true, back); break;
+    case TUTTI_LAYER_ROTARY:
+        tutti_nn_seq_rotate(b, i, first, count, true, back);
+        break;
     case TUTTI_LAYER_DROPOUT: tutti_nn_seq_drop(b, i, first, count, slope, back); break;
     case TUTTI_LAYER_ATTENTION: {
         const nn_attention a = attention_of(b, i, b->windows);

@@ -14,7 +14,7 @@ static bool has_segments(const nn_sequence *s)
 
 tutti_status tutti_nn_sequence_cut(const nn_sequence *s, int unit, int *node, tutti_error *err)
 {
-    const int own = nn_unit_own(s, unit);
+    const int own = nn_unit_param_node(s, unit);
     const tutti_layer_kind kind = s->nodes[own].layer.kind;
     const char *name = tutti_nn_layer_name(kind);
 
@@ -104,11 +104,11 @@ tutti_status tutti_nn_sequence_part(nn_sequence **out, const nn_sequence *whole,
     }
     /* the stage's input is a segment of its own, and the segment's end is kept */
     if (enters && has_segments(whole))
-        s->nodes[nn_unit_own(whole, first) - s->offset].layer.segment = true;
+        s->nodes[nn_unit_param_node(whole, first) - s->offset].layer.segment = true;
     s->unit_node[0] = 0;
     s->unit_node[s->unit_count] = s->node_count;
     /* parameters stand with the last unit's first */
-    least = whole->nodes[nn_unit_own(whole, end - 1)].param;
+    least = whole->nodes[nn_unit_param_node(whole, end - 1)].param;
     s->param_count = 0;
     for (int i = 0; i < s->node_count; i++) {
         nn_node *n = &s->nodes[i];

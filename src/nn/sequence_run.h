@@ -20,10 +20,10 @@
    - Training buffers have the size of the full block. An evaluation runs in pieces of fixed size.
      Missing windows are filled with zeros (token 0), and the rows of products are padded to a
      multiple of ROWS_STEP; the results of the padding are ignored. So a window's loss does not
-     depend on how many windows are evaluated (see DN_PIECE).
+     depend on how many windows are evaluated (see DN_EVAL_SAMPLES).
    - A dropout works in place where no other layer reads its input. It stores no mask; backward
      draws the same mask again. An evaluation skips it.
-   - Networks with by_moment store rows time step by time step. Their tokens and labels are
+   - Networks with time_major store rows time step by time step. Their tokens and labels are
      transposed into this order when a run begins, and frames in the frames layer. LSTMs and the
      mean over frames need this order. Dropout, the losses and the outputs take either order; all
      other layers of such a network treat each row alone.
@@ -57,7 +57,7 @@
 enum {
     HEAD_CHUNK = 8 * NN_CLASSES, /* classes whose logits are computed at a time */
     ROWS_STEP = 48               /* a multiple of every row block of oneDNN's kernels (see
-                                    DN_PIECE) */
+                                    DN_EVAL_SAMPLES) */
 };
 
 typedef struct seq_plan {        /* primitives for a number of samples */
@@ -80,7 +80,7 @@ typedef struct seq_place {
 } seq_place;
 
 typedef struct seq_layout {
-    nn_lives lives;
+    nn_buffer_table buffers;
     int state;                   /* nn_entropy of each row of the head */
     int tokens_buffer;           /* reordered or padded tokens, or ids of table rows */
     int labels_buffer;           /* reordered or padded labels */
@@ -164,7 +164,7 @@ static inline nn_attention attention_of(const sequence *b, int i, int64_t window
 /* Address of a buffer of the run; NULL for NN_NONE. */
 static inline void *at(const sequence *b, int buffer)
 {
-    return nn_place_of(&b->base, buffer);
+    return nn_buffer_address(&b->base, buffer);
 }
 
 static inline size_t rows_of(const sequence *b, int i)
@@ -271,7 +271,7 @@ static inline dn_lstm_run lstm_run(const sequence *b, int i)
 }
 
 /* Number of items into which node i's loop can be split: windows for position and rotary layers;
-   time steps (by_moment) or windows for dropout; window x head pairs for attention; rows
+   time steps (time_major) or windows for dropout; window x head pairs for attention; rows
    otherwise. */
 static inline size_t items_of(const sequence *b, int i)
 {
@@ -280,7 +280,7 @@ static inline size_t items_of(const sequence *b, int i)
 
     switch (n->layer.kind) {
     case TUTTI_LAYER_POSITIONS: case TUTTI_LAYER_ROTARY: return windows;
-    case TUTTI_LAYER_DROPOUT: return b->net->by_moment ? (size_t)n->length : windows;
+    case TUTTI_LAYER_DROPOUT: return b->net->time_major ? (size_t)n->length : windows;
     case TUTTI_LAYER_ATTENTION: return windows * (size_t)n->layer.heads;
     default: return rows_of(b, i);
     }
@@ -299,7 +299,7 @@ static inline size_t values_of(const sequence *b, int i)
 }
 
 /* ---- sequence_plan.c ---- */
-extern const nn_layers tutti_nn_seq_layers;
+extern const nn_layered_ops tutti_nn_seq_ops;
 
 /* ---- sequence_forward.c ---- */
 tutti_status tutti_nn_seq_forward(sequence *b, int i, tutti_error *err);
@@ -307,7 +307,7 @@ tutti_status tutti_nn_seq_forward(sequence *b, int i, tutti_error *err);
 tutti_status tutti_nn_seq_logits(sequence *b, int first, int *count, tutti_error *err);
 /* Applies the rotary embedding (back: its transpose) to the queries and keys of windows [first,
    first + count), in place in x. Queries and keys are the first columns of a row. */
-void tutti_nn_seq_turn(const sequence *b, int i, size_t first, size_t count, bool back, float *x);
+void tutti_nn_seq_rotate(const sequence *b, int i, size_t first, size_t count, bool back, float *x);
 /* Applies dropout to items [first, first + count) (items_of) of x. y may be x. A sample's mask does
    not depend on which worker computes it. */
 void tutti_nn_seq_drop(const sequence *b, int i, size_t first, size_t count, const float *x,

@@ -106,8 +106,8 @@ static void describe(const nn_net *net, int u, tutti_nn_unit *unit)
         unit->param = nn_weight(net, u);
         unit->params = nn_unit_params(net);
     } else {
-        unit->param = s->nodes[nn_unit_own(s, u)].param;
-        unit->params = s->nodes[nn_unit_own(s, u)].params;
+        unit->param = s->nodes[nn_unit_param_node(s, u)].param;
+        unit->params = s->nodes[nn_unit_param_node(s, u)].params;
     }
     unit->backward = (u > 0 ? 2 : 1) * unit->forward;
     if (s == NULL && net->recomputes && u < net->conv_count)
@@ -120,8 +120,8 @@ static void describe(const nn_net *net, int u, tutti_nn_unit *unit)
         unit->values += s != NULL ? s->params[k].count : nn_param_values(net, k);
 }
 
-tutti_status tutti_nn_units(const char *model, const tutti_nn_task *task, tutti_nn_unit *units, int room, int *count,
-                            tutti_error *err)
+tutti_status tutti_nn_units(const char *model, const tutti_nn_task *task, tutti_nn_unit *units, int capacity,
+                            int *count, tutti_error *err)
 {
     nn_net net;
     tutti_status status;
@@ -131,7 +131,7 @@ tutti_status tutti_nn_units(const char *model, const tutti_nn_task *task, tutti_
     status = tutti_nn_net_staged(&net, err);
     if (status == TUTTI_OK)
         *count = tutti_nn_net_units(&net);
-    for (int u = 0; u < *count && u < room; u++)
+    for (int u = 0; u < *count && u < capacity; u++)
         describe(&net, u, &units[u]);
     tutti_nn_net_close(&net);
     return status;

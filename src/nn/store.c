@@ -13,7 +13,7 @@ typedef struct shelf {
 struct tutti_nn_store {
     size_t bound, used, used_most, held, held_most;
     shelf *shelves;
-    int count, room;
+    int count, capacity;
 };
 
 tutti_status tutti_nn_store_open(tutti_nn_store **out, size_t bound, tutti_error *err)
@@ -62,16 +62,16 @@ static shelf *shelf_of(tutti_nn_store *s, size_t bytes)
     for (int i = 0; i < s->count; i++)
         if (s->shelves[i].bytes == bytes)
             return &s->shelves[i];
-    if (s->count == s->room) {
-        const int room = s->room > 0 ? 2 * s->room : 16;
-        shelf *more = tutti_alloc((size_t)room, sizeof *more);
+    if (s->count == s->capacity) {
+        const int capacity = s->capacity > 0 ? 2 * s->capacity : 16;
+        shelf *more = tutti_alloc((size_t)capacity, sizeof *more);
         if (more == NULL)
             return NULL;
         for (int i = 0; i < s->count; i++)
             more[i] = s->shelves[i];
         tutti_free(s->shelves);
         s->shelves = more;
-        s->room = room;
+        s->capacity = capacity;
     }
     s->shelves[s->count] = (shelf){ .bytes = bytes };
     return &s->shelves[s->count++];
@@ -87,7 +87,7 @@ static void *fail_full(const tutti_nn_store *s, size_t bytes, tutti_error *err)
     return NULL;
 }
 
-void *tutti_nn_store_take(tutti_nn_store *s, size_t wanted, tutti_error *err)
+void *tutti_nn_store_alloc(tutti_nn_store *s, size_t wanted, tutti_error *err)
 {
     const size_t bytes = lines(wanted);
     shelf *place = shelf_of(s, bytes);
@@ -111,7 +111,7 @@ void *tutti_nn_store_take(tutti_nn_store *s, size_t wanted, tutti_error *err)
     return (char *)c + NN_ARENA_LINE;
 }
 
-void tutti_nn_store_give(tutti_nn_store *s, void *memory, size_t wanted)
+void tutti_nn_store_free(tutti_nn_store *s, void *memory, size_t wanted)
 {
     shelf *place = shelf_of(s, lines(wanted)); /* there since it was taken */
     chunk *c = (chunk *)(void *)((char *)memory - NN_ARENA_LINE);

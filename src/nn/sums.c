@@ -119,7 +119,7 @@ static tutti_status open_tied(tutti_nn *nn, tutti_error *err)
                             "no memory for the gradients of a tied matrix in %zu blocks; use a smaller batch", blocks);
 }
 
-float *const *tutti_nn_stack_apart(const tutti_nn *nn, float *const *pointers, int64_t block)
+float *const *tutti_nn_tied_gradients(const tutti_nn *nn, float *const *pointers, int64_t block)
 {
     float **own = nn->tied_pointers + block * nn->params;
 
@@ -139,10 +139,11 @@ tutti_status tutti_nn_unit_gradients(tutti_nn *nn, float **gradients, tutti_erro
                           "units share memory for their gradients only where blocks go side by side, and this network "
                           "runs its blocks of %lld samples one after another; open it with by_unit",
                           (long long)nn->block);
-    if (nn->room == NULL && values > 0 && (nn->room = tutti_alloc(values, sizeof *nn->room)) == NULL)
+    if (nn->unit_gradients == NULL && values > 0 &&
+        (nn->unit_gradients = tutti_alloc(values, sizeof *nn->unit_gradients)) == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu gradients of the largest unit", values);
-    nn->room_values = values;
-    point_units(nn, nn->room, gradients);
+    nn->unit_gradient_values = values;
+    point_units(nn, nn->unit_gradients, gradients);
     return TUTTI_OK;
 }
 
@@ -203,18 +204,18 @@ static tutti_status open_tables(tutti_nn *nn, tutti_error *err)
         if (nn->width[k] == 0)
             continue;
         *t = (nn_rows){ .width = nn->width[k],
-                        .room = (size_t)(blocks >> level > 0 ? blocks >> level : 1) * (size_t)(full * s->context) *
-                                nn_row_ids(s) };
-        if (t->room > s->params[k].rows)
-            t->room = s->params[k].rows;
-        t->ids = tutti_alloc(t->room, sizeof *t->ids);
-        t->values = tutti_alloc(t->room, t->width * sizeof *t->values);
+                        .capacity = (size_t)(blocks >> level > 0 ? blocks >> level : 1) * (size_t)(full * s->context) *
+                                    nn_row_ids(s) };
+        if (t->capacity > s->params[k].rows)
+            t->capacity = s->params[k].rows;
+        t->ids = tutti_alloc(t->capacity, sizeof *t->ids);
+        t->values = tutti_alloc(t->capacity, t->width * sizeof *t->values);
         enough = t->ids != NULL && t->values != NULL;
         most = s->params[k].rows > most ? s->params[k].rows : most;
     }
     if (enough && most > 0) {
-        nn->named = tutti_alloc((most + WORD - 1) / WORD, sizeof *nn->named);
-        enough = nn->named != NULL;
+        nn->touched = tutti_alloc((most + WORD - 1) / WORD, sizeof *nn->touched);
+        enough = nn->touched != NULL;
     }
     return enough ? TUTTI_OK
                   : tutti_fail(err, TUTTI_ERR_MEMORY, 0,
@@ -237,7 +238,7 @@ void tutti_nn_sums_close(tutti_nn *nn)
         tutti_free(nn->tables[i].values);
     }
     tutti_free(nn->tables);
-    tutti_free(nn->named);
+    tutti_free(nn->touched);
     tutti_free(nn->set_memory);
     tutti_free(nn->set_pointers);
     tutti_free(nn->bottom);
@@ -245,14 +246,14 @@ void tutti_nn_sums_close(tutti_nn *nn)
     tutti_free(nn->leaf_pointers);
     tutti_free(nn->tied_memory);
     tutti_free(nn->tied_pointers);
-    tutti_free(nn->room);
+    tutti_free(nn->unit_gradients);
 }
 
 size_t tutti_nn_sums_bytes(const tutti_nn *nn)
 {
     const size_t sets = (size_t)nn->sets + (nn->bottom != NULL);
     const size_t tied = nn->tied_memory != NULL ? (size_t)nn->backend_count * tied_values(nn) : 0;
-    return (sets * nn->set_values + nn->leaf_values + nn->room_values + tied) * sizeof(float) +
+    return (sets * nn->set_values + nn->leaf_values + nn->unit_gradient_values + tied) * sizeof(float) +
            (nn->set_pointers != NULL ? (size_t)nn->sets + 2 : 0) * (size_t)nn->params * sizeof *nn->set_pointers;
 }
 
@@ -305,7 +306,7 @@ static void add_rows(const tutti_nn *nn, const nn_rows *from, nn_rows *to)
     charge_rows(nn, from);
 }
 
-tutti_status tutti_nn_need_rows(const tutti_nn *nn, const nn_run *run, const tutti_nn_hooks *hooks, tutti_error *err)
+tutti_status tutti_nn_acquire_rows(const tutti_nn *nn, const nn_run *run, const tutti_nn_hooks *hooks, tutti_error *err)
 {
     const nn_sequence *s = nn->net.sequence;
 
@@ -318,22 +319,22 @@ tutti_status tutti_nn_need_rows(const tutti_nn *nn, const nn_run *run, const tut
             continue;
         for (size_t i = 0; i < n; i++) {
             const uint32_t id = s->tables > 0 ? (uint32_t)(i % each) * s->rows + run->rows[i] : run->tokens[i];
-            nn->named[id / WORD] |= UINT64_C(1) << id % WORD;
+            nn->touched[id / WORD] |= UINT64_C(1) << id % WORD;
         }
         for (size_t w = 0; w < (s->params[k].rows + WORD - 1) / WORD && n > 0; w++) {
-            for (uint64_t bits = nn->named[w]; bits != 0; bits &= bits - 1)
+            for (uint64_t bits = nn->touched[w]; bits != 0; bits &= bits - 1)
                 ids[count++] = (uint32_t)(w * WORD + (size_t)__builtin_ctzll(bits));
-            nn->named[w] = 0;
+            nn->touched[w] = 0;
         }
         TUTTI_TRY(hooks->rows_acquire(hooks->user, k, ids, count, err));
     }
     return TUTTI_OK;
 }
 
-void tutti_nn_give_rows(const tutti_nn *nn, int param, const tutti_nn_hooks *hooks)
+void tutti_nn_scatter_rows(const tutti_nn *nn, int param, const tutti_nn_hooks *hooks)
 {
     const nn_rows *t = &nn->tables[param];
-    float *g = nn->given[param];
+    float *g = nn->gradients[param];
 
     if (g == NULL) /* the caller takes them as rows (tutti_nn_rows) */
         return;
@@ -374,9 +375,9 @@ tutti_status tutti_nn_stack_begin(nn_stack *s, tutti_nn *nn, const nn_run *run, 
 
 void tutti_nn_stack_push(const tutti_nn *nn, nn_stack *s, nn_run *run, int64_t block, bool last)
 {
-    s->falls = last ? s->top : __builtin_ctzll((uint64_t)block + 1);
+    s->merges = last ? s->top : __builtin_ctzll((uint64_t)block + 1);
     s->last = last;
-    if (s->falls > 0)
+    if (s->merges > 0)
         s->set[s->top] = nn->leaf_pointers;
     run->add = false;
     run->gradients = s->set[s->top];
@@ -384,11 +385,11 @@ void tutti_nn_stack_push(const tutti_nn *nn, nn_stack *s, nn_run *run, int64_t b
 }
 
 /* Adds each level to the one below it, from the top on. */
-void tutti_nn_stack_fall(const tutti_nn *nn, const nn_stack *s, int param)
+void tutti_nn_stack_merge(const tutti_nn *nn, const nn_stack *s, int param)
 {
-    if (s->apart != NULL && s->apart[param] != s->set[s->top][param])
-        memcpy(s->set[s->top][param], s->apart[param], nn->count[param] * sizeof(float));
-    for (int k = s->top; k > s->top - s->falls; k--)
+    if (s->tied != NULL && s->tied[param] != s->set[s->top][param])
+        memcpy(s->set[s->top][param], s->tied[param], nn->count[param] * sizeof(float));
+    for (int k = s->top; k > s->top - s->merges; k--)
         if (nn->width[param] > 0)
             add_rows(nn, &nn->tables[k * nn->params + param], &nn->tables[(k - 1) * nn->params + param]);
         else
@@ -399,7 +400,7 @@ void tutti_nn_stack_fall(const tutti_nn *nn, const nn_stack *s, int param)
 
 void tutti_nn_stack_pop(const tutti_nn *nn, nn_stack *s)
 {
-    if (s->falls > 0 && s->top <= nn->sets)
+    if (s->merges > 0 && s->top <= nn->sets)
         s->set[s->top] = nn->set_pointers + s->top * nn->params;
-    s->top += 1 - s->falls;
+    s->top += 1 - s->merges;
 }

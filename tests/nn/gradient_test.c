@@ -417,7 +417,7 @@ static void sample_losses_do_not_depend_on_evaluation_batch_size(void **state)
         int side;
     } cases[] = { { "mlp(hidden=40)", 12 }, { "mlp(hidden=64)", 28 }, { "cnn", 12 } };
     static const int64_t sizes[] = { 3, 8, 100, 143, 144, 145, 300 };
-    const int64_t piece = tutti_nn_onednn.piece;
+    const int64_t piece = tutti_nn_onednn.eval_samples;
 
     (void)state;
     for (size_t m = 0; m < TUTTI_LENGTH(cases); m++) {

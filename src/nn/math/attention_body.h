@@ -1,7 +1,7 @@
 /* attention_body.h: softmax(scale Q K^T) V without a matrix of length x length (FlashAttention: Dao
    et al. 2022; the backward is its appendix B.4).
 
-   Lanes are queries. A block of QUERIES queries is turned round once (Q^T: width x QUERIES). So a
+   Lanes are queries. A block of QUERIES queries is transposed round once (Q^T: width x QUERIES). So a
    tile of scores S^T = K Q^T, NN_KEYS x QUERIES, is a product whose left factor is read where it
    lies, an element at a time. Maxima and sums over keys are then sums of vectors, and no lane is
    ever shuffled:
@@ -106,8 +106,8 @@ static void multiply(const product *p, size_t rows, size_t columns)
         multiply_strip(p, rows, 1, columns - column, column);
 }
 
-/* to (columns x rows) = from (rows x columns) turned round. */
-static void turn(size_t rows, size_t columns, const float *from, size_t from_step, float *to,
+/* to (columns x rows) = from (rows x columns) transposed round. */
+static void transpose(size_t rows, size_t columns, const float *from, size_t from_step, float *to,
                  size_t to_step)
 {
     for (size_t r = 0; r < rows; r += LANES)
@@ -115,7 +115,7 @@ static void turn(size_t rows, size_t columns, const float *from, size_t from_ste
             const float *f = from + r * from_step + c;
             float *t = to + c * to_step + r;
             if (rows - r >= LANES && columns - c >= LANES)
-                lanes_turn(f, from_step, t, to_step);
+                lanes_transpose(f, from_step, t, to_step);
             else
                 for (size_t i = 0; i < LANES && r + i < rows; i++)
                     for (size_t j = 0; j < LANES && c + j < columns; j++)
@@ -131,7 +131,7 @@ typedef struct block {
     /* QUERIES x width: rows back to back, since rows far apart would fall into few sets of the
        first cache */
     float *q, *slope;
-    float *q_turned, *slope_turned, *out; /* width x QUERIES; out: O or dQ */
+    float *q_transposed, *slope_transposed, *out; /* width x QUERIES; out: O or dQ */
     float *p, *ds;             /* NN_KEYS x QUERIES */
     float *max, *sum, *factor, *d, *lse; /* QUERIES */
 } block;
@@ -142,9 +142,9 @@ static block block_of(const nn_attention *a, float *scratch)
     block b = { .a = a, .q = scratch };
 
     b.slope = b.q + wide;
-    b.q_turned = b.slope + wide;
-    b.slope_turned = b.q_turned + wide;
-    b.out = b.slope_turned + wide;
+    b.q_transposed = b.slope + wide;
+    b.slope_transposed = b.q_transposed + wide;
+    b.out = b.slope_transposed + wide;
     b.p = b.out + wide;
     b.ds = b.p + tile;
     b.max = b.ds + tile;
@@ -155,21 +155,21 @@ static block block_of(const nn_attention *a, float *scratch)
     return b;
 }
 
-/* Rows from a matrix to back to back, and turned round. Queries that do not exist are 0. */
-static void load_rows(const block *b, const float *from, size_t step, float *rows, float *turned)
+/* Rows from a matrix to back to back, and transposed round. Queries that do not exist are 0. */
+static void load_rows(const block *b, const float *from, size_t step, float *rows, float *transposed)
 {
     const size_t width = b->a->width;
 
     if (b->count < QUERIES) {
         memset(rows + b->count * width, 0, (QUERIES - b->count) * width * sizeof *rows);
-        memset(turned, 0, QUERIES * width * sizeof *turned);
+        memset(transposed, 0, QUERIES * width * sizeof *transposed);
     }
     for (size_t r = 0; r < b->count; r++)
         memcpy(rows + r * width, from + r * step, width * sizeof *rows);
-    turn(b->count, width, rows, width, turned, QUERIES);
+    transpose(b->count, width, rows, width, transposed, QUERIES);
 }
 
-static void aim(block *b, size_t first)
+static void set_block(block *b, size_t first)
 {
     b->first = first;
     b->count = b->a->length - first < QUERIES ? b->a->length - first : QUERIES;
@@ -185,7 +185,7 @@ static void scores(const block *b, const float *k, size_t first, size_t count)
                         .a = k + first * stride,
                         .a_row = stride,
                         .a_step = 1,
-                        .b = b->q_turned,
+                        .b = b->q_transposed,
                         .b_step = QUERIES,
                         .c = b->p,
                         .c_row = QUERIES,
@@ -204,7 +204,7 @@ static void scores(const block *b, const float *k, size_t first, size_t count)
 
 /* One tile of the online softmax: scores to exp(score - max), sums, and by what earlier sums
    shrink. */
-static void soften(const block *b, size_t count, bool begins)
+static void softmax_tile(const block *b, size_t count, bool begins)
 {
     const lanes scale = lanes_all(b->a->scale);
 
@@ -251,7 +251,7 @@ static void attend(block *b, const float *q, const float *k, const float *v, flo
 {
     const size_t stride = b->a->stride, width = b->a->width;
 
-    load_rows(b, q + b->first * stride, stride, b->q, b->q_turned);
+    load_rows(b, q + b->first * stride, stride, b->q, b->q_transposed);
     for (size_t key = 0; key < b->keys; key += NN_KEYS) {
         const size_t count = b->keys - key < NN_KEYS ? b->keys - key : NN_KEYS;
         const product p = { .depth = count,
@@ -265,7 +265,7 @@ static void attend(block *b, const float *q, const float *k, const float *v, flo
                             .factor = key == 0 ? NULL : b->factor,
                             .fresh = key == 0 };
         scores(b, k, key, count);
-        soften(b, count, key == 0);
+        softmax_tile(b, count, key == 0);
         multiply_queries(&p, width);
     }
     for (size_t i = 0; i < QUERIES; i += LANES) {
@@ -274,7 +274,7 @@ static void attend(block *b, const float *q, const float *k, const float *v, flo
             lanes_put(b->out + j * QUERIES + i,
                       lanes_mul(lanes_get(b->out + j * QUERIES + i), one_over));
     }
-    turn(width, b->count, b->out, QUERIES, o + b->first * b->a->out_stride, b->a->out_stride);
+    transpose(width, b->count, b->out, QUERIES, o + b->first * b->a->out_stride, b->a->out_stride);
     for (size_t i = 0; i < b->count; i++)
         lse[b->first + i] = b->max[i] + logf(b->sum[i]);
 }
@@ -293,7 +293,7 @@ static void attention(const nn_attention *a, size_t first, size_t count, const f
     for (size_t u = first; u < first + count; u++) {
         const size_t at = unit_at(a, u, a->stride);
         for (size_t query = 0; query < a->length; query += QUERIES) {
-            aim(&b, query);
+            set_block(&b, query);
             attend(&b, q + at, k + at, v + at, o + unit_at(a, u, a->out_stride),
                    lse + u * a->length);
         }
@@ -325,8 +325,8 @@ static void attend_back(block *b, const float *q, const float *k, const float *v
 {
     const size_t stride = b->a->stride, out_stride = b->a->out_stride, width = b->a->width;
 
-    load_rows(b, q + b->first * stride, stride, b->q, b->q_turned);
-    load_rows(b, slope + b->first * out_stride, out_stride, b->slope, b->slope_turned);
+    load_rows(b, q + b->first * stride, stride, b->q, b->q_transposed);
+    load_rows(b, slope + b->first * out_stride, out_stride, b->slope, b->slope_transposed);
     for (size_t r = 0; r < QUERIES; r++) {
         const bool exists = r < b->count;
         b->lse[r] = exists ? lse[b->first + r] : INFINITY; /* P = 0 for queries that do not exist */
@@ -338,7 +338,7 @@ static void attend_back(block *b, const float *q, const float *k, const float *v
                              .a = v + key * stride,
                              .a_row = stride,
                              .a_step = 1,
-                             .b = b->slope_turned,
+                             .b = b->slope_transposed,
                              .b_step = QUERIES,
                              .c = b->ds,
                              .c_row = QUERIES,
@@ -375,7 +375,7 @@ static void attend_back(block *b, const float *q, const float *k, const float *v
         multiply(&dk, count, width);
         multiply_queries(&dq, width);
     }
-    turn(width, b->count, b->out, QUERIES, to->q + b->first * stride, stride);
+    transpose(width, b->count, b->out, QUERIES, to->q + b->first * stride, stride);
 }
 
 static void attention_back(const nn_attention *a, size_t first, size_t count, const float *q,
@@ -392,7 +392,7 @@ static void attention_back(const nn_attention *a, size_t first, size_t count, co
             memset(to.v + r * a->stride, 0, a->width * sizeof(float));
         }
         for (size_t query = 0; query < a->length; query += QUERIES) {
-            aim(&b, query);
+            set_block(&b, query);
             attend_back(&b, q + at, k + at, v + at, o + out, lse + u * a->length, slope + out, &to);
         }
     }

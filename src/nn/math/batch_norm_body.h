@@ -41,10 +41,10 @@ INLINE size_t strip_at(const strip *s, size_t image, size_t position)
             __VA_ARGS__                                                \
         }
 
-typedef struct moments { double count, mean[STRIP], squares[STRIP]; } moments;
+typedef struct statistics { double count, mean[STRIP], squares[STRIP]; } statistics;
 
 /* mean + rest: the block's mean */
-static void merge_moments(moments *m, size_t channels, double count, const float *mean,
+static void merge_statistics(statistics *m, size_t channels, double count, const float *mean,
                           const float *rest, const float *squares)
 {
     const double all = m->count + count;
@@ -57,7 +57,7 @@ static void merge_moments(moments *m, size_t channels, double count, const float
     m->count = all;
 }
 
-static void strip_moments(const strip *s, const float *x, moments *m)
+static void strip_statistics(const strip *s, const float *x, statistics *m)
 {
     memset(m, 0, sizeof *m);
     EACH_BLOCK(s, at, rows, {
@@ -82,7 +82,7 @@ static void strip_moments(const strip *s, const float *x, moments *m)
             store(squares + i, k,
                   lanes_fnma(left, lanes_div(left, lanes_all((float)rows)), spread));
         });
-        merge_moments(m, s->count, (double)rows, mean, rest, squares);
+        merge_statistics(m, s->count, (double)rows, mean, rest, squares);
     })
 }
 
@@ -109,8 +109,8 @@ static void batch_norm(const nn_channels *c, const float *x, const float *gamma,
 {
     EACH_STRIP(c, s, {
         const size_t first = s.group * c->width + s.lane;
-        moments m;
-        strip_moments(&s, x, &m);
+        statistics m;
+        strip_statistics(&s, x, &m);
         for (size_t j = 0; j < s.count; j++) {
             const double variance = m.squares[j] / m.count;
             mean[first + j] = (float)m.mean[j];

@@ -62,12 +62,12 @@ INLINE lanes lanes_normal(lanes x, lanes *bell)
 }
 
 /* s = 1 / (1 + exp(-x)) and s (1 - s), both without cancellation. */
-INLINE lanes lanes_sigmoid(lanes x, lanes *slope)
+INLINE lanes lanes_sigmoid(lanes x, lanes *derivative)
 {
     const lanes e = lanes_exp(lanes_mul(lanes_abs(x), lanes_all(-1))),
                 r = lanes_div(lanes_all(1), lanes_add(lanes_all(1), e)), er = lanes_mul(e, r);
 
-    *slope = lanes_mul(er, r);
+    *derivative = lanes_mul(er, r);
     return lanes_pick(lanes_below(x, lanes_all(0)), er, r);
 }
 #endif

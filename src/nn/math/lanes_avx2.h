@@ -155,7 +155,7 @@ INLINE void turn8(const float *from, size_t from_step, float *to, size_t to_step
         _mm256_storeu_ps(to + (c + 4) * to_step, _mm256_permute2f128_ps(r[c], r[4 + c], 0x31));
     }
 }
-INLINE void lanes_turn(const float *from, size_t from_step, float *to, size_t to_step)
+INLINE void lanes_transpose(const float *from, size_t from_step, float *to, size_t to_step)
 {
     turn8(from, from_step, to, to_step);
     turn8(from + 8, from_step, to + 8 * to_step, to_step);

@@ -61,7 +61,7 @@ INLINE lanes lanes_kept(const uint16_t *draws, uint32_t least, size_t k)
 }
 INLINE lanes lanes_and(lanes a, lanes b) { return _mm512_and_ps(a, b); }
 
-INLINE void lanes_turn(const float *from, size_t from_step, float *to, size_t to_step)
+INLINE void lanes_transpose(const float *from, size_t from_step, float *to, size_t to_step)
 {
     __m512 r[LANES], t[4];
 

@@ -92,7 +92,7 @@ INLINE lanes lanes_and(lanes a, lanes b)
 }
 
 /* 16 x 16: to[c][r] = from[r][c]. */
-INLINE void lanes_turn(const float *from, size_t from_step, float *to, size_t to_step)
+INLINE void lanes_transpose(const float *from, size_t from_step, float *to, size_t to_step)
 {
     for (size_t r = 0; r < LANES; r++)
         for (size_t c = 0; c < LANES; c++)
