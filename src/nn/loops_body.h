@@ -270,11 +270,11 @@ static void loop_pool_back(const nn_maps *m, size_t side, size_t first, size_t c
             for (; bytes == 1 && k + LANES <= m->lanes; k += LANES) {
                 const float *mask = y != NULL ? y + to + k : NULL;
                 if (side == 2)
-                    pool_lanes_back(mask, (const uint8_t *)argmax + to + k, slope + to + k, m->lanes,
-                                    line, 2, at + k);
+                    pool_lanes_back(mask, (const uint8_t *)argmax + to + k, slope + to + k,
+                                    m->lanes, line, 2, at + k);
                 else
-                    pool_lanes_back(mask, (const uint8_t *)argmax + to + k, slope + to + k, m->lanes,
-                                    line, side, at + k);
+                    pool_lanes_back(mask, (const uint8_t *)argmax + to + k, slope + to + k,
+                                    m->lanes, line, side, at + k);
             }
             for (; k < m->lanes; k++)
                 pool_lane_back(y != NULL && y[to + k] <= 0 ? 0 : slope[to + k],

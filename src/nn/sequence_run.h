@@ -4,7 +4,7 @@
    the gradient of the loss with respect to it.
 
    - In backward the residual stream's gradient is one buffer, from the last join to the first
-     branch. A join passes this buffer to the last layer of its branch without a copy, so that layer
+     branch. A join passes this buffer to the last layer of its body without a copy, so that layer
      must not write it. A norm directly after a branch adds its input gradient to the buffer. So a
      norm computes its parameter gradients and its input gradient in one pass over the rows, in the
      hook `weights`; its hook `data` does nothing.
@@ -17,13 +17,13 @@
    - With recomputation (segments) there are two buffer tables: one for forward, one for backward
      and its recomputation. A segment's output, which the next segment reads, has the same buffer in
      both.
-   - Training buffers have the size of the full block. An evaluation runs in pieces of fixed size.
+   - Training buffers have the size of the full block. Evaluation runs have a fixed size.
      Missing windows are filled with zeros (token 0), and the rows of products are padded to a
      multiple of ROWS_STEP; the results of the padding are ignored. So a window's loss does not
      depend on how many windows are evaluated (see DN_EVAL_SAMPLES).
    - A dropout works in place where no other layer reads its input. It stores no mask; backward
      draws the same mask again. An evaluation skips it.
-   - Networks with time_major store rows time step by time step. Their tokens and labels are
+   - Networks with time_major order rows by time step. Their tokens and labels are
      transposed into this order when a run begins, and frames in the frames layer. LSTMs and the
      mean over frames need this order. Dropout, the losses and the outputs take either order; all
      other layers of such a network treat each row alone.

@@ -1,9 +1,9 @@
-/* attention_body.h: softmax(scale Q K^T) V without a matrix of length x length (FlashAttention: Dao
-   et al. 2022; the backward is its appendix B.4).
+/* attention_body.h: private: softmax(scale Q K^T) V without a matrix of length x length (math.h;
+   FlashAttention: Dao et al. 2022; the backward is its appendix B.4). Included by math_body.h.
 
-   Lanes are queries. A block of QUERIES queries is transposed round once (Q^T: width x QUERIES). So a
-   tile of scores S^T = K Q^T, NN_KEYS x QUERIES, is a product whose left factor is read where it
-   lies, an element at a time. Maxima and sums over keys are then sums of vectors, and no lane is
+   Lanes are queries. A block of QUERIES queries is transposed once (Q^T: width x QUERIES). A tile
+   of scores S^T = K Q^T, NN_KEYS x QUERIES, is then a product whose left factor is read in place,
+   one element at a time. Maxima and sums over keys are maxima and sums of vectors, and no lane is
    ever shuffled:
 
      S^T   (keys x queries)  = K    (keys x width)    Q^T  (width x queries)
@@ -15,15 +15,15 @@
 
      P = exp(scale S - max),  dS = P (dP - D) scale,  D = sum over width of dO O
 
-   Every element of a product is one chain of fused products and sums in the order of the inner
-   index, continued from tile to tile; entries behind the diagonal add 0. So the size of a block of
-   queries, which differs by level, changes no bit. NN_KEYS does, since the forward's running
-   maximum is taken a tile at a time. */
+   where O is the output, and dX the slope of X. Every element of a product is one chain of fused
+   products and sums in the order of the inner index, continued from tile to tile; elements above
+   the diagonal add 0. So the number of queries in a block, which differs by level, changes no bit.
+   NN_KEYS does, since the forward's running maximum is updated once for each tile. */
 
 enum { QUERIES = LANES * TILE_VECTORS };
 
-/* c (rows x vectors, in registers) += a b: element (r, t) of a is a[r a_row + t a_step], row t of
-   b is b + t b_step, and its last vector has k floats. */
+/* c (rows x vectors, in registers) += a b. Element (r, t) of a is a[r a_row + t a_step]. Row t of b
+   begins at b + t b_step; its last vector has k floats. */
 INLINE void multiply_tile(size_t rows, size_t vectors, size_t k, size_t depth, const float *a,
                           size_t a_row, size_t a_step, const float *b, size_t b_step,
                           lanes c[TILE_ROWS][TILE_VECTORS])
@@ -40,18 +40,20 @@ INLINE void multiply_tile(size_t rows, size_t vectors, size_t k, size_t depth, c
     }
 }
 
+/* A product c = a b; a, b: as of multiply_tile. */
 typedef struct product {
-    size_t depth;
+    size_t depth;        /* columns of a, rows of b */
     const float *a;
     size_t a_row, a_step;
     const float *b;
     size_t b_step;
     float *c;
     size_t c_row;
-    const float *factor; /* c = factor c + a b, a factor a column; NULL: 1 */
+    const float *factor; /* not fresh: c = factor c + a b, with a factor for each column; NULL: 1 */
     bool fresh;          /* c = a b */
 } product;
 
+/* Computes rows [first, first + rows) of c, `vectors` vectors from `column` on. */
 INLINE void multiply_rows(const product *p, size_t rows, size_t vectors, size_t k, size_t first,
                           size_t column)
 {
@@ -75,8 +77,8 @@ INLINE void multiply_rows(const product *p, size_t rows, size_t vectors, size_t 
             store(out + r * p->c_row + v * LANES, v + 1 < vectors ? LANES : k, c[r][v]);
 }
 
-/* Multiplies all rows of a strip of columns; the number of rows of a tile is a constant in each
-   call, so that its sums stay in registers. */
+/* Computes all rows of c, `vectors` vectors from `column` on. The number of rows of a tile is a
+   constant in each call, so that its sums stay in registers. */
 INLINE void multiply_strip(const product *p, size_t rows, size_t vectors, size_t k, size_t column)
 {
     size_t first = 0;
@@ -89,11 +91,13 @@ INLINE void multiply_strip(const product *p, size_t rows, size_t vectors, size_t
         multiply_rows(p, 1, vectors, k, first, column);
 }
 
-static void multiply_queries(const product *p, size_t rows) /* columns: QUERIES */
+/* Computes a product with QUERIES columns. */
+static void multiply_queries(const product *p, size_t rows)
 {
     multiply_strip(p, rows, TILE_VECTORS, LANES, 0);
 }
 
+/* Computes a product of any size. */
 static void multiply(const product *p, size_t rows, size_t columns)
 {
     size_t column = 0;
@@ -106,7 +110,7 @@ static void multiply(const product *p, size_t rows, size_t columns)
         multiply_strip(p, rows, 1, columns - column, column);
 }
 
-/* to (columns x rows) = from (rows x columns) transposed round. */
+/* Transposes: to (columns x rows) = from (rows x columns). */
 static void transpose(size_t rows, size_t columns, const float *from, size_t from_step, float *to,
                  size_t to_step)
 {
@@ -123,17 +127,22 @@ static void transpose(size_t rows, size_t columns, const float *from, size_t fro
         }
 }
 
-/* A block of queries of one head. Scratch of both directions; what the forward does not use is
-   left alone. */
+/* A block of queries of one head, with the scratch of forward and backward. Members that only the
+   backward uses are marked. */
 typedef struct block {
     const nn_attention *a;
-    size_t first, count, keys; /* queries [first, first + count) look at keys [0, keys) */
-    /* QUERIES x width: rows back to back, since rows far apart would fall into few sets of the
-       first cache */
-    float *q, *slope;
-    float *q_transposed, *slope_transposed, *out; /* width x QUERIES; out: O or dQ */
-    float *p, *ds;             /* NN_KEYS x QUERIES */
-    float *max, *sum, *factor, *d, *lse; /* QUERIES */
+    size_t first, count;       /* the queries are [first, first + count), count <= QUERIES */
+    size_t keys;               /* they attend to keys [0, keys) */
+    /* QUERIES x width, contiguous rows: rows far apart would fall into few sets of the first
+       cache. */
+    float *q, *slope;          /* slope: dO; backward */
+    float *q_transposed, *slope_transposed; /* width x QUERIES; slope_transposed: backward */
+    float *out;                /* width x QUERIES: O^T, or dQ^T in backward */
+    float *p;                  /* NN_KEYS x QUERIES: scores, then P^T */
+    float *ds;                 /* NN_KEYS x QUERIES: dP^T, then dS^T; backward */
+    float *max, *sum;          /* QUERIES: running maximum and sum of the softmax */
+    float *factor;             /* QUERIES: factor of earlier sums in the current tile */
+    float *d, *lse;            /* QUERIES: D, and log of the sum of exp; backward */
 } block;
 
 static block block_of(const nn_attention *a, float *scratch)
@@ -155,8 +164,9 @@ static block block_of(const nn_attention *a, float *scratch)
     return b;
 }
 
-/* Rows from a matrix to back to back, and transposed round. Queries that do not exist are 0. */
-static void load_rows(const block *b, const float *from, size_t step, float *rows, float *transposed)
+/* Copies the block's rows from a matrix, and transposes them. Queries beyond b->count are 0. */
+static void load_rows(const block *b, const float *from, size_t step, float *rows,
+                      float *transposed)
 {
     const size_t width = b->a->width;
 
@@ -169,6 +179,7 @@ static void load_rows(const block *b, const float *from, size_t step, float *row
     transpose(b->count, width, rows, width, transposed, QUERIES);
 }
 
+/* Makes *b the block of queries that begins with query `first`. */
 static void set_block(block *b, size_t first)
 {
     b->first = first;
@@ -176,7 +187,7 @@ static void set_block(block *b, size_t first)
     b->keys = b->a->causal ? first + b->count : b->a->length;
 }
 
-/* Scores of keys [first, first + count) into b->p, -infinity for keys behind the query. */
+/* Writes the scores of keys [first, first + count) to b->p; -infinity for keys after the query. */
 static void scores(const block *b, const float *k, size_t first, size_t count)
 {
     static const float index[LANES] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
@@ -202,8 +213,9 @@ static void scores(const block *b, const float *k, size_t first, size_t count)
         }
 }
 
-/* One tile of the online softmax: scores to exp(score - max), sums, and by what earlier sums
-   shrink. */
+/* Makes one step of the online softmax: replaces a tile's scores by exp(scale score - max), and
+   updates the running maximum and sum. b->factor: by what earlier sums are multiplied. begins: this
+   is the first tile. */
 static void softmax_tile(const block *b, size_t count, bool begins)
 {
     const lanes scale = lanes_all(b->a->scale);
@@ -247,6 +259,7 @@ static void softmax_tile(const block *b, size_t count, bool begins)
     }
 }
 
+/* Computes the output of a block of queries. */
 static void attend(block *b, const float *q, const float *k, const float *v, float *o, float *lse)
 {
     const size_t stride = b->a->stride, width = b->a->width;
@@ -279,7 +292,7 @@ static void attend(block *b, const float *q, const float *k, const float *v, flo
         lse[b->first + i] = b->max[i] + logf(b->sum[i]);
 }
 
-/* Where head and image of a unit begin in rows of `stride` floats. */
+/* Returns the offset of unit u (math.h, attention) in rows of `stride` floats. */
 INLINE size_t unit_at(const nn_attention *a, size_t unit, size_t stride)
 {
     return unit / a->heads * a->length * stride + unit % a->heads * a->width;
@@ -301,9 +314,10 @@ static void attention(const nn_attention *a, size_t first, size_t count, const f
 }
 
 /* ---- backward ---- */
+/* Slopes of q, k and v. */
 typedef struct slopes { float *q, *k, *v; } slopes;
 
-/* P from the scores, and dS from what stands in b->ds, dP. */
+/* Replaces the scores in b->p by P, and dP in b->ds by dS. */
 static void slope_of_scores(const block *b, size_t count)
 {
     const lanes scale = lanes_all(b->a->scale);
@@ -320,6 +334,7 @@ static void slope_of_scores(const block *b, size_t count)
     }
 }
 
+/* Computes dQ of a block of queries, and adds its contributions to dK and dV. */
 static void attend_back(block *b, const float *q, const float *k, const float *v, const float *o,
                         const float *lse, const float *slope, const slopes *to)
 {

@@ -1,4 +1,5 @@
-/* element_body.h: GELU (Hendrycks, Gimpel 2016), sums, dropout: an element at a time. */
+/* element_body.h: private: GELU (Hendrycks, Gimpel 2016), sums and dropout (math.h). Included by
+   math_body.h. Each element is computed by itself. */
 
 static void gelu(size_t n, const float *x, float *y)
 {
@@ -9,7 +10,7 @@ static void gelu(size_t n, const float *x, float *y)
     });
 }
 
-/* P(x) + x exp(-x^2 / 2) / sqrt(2 pi) */
+/* The derivative is P(x) + x exp(-x^2 / 2) / sqrt(2 pi). */
 static void gelu_back(size_t n, const float *x, const float *dy, float *dx)
 {
     EACH_VECTOR(n, {
@@ -21,8 +22,9 @@ static void gelu_back(size_t n, const float *x, const float *dy, float *dx)
     });
 }
 
-/* (1 + tanh(u)) / 2 = sigmoid(2 u), and its derivative by x. At 20 and beyond it is 0 or 1, and
-   the clamped x keeps x^3 finite. */
+/* Returns (1 + tanh(u)) / 2 = sigmoid(2 u) for u = sqrt(2 / pi) (x + 0.044715 x^3), and sets
+   *derivative to its derivative by x. From |x| = 20 on the result is 0 or 1; clamping x there keeps
+   x^3 finite. */
 INLINE lanes tanh_gate(lanes x, lanes *derivative)
 {
     const lanes v = lanes_min(lanes_all(20), lanes_max(lanes_all(-20), x)),

@@ -1,8 +1,8 @@
-/* lstm_body.h: a moment of long short-term memory (Hochreiter, Schmidhuber 1997, with the forget
-   gate of Gers et al. 2000): everything but its products of matrices. */
+/* lstm_body.h: private: one time step of an lstm without its matrix products (math.h; Hochreiter,
+   Schmidhuber 1997, with the forget gate of Gers et al. 2000). Included by math_body.h. */
 
-/* tanh, within 4 ulp: an odd polynomial over an even one (the coefficients are those of Eigen's
-   ptanh); beyond the clamp it is 1 as a float. A NaN stays one. */
+/* Returns tanh(x), within 4 ulp: an odd polynomial over an even one, with the coefficients of
+   Eigen's ptanh. Beyond the clamp the result is 1 as a float. A NaN stays a NaN. */
 INLINE lanes lanes_tanh(lanes x)
 {
     const lanes v = lanes_min(lanes_all(7.90531110763549805f),
@@ -46,7 +46,7 @@ static void lstm(size_t rows, size_t width, float *gates, const float *before, f
     }
 }
 
-/* y (1 - y) */
+/* Returns the derivative of the sigmoid where the sigmoid is y: y (1 - y). */
 INLINE lanes sigmoid_derivative(lanes y) { return lanes_fnma(y, y, y); }
 
 static void lstm_back(size_t rows, size_t width, float *gates, const float *before,
@@ -75,7 +75,8 @@ static void lstm_back(size_t rows, size_t width, float *gates, const float *befo
                                  : lanes_all(0));
             store(a + 2 * width + i, k,
                   lanes_mul(lanes_mul(now, in), lanes_fnma(fresh, fresh, one)));
-            store(a + 3 * width + i, k, lanes_mul(lanes_mul(out, tanh_cell), sigmoid_derivative(open)));
+            store(a + 3 * width + i, k,
+                  lanes_mul(lanes_mul(out, tanh_cell), sigmoid_derivative(open)));
             store(carry + i, k, lanes_mul(now, forget));
         });
     }
