@@ -1,16 +1,18 @@
-/* by_unit.c: the blocks of a pass interleaved, unit by unit.
+/* by_unit.c: makes a pass with its blocks interleaved, unit by unit; see driver.h and, in nn.h,
+   tutti_nn_options.by_unit.
 
-   One after another, each block goes forward and back before the next begins: activations are one
-   block's, and gradients of the whole model have to be kept until the last block adds to them. Here
-   each unit goes through all blocks before the next unit begins. So a gradient is complete when
-   its unit is, and a method that needs only a shard of each gradient keeps only that (ZeRO,
-   stages 2 and 3). The cost is the activations of all blocks, as in every trainer that takes its
-   batch at once; recompute=on makes them small.
+   In a pass whose blocks run one after another (pass.c), the activations in memory are one block's,
+   but gradients of the whole model must be kept until the last block has added its own. Here all
+   blocks go through a unit before any goes through the next. So a gradient is complete when its
+   unit is, and a method that needs only a shard of each gradient keeps only the shard (ZeRO,
+   stages 2 and 3). The cost is memory for the activations of all blocks, as in every trainer that
+   computes a batch at once; recompute=on makes them small.
 
-   Each block has a backend of its own. They compute one after another, so they share copies of
-   weights. Within a unit blocks go in their order, and their gradients fall in the same tree
-   (sums.c), whose sets are here of the largest unit. The last block's half of backward that the
-   exchange overlaps is as long as in a pass of one block. */
+   Each block has a backend of its own. The backends compute one after another, so they share copies
+   of weights. Within a unit the blocks are in order, and their gradients are merged in the same
+   tree as in pass.c (sums.c); gradient sets have the size of the largest unit. The half of
+   backward that the exchange of a gradient overlaps is the last block's, as long as in a pass of
+   one block. */
 #include "driver.h"
 
 static int64_t samples_of(const tutti_nn *nn, const nn_run *whole, int k)
@@ -19,7 +21,7 @@ static int64_t samples_of(const tutti_nn *nn, const nn_run *whole, int k)
     return left < nn->block ? left : nn->block;
 }
 
-/* Where each block writes does not depend on the unit. */
+/* Begins the run of each block. Where a block writes its gradients is the same for all units. */
 static tutti_status begin_blocks(tutti_nn *nn, const nn_run *whole, int blocks, tutti_error *err)
 {
     nn_stack s;
@@ -63,7 +65,7 @@ static tutti_status forward(tutti_nn *nn, int blocks, const tutti_nn_hooks *hook
     return nn->tied ? tutti_nn_release_unit(hooks, 0, false, err) : TUTTI_OK;
 }
 
-/* unit -1: the convolutions'. */
+/* Runs backward of one unit for all blocks. unit -1: of all convolution units. */
 static tutti_status unit_back(tutti_nn *nn, int unit, const nn_run *whole, int blocks, const tutti_nn_hooks *hooks,
                               tutti_error *err)
 {

@@ -1,9 +1,9 @@
-/* image.c: from a list of layers on images to shapes, units and parameters. Rules of shape:
+/* image.c: builds networks of images (image.h) from lists of layers: shapes, units and parameters.
 
-   - A convolution of k x k with stride s and p zeros on each side makes (side + 2 p - k) / s + 1 of
-     a side.
-   - Pooling by k divides, rounding down.
-   - A linear layer takes the values of a sample in the order channels, height, width. */
+   - A convolution of k x k with stride s and p zeros on each side has (side + 2 p - k) / s + 1
+     positions on a side.
+   - Pooling by k divides a side by k, rounding down.
+   - A linear layer reads the values of a sample in the order channels, height, width. */
 #include "image.h"
 #include <stdio.h>
 
@@ -287,7 +287,8 @@ static void find_segments(nn_image *image)
     }
 }
 
-/* Linear layers take maps as flat vectors: a flatten that the list has not. */
+/* Returns true if a flatten must be inserted before the layer: a linear layer reads rows, and the
+   values are still maps. */
 static bool must_flatten(const builder *b, const tutti_layer *layer)
 {
     return layer->kind == TUTTI_LAYER_LINEAR && !b->rows;

@@ -1,4 +1,5 @@
-/* image_plan.c: see image_run.h. */
+/* image_plan.c: makes the primitives of the backend of image_run.h, and declares its buffers with
+   their lifetimes. */
 #include "image_run.h"
 
 /* ---- primitives ---- */
@@ -12,7 +13,8 @@ static dnnl_status_t map_md(nn_md *m, nn_shape s, int64_t images)
                                                           : dnnl_nChw8c);
 }
 
-/* narrow: in the core's precision */
+/* Layouts from which primitives are made. NARROW_...: in the core's precision; ANY_...: the
+   primitive chooses. */
 enum { SRC, DST, ANY_SRC, ANY_DST, PLAIN_W, ANY_W, BIAS_MD, ROWS, NARROW_SRC, NARROW_DST, NARROW_W, MDS };
 
 static tutti_status describe_maps(const image *b, nn_md md[MDS], const nn_map *m, int64_t images, bool first,
@@ -138,7 +140,7 @@ static tutti_status build_ops(image *b, map_ops *o, int i, int64_t samples, bool
     return status;
 }
 
-/* ---- what they need ---- */
+/* ---- sizes of buffers ---- */
 static void want(image_layout *l, int i, enum image_buffer buffer, size_t bytes)
 {
     if (bytes > l->map[i].bytes[buffer]) {
@@ -230,8 +232,8 @@ static void new_buffer(image_layout *l, int i, enum image_buffer buffer, int mom
     l->place[i].at[buffer] = tutti_nn_buffer_new(&l->buffers, l->map[i].bytes[buffer], moment);
 }
 
-/* Does the layer write its output over its input? What backward needs must stay: the output of a
-   ReLU, a norm's input. */
+/* Returns true if the layer writes its output over its input. What backward reads must stay: the
+   output of a ReLU, a norm's input. */
 static bool in_place(const image *b, int i, bool train)
 {
     const nn_map *m = &b->net->maps[i];
@@ -249,7 +251,7 @@ static void forward_buffers(const image *b, image_layout *l, int i, bool train, 
     image_place *r = &l->place[i];
 
     if (r->at[OUT] != NN_NONE)
-        ; /* the segment's end, which has its place */
+        ; /* the end of a segment: its buffer is declared already */
     else if (in_place(b, i, train))
         r->at[OUT] = r[-1].at[OUT];
     else
@@ -263,7 +265,8 @@ static void forward_buffers(const image *b, image_layout *l, int i, bool train, 
         tutti_nn_buffer_extend(&l->buffers, l->place[m->partner].at[OUT], now);
 }
 
-/* slope: of the map's output. Gives that of its input. */
+/* Declares the buffers of a map's backward. slope: buffer of the slope of its output. Returns the
+   buffer of the slope of its input. */
 static int back_buffers(const image *b, image_layout *l, int i, int slope, int now)
 {
     static const enum image_buffer own[] = { WINPUT,    WSLOPE, GRADIENT, PLAIN,        BIAS,
@@ -310,7 +313,8 @@ static void nowhere(image_place *p)
         p->at[k] = NN_NONE;
 }
 
-/* The last segment is as forward left it. Of the others only the end is there. */
+/* Sets the buffers at the beginning of backward: the last segment has those of forward; of the
+   others only the output of the last layer is kept. */
 static void begin_back(const image *b, image_layout *l)
 {
     bool ends = true;

@@ -1,4 +1,4 @@
-/* layered.c: see layered.h. */
+/* layered.c: implements layered.h. */
 #include "layered.h"
 
 int tutti_nn_buffer_new(nn_buffer_table *l, size_t bytes, int moment)
@@ -22,7 +22,7 @@ static void close_plan(nn_layered *l, nn_plan *p)
     *p = (nn_plan){ 0 };
 }
 
-static nn_plan *place_of_plan(nn_layered *l, int64_t samples, bool train)
+static nn_plan *slot_of_plan(nn_layered *l, int64_t samples, bool train)
 {
     nn_plan *oldest = &l->others[0];
 
@@ -41,7 +41,7 @@ static nn_plan *place_of_plan(nn_layered *l, int64_t samples, bool train)
 
 static tutti_status make_plan(nn_layered *l, int64_t samples, bool train, tutti_error *err)
 {
-    nn_plan *p = place_of_plan(l, samples, train);
+    nn_plan *p = slot_of_plan(l, samples, train);
 
     if (p->last_used == 0 || p->samples != samples) {
         tutti_status status;
@@ -71,7 +71,7 @@ static tutti_status resize(nn_layered *l, size_t bytes, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Buffers that live from forward to backward get memory of their own. */
+/* Takes buffers that live from forward to backward out of the arena. */
 static void separate_kept(nn_layered *l, nn_buffer_table *table)
 {
     l->kept_count = 0;
@@ -113,7 +113,7 @@ tutti_status tutti_nn_layered_begin(nn_layered *l, int64_t samples, bool train, 
     return tutti_nn_dn_leave(before, prepare(l, *filled, train, err));
 }
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 tutti_status tutti_nn_layered_open(nn_layered *l, const nn_settings *settings, size_t buffers, tutti_error *err)
 {
     int64_t filled;
@@ -149,7 +149,7 @@ void tutti_nn_layered_close(nn_layered *l)
 void tutti_nn_layered_evaluated(nn_layered *l)
 {
     if (l->tables[true]->made && l->arena_bytes > l->tables[true]->end)
-        resize(l, l->tables[true]->end, NULL); /* without memory now the next run asks for it */
+        resize(l, l->tables[true]->end, NULL); /* if there is no memory, the next run tries again */
 }
 
 size_t tutti_nn_layered_bytes(const nn_layered *l)

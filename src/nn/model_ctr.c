@@ -5,7 +5,7 @@
    All tables are one parameter of (tables x rows) x dim: one exchange instead of one a field.
    PyTorch code that adds an offset a field and holds one nn.Embedding does the same. Its rows
    start normal with 0.05: small enough that the logit begins near 0, large enough that the first
-   layer's weights get a slope. */
+   layer's weights get a gradient. */
 #include "nn_internal.h"
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 
    resnet: He et al. 2016, "Deep Residual Learning for Image Recognition", section 4.2, the
    networks for CIFAR-10: of 6n + 2 layers with weights. Shortcuts that change the shape are option
-   A (every second place, new channels zero), as there: the paper's figures on CIFAR are with it,
+   A (every second position, new channels zero), as there: the paper's figures on CIFAR are with it,
    and it has no parameters. Convolutions have no bias, since a batch norm follows each. Not taken
    from the paper: initial values are PyTorch's defaults (nn.h), as for all models here; the
    optimiser and augmentation are the run's.

@@ -111,7 +111,7 @@ static const tutti_model_ops logistic_ops = {
 };
 
 /* ---- gpt: pre-norm blocks of attention and a linear pair with GELU; an output matrix without
-   bias. Matrices start normal with 0.02. Dropout stands where GPT-2 has it, on the embedding and on
+   bias. Matrices start normal with 0.02. Dropout is where GPT-2 has it, on the embedding and on
    what a block adds, but not on the weights of attention, which exist a tile at a time ---- */
 enum { TILES_MAX = 1000 }; /* a tile's name fits */
 enum { GPT_LEARNED, GPT_ROTARY };

@@ -1,6 +1,7 @@
-/* net.c: from a list of layers to shapes, units and the table of parameters; the initial values.
-   Rules of shape: linear takes any sample as its flat vector; a convolution of k x k, stride 1, no
-   padding takes k - 1 off each side; pooling by k divides, rounding down. */
+/* net.c: builds a network (nn_internal.h) from a list of layers: shapes, units and the table of
+   parameters; and initial values. Rules of shape: a linear layer reads any sample as its flat
+   vector; a convolution of k x k, with stride 1 and no padding, has side - k + 1 positions on a
+   side; pooling by k divides a side by k, rounding down. */
 #include "image.h"
 #include "sequence.h"
 #include <math.h>

@@ -1,4 +1,4 @@
-/* nn.c: a network's life, its accounts and the public calls (driver.h). */
+/* nn.c: opens and closes networks, and implements the public calls of nn.h (driver.h). */
 #include "driver.h"
 #include <stdio.h>
 #include <string.h>
@@ -16,9 +16,9 @@ static const nn_backend *find_backend(const char *name)
     return NULL;
 }
 
-/* ---- life ---- */
-/* Tokens: as many windows as fill the machine's vectors and no more, so that a step is split at
-   the same places with few workers and with many. */
+/* ---- opening and closing ---- */
+/* Returns the samples of a block. Of tokens: as many windows as fill the machine's vectors and no
+   more, so that a step is split at the same points with few workers and with many. */
 static int64_t block_of(const nn_net *net)
 {
     int64_t block = BLOCK;
@@ -28,9 +28,10 @@ static int64_t block_of(const nn_net *net)
     return block;
 }
 
-/* Where a product has the rows of one moment, or where rows become samples, windows are a
-   multiple of 48, which every block of rows in oneDNN's kernels divides (onednn_internal.h,
-   DN_EVAL_SAMPLES); elsewhere the backend pads rows to such a multiple. */
+/* Returns the samples of an evaluation run. In networks that are time-major, a product has the
+   rows of one time step, or rows become samples: the windows are then a multiple of 48, which
+   every row block of oneDNN's kernels divides (onednn_internal.h, DN_EVAL_SAMPLES). In others the
+   backend pads rows to such a multiple. most: tutti_nn_options.windows. */
 static int64_t eval_samples_of(const nn_net *net, const nn_backend *ops, int64_t most)
 {
     const int64_t step = 48, windows = net->sequence != NULL ? BLOCK_TOKENS / net->sequence->context : 0;
@@ -138,7 +139,6 @@ static tutti_status open_backends(tutti_nn *nn, bool by_unit, nn_settings *setti
     return TUTTI_OK;
 }
 
-/* Takes what net owns. */
 tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn_options *options, tutti_error *err)
 {
     const tutti_nn_options o = options != NULL ? *options : (tutti_nn_options){ 0 };
@@ -347,10 +347,10 @@ int64_t tutti_nn_evaluation_samples(const tutti_nn *nn)
     return nn->eval_samples;
 }
 
-void tutti_nn_outputs(tutti_nn *nn, float *outputs, int place)
+void tutti_nn_outputs(tutti_nn *nn, float *outputs, int position)
 {
     nn->outputs = outputs;
-    nn->position = place;
+    nn->position = position;
 }
 
 tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples,
@@ -410,7 +410,8 @@ int tutti_nn_times(tutti_nn *nn, tutti_nn_time *times, int capacity)
                                : im == NULL ? &nn->net.layers[nn->net.units[i].index]
                                             : NULL;
         const double flops = s != NULL ? s->nodes[i].flops : nn->unit[i].flops;
-        const bool first = s != NULL ? i <= nn_unit_param_node(s, 0) : i == 0; /* has no slope of its input */
+        const bool first =
+            s != NULL ? i <= nn_unit_param_node(s, 0) : i == 0; /* the slope of its input is not computed */
         times[i] = (tutti_nn_time){ .forward = (double)nn->times.spent[i][0] * 1e-9,
                                     .backward = (double)nn->times.spent[i][1] * 1e-9,
                                     .flops = flops * (first ? 2 : 3) * (double)nn->timed_samples };
@@ -443,7 +444,7 @@ size_t tutti_nn_bytes(const tutti_nn *nn)
            nn->statistics * ((1 + blocks) * sizeof(float) + sizeof(double)) + tutti_nn_sums_bytes(nn) + bytes;
 }
 
-/* Training gives nothing back. */
+/* Training frees no memory, so the peak since the last evaluation is the present. */
 size_t tutti_nn_bytes_most(const tutti_nn *nn)
 {
     const size_t now = tutti_nn_bytes(nn);

@@ -1,9 +1,9 @@
-/* onednn.c: the fast backend of networks of images and vectors:
-   plans for a run, the loss, the table.
+/* onednn.c: the backend of chains of plain convolutions and linear layers (onednn_internal.h):
+   begins a run, computes the loss, and defines the backend's table.
 
-   - The ReLU behind a product or convolution drops a NaN (its maximum takes the other operand).
-     So a NaN in the parameters may not reach the loss; a caller that must know checks the
-     parameters. */
+   A ReLU after a product or convolution turns a NaN into 0 (its maximum returns the other operand).
+   So a NaN in the parameters may not reach the loss; a caller that must know checks the
+   parameters. */
 #include "onednn_internal.h"
 #include <math.h>
 #include <stdio.h>
@@ -129,7 +129,7 @@ static void onednn_loss(void *self, double divisor, double *sum, int64_t *correc
                         dn_at(b, last, DN_ROWS_SLOPE), sum, correct);
 }
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 static void onednn_close(void *self)
 {
     onednn *b = self;

@@ -1,25 +1,26 @@
-/* onednn_conv.c: convolution units, a tile of a few images at a time. oneDNN's preferences decide
-   the layouts. Weights and activations are in blocks of channels: plain weights would fall into
-   reference code, hundreds of times slower. Only the network's input and the rows handed to the
-   first linear unit are plain.
+/* onednn_conv.c: computes convolution units (onednn_internal.h), a tile of a few images at a time.
+   oneDNN chooses the layouts: weights and activations are in blocks of channels. With plain weights
+   it would use its reference code, which is hundreds of times slower. Only the network's input, and
+   the rows for the first linear unit, are plain.
 
      forward   conv -> pool with ReLU -> (next unit, or flatten)
      backward  (unflatten) -> mask with pool back -> weights -> data
 
-   with a reorder between two of them where they disagree, as happens for numbers of channels that
-   fill no block.
+   with a reorder between two primitives whose layouts differ, which happens where the number of
+   channels fills no block.
 
-   - max(0, max(x)) = max over max(0, x): the ReLU runs behind the pooling, on a quarter of the
-     data, and its mask is the pooled output, so conv's own output is not kept. A unit without
-     pooling has the ReLU inside conv.
+   - max(0, max(x)) = max over max(0, x): the ReLU is computed after the pooling, on a quarter of
+     the data. Its mask is the pooled output, so conv's own output is not kept. In a unit without
+     pooling the ReLU is a post-op of conv.
    - Pooling is our own (pool.h), in the layout that conv chose for its output.
-   - oneDNN fills the channels of the network's input up to a block of its own and multiplies zeros:
-     eight times the work where an image is grey and vectors are of eight. The gradients of such
-     weights are our own loops' (loops.h).
-   - Of every tile only the pooled output and the place of each maximum stay until backward. With
-     `recomputes` they do not either: a tile goes forward again before it goes back.
+   - oneDNN fills the channels of the network's input up to a block and multiplies the zeros: eight
+     times the work if an image has one channel and a block eight. The gradients of such weights are
+     computed by loops.h.
+   - Of every tile only the pooled output and the index of each window's largest value are kept
+     until backward. With `recomputes` they are not kept: forward of a tile is computed again before
+     its backward.
    - Gradients of weights are summed over the tiles of one size in their blocked layout, then
-     brought to the plain gradient. */
+     reordered to the plain gradient. */
 #include "onednn_internal.h"
 #include "parallel.h"
 #include "pool.h"
@@ -124,7 +125,7 @@ static tutti_status describe_pooling(dn_conv *c, const nn_unit *u, int64_t image
                               err);
 }
 
-/* input: how the unit's input comes. */
+/* Makes the primitives of forward. input: the layout of the unit's input. */
 static tutti_status build_forward(onednn *b, dn_conv *c, const nn_unit *u, int64_t images, const nn_md *m,
                                   nn_mdref input, bool last, tutti_error *err)
 {
@@ -149,7 +150,7 @@ static size_t bytes_of(const dn_op *op, int arg)
     return op->primitive != NULL ? dnnl_memory_desc_get_size(tutti_nn_dn_md(op, arg)) : 0;
 }
 
-/* Are the weights' gradients ours to make? */
+/* Returns true if loops.h computes the weights' gradients. */
 static bool is_plain(const dn_conv *c, const nn_unit *u, const dn_core *core)
 {
     const bool fills = bytes_of(&c->weights, DNNL_ARG_SRC) > c->wide.images * (size_t)nn_values(u->in) * sizeof(float);
@@ -302,8 +303,8 @@ static void *workspace_of(const onednn *b, int unit, int64_t first)
     return (char *)dn_at(b, unit, DN_WORKSPACE) + (size_t)(first / DN_TILE) * b->layout->workspace_step[unit];
 }
 
-/* *x to another layout, if there is a reorder for it. */
-static tutti_status turn(onednn *b, dn_op *op, void *to, void **x, tutti_error *err)
+/* Reorders *x to another layout, if the op has a primitive; *x is then the reordered buffer. */
+static tutti_status reorder(onednn *b, dn_op *op, void *to, void **x, tutti_error *err)
 {
     void *const pointers[] = { *x, to };
 
@@ -314,7 +315,7 @@ static tutti_status turn(onednn *b, dn_op *op, void *to, void **x, tutti_error *
     return TUTTI_OK;
 }
 
-/* The unit's input as it comes. */
+/* Returns the unit's input; in evaluations a short tile is filled up with zeros. */
 static void *input_of(const onednn *b, int unit, int64_t first, int64_t count)
 {
     const size_t values = (size_t)nn_values(b->net->units[0].in);
@@ -330,14 +331,15 @@ static void *input_of(const onednn *b, int unit, int64_t first, int64_t count)
     return memcpy(filled, x, (size_t)count * values * sizeof *filled);
 }
 
-/* Weights in the layout wanted, made once for each set of values. */
-static tutti_status copy_weights(onednn *b, dn_op *give, int unit, void *copy, uint64_t *version, tutti_error *err)
+/* Copies the weights to the layout of a primitive, unless *version says that the copy has the
+   values of this run. */
+static tutti_status copy_weights(onednn *b, dn_op *pack, int unit, void *copy, uint64_t *version, tutti_error *err)
 {
     void *const pointers[] = { (void *)b->run.values[nn_weight(b->net, unit)], copy };
 
     if (*version == b->version)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_nn_dn_op_run(&b->core, give, pointers, err));
+    TUTTI_TRY(tutti_nn_dn_op_run(&b->core, pack, pointers, err));
     *version = b->version;
     return TUTTI_OK;
 }
@@ -350,7 +352,7 @@ tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_
          *wide = u->pool > 0 ? dn_at(b, unit, again ? DN_AGAIN_WIDE : DN_WIDE) : out;
     void *x = input_of(b, unit, first, count);
 
-    TUTTI_TRY(turn(b, &c->conv_input, dn_at(b, unit, again ? DN_AGAIN_INPUT : DN_INPUT), &x, err));
+    TUTTI_TRY(reorder(b, &c->conv_input, dn_at(b, unit, again ? DN_AGAIN_INPUT : DN_INPUT), &x, err));
     TUTTI_TRY(copy_weights(b, &c->pack_forward, unit, copy, &c->forward_version, err));
     {
         void *const pointers[] = { x, copy, (void *)b->run.values[nn_bias(b->net, unit)], wide };
@@ -367,9 +369,8 @@ tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_
     return TUTTI_OK;
 }
 
-/* Brings the sums over the tiles of one size to the gradient: the first written (unless the pass
-   adds), later ones added. */
-static tutti_status give_gradient(onednn *b, dn_conv *c, int unit, bool add, tutti_error *err)
+/* Writes the sums over the tiles of one size to the gradient, or adds them (`add`). */
+static tutti_status write_gradient(onednn *b, dn_conv *c, int unit, bool add, tutti_error *err)
 {
     const nn_unit *u = &b->net->units[unit];
     float *weights = b->run.gradients[nn_weight(b->net, unit)], *bias = b->run.gradients[nn_bias(b->net, unit)];
@@ -389,7 +390,7 @@ static tutti_status give_gradient(onednn *b, dn_conv *c, int unit, bool add, tut
     return TUTTI_OK;
 }
 
-/* The place of the gradient of conv's own output, once `weights` has written it there. */
+/* Returns the slope of conv's output; `weights` writes it. */
 static void *slope_of(const onednn *b, int unit)
 {
     return dn_at(b, unit, b->net->units[unit].pool > 0 ? DN_WIDE_SLOPE : DN_SLOPE);
@@ -432,8 +433,8 @@ tutti_status tutti_nn_dn_conv_weights(onednn *b, int unit, int64_t first, int64_
     else if (u->relu)
         b->loops->mask(c->bytes[DN_SLOPE] / sizeof(float), act_of(b, unit, first), given);
 
-    TUTTI_TRY(turn(b, &c->weights_input, dn_at(b, unit, DN_WEIGHTS_INPUT), &x, err));
-    TUTTI_TRY(turn(b, &c->weights_slope, dn_at(b, unit, DN_WEIGHTS_SLOPE), &slope, err));
+    TUTTI_TRY(reorder(b, &c->weights_input, dn_at(b, unit, DN_WEIGHTS_INPUT), &x, err));
+    TUTTI_TRY(reorder(b, &c->weights_slope, dn_at(b, unit, DN_WEIGHTS_SLOPE), &slope, err));
     if (c->plain) {
         plain_weights w = { b->loops,
                             &c->wide,
@@ -453,7 +454,7 @@ tutti_status tutti_nn_dn_conv_weights(onednn *b, int unit, int64_t first, int64_
         b->loops->add((size_t)u->wide.channels, bias_part, bias_sum);
     }
     *begun = left >= count; /* otherwise the next tile, if any, is of another size, or all are done */
-    return *begun ? TUTTI_OK : give_gradient(b, c, unit, b->run.add || (count < DN_TILE && first > 0), err);
+    return *begun ? TUTTI_OK : write_gradient(b, c, unit, b->run.add || (count < DN_TILE && first > 0), err);
 }
 
 tutti_status tutti_nn_dn_conv_data(onednn *b, int unit, int64_t first, int64_t count, tutti_error *err)
@@ -464,10 +465,10 @@ tutti_status tutti_nn_dn_conv_data(onednn *b, int unit, int64_t first, int64_t c
 
     (void)first;
     TUTTI_TRY(copy_weights(b, &c->pack_data, unit, copy, &c->data_version, err));
-    TUTTI_TRY(turn(b, &c->data_slope, dn_at(b, unit, DN_DATA_SLOPE), &slope, err));
+    TUTTI_TRY(reorder(b, &c->data_slope, dn_at(b, unit, DN_DATA_SLOPE), &slope, err));
     {
         void *const pointers[] = { slope, copy, result };
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->data, pointers, err));
     }
-    return turn(b, &c->data_result, to, &result, err);
+    return reorder(b, &c->data_result, to, &result, err);
 }

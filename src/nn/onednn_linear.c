@@ -1,16 +1,16 @@
-/* onednn_linear.c: linear units as three matrix products on plain row-major memory. With X (rows x
-   in), W (out x in, where PyTorch and the flat vector have it), Y (rows x out):
+/* onednn_linear.c: computes linear units (onednn_internal.h) as three matrix products on plain
+   row-major memory. With X (rows x in), W (out x in, where PyTorch and the flat vector have it),
+   Y (rows x out):
 
-     forward  Y  = X W^T + b, with ReLU after it       src X, weights W read as (in x out) by its
-                                                       strides
-     weights  dW = dY^T X                              src dY read as (out x rows), straight
-                                                       into the gradient's memory
+     forward  Y  = X W^T + b, then ReLU     W is read as (in x out), by its strides
+     weights  dW = dY^T X                   dY is read as (out x rows); dW is written directly
+                                            to the gradient's memory
      data     dX = dY W
 
-   The same memory serves all three by its strides, so no second copy of the weights and no reorder
-   exist. oneDNN's inner product is up to a quarter slower on plain weights, and blocked weights
-   cost more to reorder each step than they gain. The bias gradient, a sum of columns, is taken in
-   the pass over dY that the ReLU's mask needs anyway. */
+   The strides let the same memory serve all three products, so there is no second copy of the
+   weights and no reorder. oneDNN's inner product is up to a quarter slower on plain weights, and
+   with blocked weights a reorder in each step costs more than it gains. The bias gradient, a sum
+   of columns, is computed while dY is masked by the ReLU. */
 #include "math/math.h"
 #include "onednn_internal.h"
 #include "parallel.h"
@@ -55,9 +55,9 @@ void tutti_nn_dn_linear_close(onednn *b, dn_linear_plan *plan)
     *plan = (dn_linear_plan){ 0 };
 }
 
-/* The place of a plan: its own, that of the same size, an empty one, or the one not used for
-   longest. */
-static dn_linear_plan *place_of_plan(onednn *b, int64_t rows, bool train)
+/* Returns where a plan is or will be: that of evaluations, that of the full batch, one for the same
+   number of rows, an empty one, or the least recently used one. */
+static dn_linear_plan *slot_of_plan(onednn *b, int64_t rows, bool train)
 {
     dn_linear_plan *oldest = &b->others[0];
 
@@ -115,7 +115,7 @@ void tutti_nn_dn_column_sums(const dn_core *core, const nn_loops *loops, size_t 
 
 tutti_status tutti_nn_dn_linear_plan(onednn *b, int64_t rows, bool train, dn_linear_plan **out, tutti_error *err)
 {
-    dn_linear_plan *plan = place_of_plan(b, rows, train);
+    dn_linear_plan *plan = slot_of_plan(b, rows, train);
     tutti_status status = TUTTI_OK;
 
     *out = NULL;

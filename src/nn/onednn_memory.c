@@ -1,22 +1,22 @@
-/* onednn_memory.c: one arena for a network. The moments of a pass are its calls, in the order
-   pass.c makes them:
+/* onednn_memory.c: the memory of the backend of onednn.c: one arena. The moments of the memory
+   planner are the calls of a pass, in the order in which pass.c makes them (U units):
 
-     0 .. U-1       forward of unit u (U units)
+     0 .. U-1       forward of unit u
      U              the loss
      U+1, U+2 ..    for u from U-1 down to 0: weights, then data. If tiles are computed again, the
-                    forwards of convolutions stand before their first weights
+                    forwards of convolutions precede their first weights
 
-   Each buffer of dn_buffer lives from the call that writes it to the last one that reads it.
-   Convolutions run these calls in tiles. What belongs to the tile alone lives from call to call.
-   What spans tiles (outputs and workspaces kept for backward, rows, sums) lives from the first
-   call of the block of tiles to its last. Training is laid out for the full batch, and smaller
-   passes use the same places; evaluation has a layout of its own on the same memory.
+   A buffer's lifetime is from the call that writes it to the last one that reads it. The calls of
+   convolutions run in tiles. A buffer of one tile lives from call to call; a buffer of several
+   tiles (outputs and workspaces kept for backward, rows, sums) from the first call of the
+   convolutions to their last. Training is planned for the full batch, and smaller passes use the
+   same offsets; evaluation runs have a layout of their own in the same memory.
 
-   Of a stage, what forward leaves for backward has memory of its own (nn_kept). Its last unit's
-   slope comes in at U.
+   In a stage, buffers that forward leaves for backward have separate memory (nn_kept). The slope of
+   the stage's output is written at moment U.
 
-   The copies of weights stand before all that, outlive passes, and are known by the version of the
-   values they were made from. */
+   The copies of convolutions' weights precede all buffers. They outlive passes; their version says
+   from which values they were made. */
 #include "onednn_internal.h"
 #include <string.h>
 
@@ -34,7 +34,7 @@ static int weights_at(const onednn *b, int unit)
            (b->net->recomputes && unit < convs ? convs : 0);
 }
 
-/* The last call that handles the gradient of what the unit's layer gives. */
+/* Returns the moment of the last call that reads the slope of the unit's output. */
 static int slope_end(const onednn *b, int unit)
 {
     return weights_at(b, unit) + (unit > 0 || b->net->enters);
@@ -46,7 +46,7 @@ static void add_buffer(buffer_list *l, int unit, enum dn_buffer buffer, size_t b
         (nn_buffer){ .bytes = bytes, .first = first, .last = last, .result = &l->layout->offset[unit][buffer] };
 }
 
-/* The unit whose backward has that call. */
+/* Returns the unit whose backward has a moment. */
 static int unit_of(const onednn *b, int moment)
 {
     int unit = b->net->unit_count - 1;
@@ -56,7 +56,7 @@ static int unit_of(const onednn *b, int moment)
     return unit;
 }
 
-/* Keeps a buffer from forward to backward. */
+/* Declares a buffer that may live from forward to backward: outside the arena in a stage. */
 static void keep(buffer_list *l, int unit, enum dn_buffer buffer, size_t bytes, int first, int last)
 {
     onednn *b = l->b;
@@ -175,7 +175,7 @@ static tutti_status lay_out(onednn *b, bool train, tutti_error *err)
                        sizeof(float),
                    0, 0);
     status = tutti_nn_arena_plan(l.list, l.count, &l.layout->end, err);
-    for (int u = 0; u < net->unit_count; u++) /* behind the copies */
+    for (int u = 0; u < net->unit_count; u++) /* after the copies */
         for (int buffer = 0; buffer < DN_BUFFERS; buffer++)
             l.layout->offset[u][buffer] += b->copies_end;
     l.layout->end += b->copies_end;
@@ -189,8 +189,8 @@ static nn_mdref copy_md(const dn_conv *c, bool data)
     return tutti_nn_dn_md(data ? &c->data : &c->conv, DNNL_ARG_WEIGHTS);
 }
 
-/* Tiles of most sizes need weights in the same layout, and share the copy; each makes it when it
-   finds it old, the second time with the same values. */
+/* Returns the offset of a copy of weights. Tiles of most sizes need the same layout and share a
+   copy; each plan makes it if its version is old, so it may be made twice from the same values. */
 static size_t place_copy(onednn *b, int images, int unit, bool data)
 {
     const dn_conv *c = &b->tiles[images].units[unit];
@@ -206,7 +206,7 @@ static size_t place_copy(onednn *b, int images, int unit, bool data)
     return at;
 }
 
-/* A place for each copy of weights; what stood there is void. */
+/* Assigns an offset to each copy of weights, and marks all copies as not made. */
 static void place_copies(onednn *b)
 {
     b->copies_end = 0;

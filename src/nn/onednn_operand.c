@@ -1,25 +1,25 @@
-/* onednn_operand.c: products whose operands have 16 bits (Micikevicius et al. 2018; Kalamkar et
-   al. 2019). Weights, activations and slopes are rounded to bf16 or fp16, nearest even, on their
-   way into a product, which multiplies them exactly and adds in float32. Everything else is
-   float32: biases, what comes out of a product, norms, softmax, attention's own products within
-   its tiles, the loss, gradients of weights and their sums. So are the weights themselves: the
-   optimiser never sees a rounded one.
+/* onednn_operand.c: products whose operands have 16 bits (onednn_internal.h; Micikevicius et al.
+   2018; Kalamkar et al. 2019). Weights, activations and slopes are rounded to bf16 or fp16, to
+   nearest even, before a product reads them. The product multiplies them exactly and adds in
+   float32. Everything else is float32: biases, results of products, norms, softmax, the products
+   within attention's tiles, the loss, gradients of weights and their sums. So are the weights: the
+   optimiser never reads a rounded one.
 
-   Which numbers a product reads is settled here, in one place for all layers, by what is given
-   and what oneDNN's primitive takes:
+   The operand that a product reads depends on the type in which the caller gives it, and on the
+   type that oneDNN's primitive takes:
 
                          the primitive takes 16 bits    it takes float32
      given as float32    narrowed into scratch          rounded to 16 bits and back, into scratch
      given in 16 bits    as it is                       widened into scratch
 
-   oneDNN is queried for every product whether it takes 16 bits. oneDNN 2.6 has none of fp16 on
-   any CPU, and of bf16 on AVX-512 only. Elsewhere the right column computes the same products of
-   the same rounded numbers at the speed of float32 or below. So a run has the requested precision
-   on every CPU, and differs between them by the order of sums.
+   oneDNN is asked for every product whether it takes 16 bits. oneDNN 2.6 takes fp16 on no CPU, and
+   bf16 on AVX-512 only. Elsewhere the right column computes the same products of the same rounded
+   numbers, at the speed of float32 or below. So a run has the requested precision on every CPU, and
+   differs between CPUs by the order of sums.
 
-   Weights are rounded once for each set of values: the copy that a product asks for is known by
-   where the weight stands. Where blocks go unit by unit, copies are held of one unit at a time, and
-   made twice a pass, for all its blocks. */
+   Weights are rounded once for each set of values: a product's operand is recognised as a weight by
+   its address. If blocks run unit by unit, there are copies of one unit at a time, made twice in a
+   pass, for all its blocks. */
 #include "onednn_internal.h"
 #include "parallel.h"
 
@@ -91,7 +91,7 @@ tutti_status tutti_nn_dn_conv(dn_core *core, dn_op *op, dn_conv_kind kind, nn_co
 }
 
 /* ---- conversions ---- */
-/* by STRETCH values */
+/* A conversion of n values, STRETCH values at a time. */
 typedef struct conversion {
     const dn_core *core;
     size_t n;
@@ -156,7 +156,8 @@ static size_t lines(size_t values)
     return (values + line - 1) / line * line;
 }
 
-/* One behind the other; by unit, each unit's from the beginning. Gives the values of all. */
+/* Assigns memory to the copies, one after another; by unit, each unit's from the beginning.
+   Returns the values of all. */
 static size_t place_copies(dn_copies *c, const dn_wanted *wanted, bool by_unit)
 {
     size_t most = 0, at = 0;
@@ -254,7 +255,7 @@ static uint16_t *copy_of(dn_core *core, const float *from, size_t n)
         if (c->count == 0 || now == NULL || (uintptr_t)from < (uintptr_t)now ||
             (uintptr_t)(from + n) > (uintptr_t)(now + c->count))
             continue;
-        if (c->from != now) { /* it was elsewhere, where another may stand by now */
+        if (c->from != now) { /* the weight has moved; another may be at its old address */
             c->from = now;
             c->valid = false;
         }

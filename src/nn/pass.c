@@ -1,22 +1,22 @@
-/* pass.c: a backend through a pass, and the hooks.
+/* pass.c: leads a backend through passes and evaluations, and calls the hooks (driver.h).
 
-   The convolution units are one block as far as hooks go: all are needed before its first tile and
-   done after its last. So the order of the calls does not depend on how many tiles, that is
-   samples, a worker has. `ready` is called as soon as a tensor is final, between a unit's two
-   halves of backward, so that its exchange overlaps the rest. A pass of no samples makes the same
+   For the hooks all convolution units are one: they are acquired before the first tile and released
+   after the last. So the order of the calls does not depend on the number of tiles, and so of
+   samples. grad_ready is called as soon as a tensor is final, between the two halves of a unit's
+   backward, so that its exchange overlaps the second half. A pass of no samples makes the same
    calls in the same order without computing. */
 #include "driver.h"
 #include "math/math.h"
 #include <math.h>
 #include <string.h>
 
-static const double momentum = 0.1; /* of running statistics */
+static const double momentum = 0.1; /* by which running statistics move */
 
 /* ---- running statistics ---- */
-void tutti_nn_add_statistics(tutti_nn *nn, const float *part, int64_t samples)
+void tutti_nn_add_statistics(tutti_nn *nn, const float *block, int64_t samples)
 {
     for (size_t i = 0; i < nn->statistics; i++)
-        nn->mean_statistics[i] += (double)part[i] * (double)samples;
+        nn->mean_statistics[i] += (double)block[i] * (double)samples;
 }
 
 /* Called after a successful pass. Values that are not finite change nothing: the step may be
@@ -61,7 +61,7 @@ static void charge(const tutti_nn *nn, double flops, int64_t samples)
         tutti_device_charge(nn->device, flops * (double)samples, 0);
 }
 
-/* ---- the halves of a pass. samples = 0: the calls alone ---- */
+/* ---- forward and backward ---- */
 int64_t tutti_nn_tile_of(const tutti_nn *nn, int64_t samples, int64_t first)
 {
     const int64_t tile = nn->ops->tile > 0 ? nn->ops->tile : samples, left = samples - first;
@@ -95,25 +95,26 @@ tutti_status tutti_nn_forward_tiles(tutti_nn *nn, int64_t samples, tutti_error *
     return TUTTI_OK;
 }
 
-/* Units stay acquired over all blocks: `needs` in the first one, `dones` in the last. */
-static tutti_status forward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_hooks *needs,
-                                 const tutti_nn_hooks *dones, tutti_error *err)
+/* Runs forward of one block. Units stay acquired over all blocks: acquire has the hooks in the
+   first block, release in the last; both are NULL in others. samples = 0: only calls hooks. */
+static tutti_status forward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_hooks *acquire,
+                                 const tutti_nn_hooks *release, tutti_error *err)
 {
     const int convs = nn->convs;
 
     for (int u = 0; u < convs; u++)
-        TUTTI_TRY(tutti_nn_acquire_unit(needs, u, false, err));
+        TUTTI_TRY(tutti_nn_acquire_unit(acquire, u, false, err));
     TUTTI_TRY(tutti_nn_forward_tiles(nn, samples, err));
     for (int u = 0; u < convs; u++)
-        TUTTI_TRY(tutti_nn_release_unit(dones, u, false, err));
+        TUTTI_TRY(tutti_nn_release_unit(release, u, false, err));
     for (int u = convs; u < nn->units; u++) {
-        TUTTI_TRY(tutti_nn_acquire_unit(needs, u, false, err));
+        TUTTI_TRY(tutti_nn_acquire_unit(acquire, u, false, err));
         if (samples > 0)
             TUTTI_TRY(tutti_nn_forward_unit(nn, u, 0, samples, err));
         if (u > 0 || !nn->tied)
-            TUTTI_TRY(tutti_nn_release_unit(dones, u, false, err));
+            TUTTI_TRY(tutti_nn_release_unit(release, u, false, err));
     }
-    return nn->tied ? tutti_nn_release_unit(dones, 0, false, err) : TUTTI_OK;
+    return nn->tied ? tutti_nn_release_unit(release, 0, false, err) : TUTTI_OK;
 }
 
 tutti_status tutti_nn_backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count, bool last,
@@ -145,7 +146,6 @@ tutti_status tutti_nn_backward_unit(tutti_nn *nn, int unit, int64_t first, int64
     return TUTTI_OK;
 }
 
-/* Is the unit the last of a segment that was dropped? */
 bool tutti_nn_ends_segment(const tutti_nn *nn, int unit)
 {
     const int segment = nn->unit[unit].segment;
@@ -196,7 +196,8 @@ tutti_status tutti_nn_backward_tiles(tutti_nn *nn, int64_t samples, const nn_sta
     return TUTTI_OK;
 }
 
-/* sums: the stack of several blocks; hooks NULL in all but the last. */
+/* Runs backward of one block. sums: NULL if the pass has one block; hooks: NULL unless it is the
+   last block. samples = 0: only calls hooks. */
 static tutti_status backward_pass(tutti_nn *nn, int64_t samples, const nn_stack *sums, const tutti_nn_hooks *hooks,
                                   tutti_error *err)
 {
@@ -300,7 +301,7 @@ static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double div
     return TUTTI_OK;
 }
 
-/* That went well. */
+/* Ends a pass that has succeeded. */
 static void end_pass(tutti_nn *nn, int64_t samples)
 {
     const int blocks = nn->by_unit ? (int)((samples + nn->block - 1) / nn->block) : 1;
@@ -345,7 +346,7 @@ tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutt
     nn->backend = nn->backends[0];
     if (samples == 0) {
         TUTTI_TRY(forward_pass(nn, 0, hooks, hooks, err));
-        for (int k = 0; k < nn->params; k++) { /* gradients are ours from `need` on */
+        for (int k = 0; k < nn->params; k++) { /* only after unit_acquire may gradients be written */
             nn->tables[k].n = 0;
             if (!run.add && nn->width[k] == 0)
                 memset(run.gradients[k], 0, nn->count[k] * sizeof(float));
@@ -368,12 +369,12 @@ tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutt
     return TUTTI_OK;
 }
 
-/* The place for the outputs of sample `first`. */
+/* Returns where the outputs of sample `first` are written. */
 static float *outputs_at(const tutti_nn *nn, int64_t first)
 {
-    const int64_t places = nn_kind_of(nn) == NN_TOKENS && nn->position < 0 ? nn->net.sequence->context : 1;
+    const int64_t positions = nn_kind_of(nn) == NN_TOKENS && nn->position < 0 ? nn->net.sequence->context : 1;
 
-    return nn->outputs != NULL ? nn->outputs + first * places * nn->net.task.classes : NULL;
+    return nn->outputs != NULL ? nn->outputs + first * positions * nn->net.task.classes : NULL;
 }
 
 tutti_status tutti_nn_evaluate_run(tutti_nn *nn, const nn_run *whole, double *loss_sum, int64_t *correct,
@@ -406,7 +407,7 @@ tutti_status tutti_nn_evaluate_run(tutti_nn *nn, const nn_run *whole, double *lo
     }
     if (whole->samples == 0)
         TUTTI_TRY(forward_pass(nn, 0, nn->evaluation_hooks, nn->evaluation_hooks, err));
-    nn->bytes_most = tutti_nn_bytes_most(nn); /* before it gives back what only evaluations need */
+    nn->bytes_most = tutti_nn_bytes_most(nn); /* before memory that only evaluations use is freed */
     if (nn->ops->evaluated != NULL)
         nn->ops->evaluated(nn->backend);
     *loss_sum = total;

@@ -1,4 +1,4 @@
-/* pool.c: see pool.h. */
+/* pool.c: implements pool.h. */
 #include "pool.h"
 #include "parallel.h"
 

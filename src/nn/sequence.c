@@ -1,6 +1,7 @@
-/* sequence.c: from a list of layers on rows to shapes, units and parameters. Initial values are
-   PyTorch's for its layers: linear layers and biases uniform in +-1/sqrt(inputs), norms 1 and 0;
-   `deviation` of a layer makes its matrix normal instead, as GPTs have it. */
+/* sequence.c: builds networks of rows (sequence.h) from lists of layers: shapes, units and
+   parameters. Initial values are PyTorch's for its layers: linear layers and biases uniform in
+   +-1/sqrt(inputs), norms 1 and 0; a layer's `deviation` makes its matrix normal instead, as in
+   GPTs. */
 #include "sequence.h"
 #include <stdio.h>
 

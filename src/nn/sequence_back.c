@@ -1,4 +1,4 @@
-/* sequence_back.c: see sequence_run.h. */
+/* sequence_back.c: computes backward of each layer of the backend of sequence_run.h. */
 #include "sequence_run.h"
 
 static void mean_back(size_t n, int length, const float *slope, float *back)
@@ -257,7 +257,8 @@ tutti_status tutti_nn_seq_weights(sequence *b, int i, tutti_error *err)
                                                    gradient(b, i, 0), gradient(b, i, 1), err);
     case TUTTI_LAYER_FRAMES: break;
     case TUTTI_LAYER_LEAVE: memcpy(at(b, p->slope), b->run.slope, rows_of(b, i) * width * sizeof(float)); break;
-    case TUTTI_LAYER_JOIN: break; /* its slope goes both ways as it is */
+    case TUTTI_LAYER_JOIN:
+        break; /* body and branch read its slope unchanged */
     case TUTTI_LAYER_BRANCH:
         if (is_norm(&n[1])) /* which has added its slope itself */
             break;

@@ -1,4 +1,4 @@
-/* sequence_forward.c: see sequence_run.h. */
+/* sequence_forward.c: computes forward of each layer of the backend of sequence_run.h. */
 #include "sequence_run.h"
 
 static const float norm_eps = 1e-5F;
@@ -112,7 +112,7 @@ static void place_frames(const sequence *b, size_t width, float *y)
     }
 }
 
-/* A row of each table, then the sample's own values. */
+/* Writes a row of each table, then the sample's other values. */
 static void place_tables(const sequence *b, int i, float *y)
 {
     const nn_node *n = &b->net->nodes[i];

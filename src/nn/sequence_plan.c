@@ -1,4 +1,5 @@
-/* sequence_plan.c: see sequence_run.h. */
+/* sequence_plan.c: makes the primitives of the backend of sequence_run.h, and declares its buffers
+   with their lifetimes. */
 #include "sequence_run.h"
 
 /* ---- primitives ---- */
@@ -29,7 +30,7 @@ static void note_bytes(seq_layout *l, int i, bool back, size_t bytes)
 
 static void note_scratch(seq_layout *l, int i, const dn_linear *op)
 {
-    /* the head's chunks go forward again */
+    /* backward computes the logits of the head's chunks again */
     const dn_op *const back[] = { &op->forward, &op->weights, &op->weights_add, &op->data, &op->data_add };
 
     note_bytes(l, i, false, op->forward.scratch);
@@ -47,9 +48,9 @@ static tutti_status build_linear(sequence *b, dn_linear *op, int i, int64_t wind
     };
     const bool chunks = i == head_index(b) && n->out > HEAD_CHUNK;
     const int data = nn_last_tile(n) ? DN_DATA | (chunks ? DN_DATA_ADD : 0) : DN_DATA_ADD,
-              parts = (n->layer.bare ? DN_BARE : 0) | DN_NARROW | (train ? DN_WEIGHTS | data : 0);
+              flags = (n->layer.bare ? DN_BARE : 0) | DN_NARROW | (train ? DN_WEIGHTS | data : 0);
     const tutti_status status = tutti_nn_dn_linear_build(&b->core, op, &unit, n->layer.tiles > 1 ? n->wide : columns,
-                                                         (int64_t)padded_rows(windows, n->length, train), parts, err);
+                                                         (int64_t)padded_rows(windows, n->length, train), flags, err);
 
     note_scratch(&b->layouts[train], i, op);
     return status;
@@ -97,7 +98,8 @@ static tutti_status build_plan(void *self, nn_plan *plan, bool train, tutti_erro
 }
 
 /* ---- memory ---- */
-/* The buffer of an operand of a linear node that is in a float32 buffer. */
+/* Returns the buffer of an operand of a linear node: `buffer`, or with 16-bit products a new one.
+   */
 static int operand(const sequence *b, seq_layout *l, size_t rows, int values, int buffer, int moment)
 {
     return b->core.precision == TUTTI_F32
@@ -111,8 +113,9 @@ static size_t row_bytes(size_t rows, int values)
     return rows * (size_t)values * sizeof(float);
 }
 
-/* The output's, from `moment` on. The segment's end has its place already. */
-static void output_life(seq_layout *l, seq_place *p, int kept, size_t bytes, int moment)
+/* Declares the output of a node, needed from `moment` on. kept: its buffer if it ends a segment
+   and is declared already, else NN_NONE. */
+static void output_buffer(seq_layout *l, seq_place *p, int kept, size_t bytes, int moment)
 {
     p->out = kept != NN_NONE ? kept : tutti_nn_buffer_new(&l->buffers, bytes, moment);
 }
@@ -137,43 +140,44 @@ static void forward_buffers(const sequence *b, seq_layout *l, int i, int64_t win
         /* whose outputs backward or the join read */
         if (train && (before->layer.kind == TUTTI_LAYER_ATTENTION || before->layer.kind == TUTTI_LAYER_BRANCH ||
                       before->layer.kind == TUTTI_LAYER_LSTM))
-            output_life(l, p, kept, row_bytes(rows, n->out), now);
+            output_buffer(l, p, kept, row_bytes(rows, n->out), now);
         break;
     case TUTTI_LAYER_JOIN:
         /* whose output no other layer reads */
         if (before->layer.kind != TUTTI_LAYER_LINEAR && !(train && before->layer.kind == TUTTI_LAYER_DROPOUT))
-            output_life(l, p, kept, row_bytes(rows, n->out), now);
+            output_buffer(l, p, kept, row_bytes(rows, n->out), now);
         break;
     case TUTTI_LAYER_LINEAR:
-        if (!nn_first_tile(n)) { /* it has the places of the first */
+        if (!nn_first_tile(n)) { /* it has the buffers of the first tile */
             p->in = p[-1].in;
             tutti_nn_buffer_extend(&l->buffers, p->in, now);
             break;
         }
-        output_life(l, p, kept, row_bytes(rows, i == head_index(b) && n->out > HEAD_CHUNK ? HEAD_CHUNK : n->wide), now);
+        output_buffer(l, p, kept, row_bytes(rows, i == head_index(b) && n->out > HEAD_CHUNK ? HEAD_CHUNK : n->wide),
+                      now);
         if (!narrows(b, i - 1))
             p->in = operand(b, l, rows, n->in, p[-1].out, now);
         tutti_nn_buffer_extend(&l->buffers, p->in, now);
         break;
     case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM:
-        output_life(l, p, kept, narrows(b, i) ? 0 : row_bytes(rows, n->out), now);
+        output_buffer(l, p, kept, narrows(b, i) ? 0 : row_bytes(rows, n->out), now);
         p->stats =
             tutti_nn_buffer_new(&l->buffers, row_bytes(rows, n->layer.kind == TUTTI_LAYER_LAYER_NORM ? 2 : 1), now);
         break;
     case TUTTI_LAYER_LSTM:
-        output_life(l, p, kept, row_bytes(rows, n->out), now);
+        output_buffer(l, p, kept, row_bytes(rows, n->out), now);
         p->stats = tutti_nn_buffer_new(
             &l->buffers, tutti_nn_dn_lstm_kept_bytes((int64_t)rows, n->layer.out, n->layer.both ? 2 : 1), now);
         break;
     case TUTTI_LAYER_ATTENTION: {
         const nn_attention a = attention_of(b, i, windows);
-        output_life(l, p, kept, row_bytes(rows, n->out), now);
+        output_buffer(l, p, kept, row_bytes(rows, n->out), now);
         p->stats = tutti_nn_buffer_new(&l->buffers, row_bytes(rows, n->layer.heads), now);
         scratch = (size_t)b->core.threads * tutti_nn_attention_scratch(&a) * sizeof(float);
         break;
     }
     default:
-        output_life(l, p, kept, narrows(b, i) ? 0 : row_bytes(rows, n->out), now);
+        output_buffer(l, p, kept, narrows(b, i) ? 0 : row_bytes(rows, n->out), now);
     }
     p->forward_scratch = tutti_nn_buffer_new(&l->buffers, scratch, now);
     tutti_nn_buffer_extend(&l->buffers, p->out, now);
@@ -190,7 +194,7 @@ static size_t unique_bytes(size_t n)
     return n * (2 * sizeof(uint64_t) + sizeof(uint32_t)) + (n + 1) * sizeof(uint32_t);
 }
 
-/* Of a tile: the places of the next tile, whose backward came before. */
+/* Gives a tile the buffers of the next tile, whose backward came before. */
 static void share_back(seq_layout *l, int i, int now)
 {
     seq_place *p = &l->place[i];
@@ -206,12 +210,13 @@ static void share_back(seq_layout *l, int i, int now)
     p->back_scratch = tutti_nn_buffer_new(&l->buffers, l->scratch[2 * i + 1], now);
 }
 
-/* slope: of the node's output. Gives that of its input. */
+/* Declares the buffers of a node's backward. slope: buffer of the slope of its output. Returns the
+   buffer of the slope of its input. */
 static int back_buffers(const sequence *b, seq_layout *l, int i, int slope, int64_t windows, int now)
 {
     const nn_node *n = &b->net->nodes[i];
     const size_t rows = (size_t)(windows * n->length);
-    /* nothing goes back from here, though the head computes it */
+    /* the slope of its input is not read, though the head computes it */
     const bool first = i == nn_unit_param_node(b->net, 0) && !b->net->enters;
     /* the slope is also the stream's: not to be written */
     const bool held = i < head_index(b) && n[1].layer.kind == TUTTI_LAYER_JOIN;
@@ -303,7 +308,8 @@ static int back_buffers(const sequence *b, seq_layout *l, int i, int slope, int6
 static const seq_place nowhere = { NN_NONE, NN_NONE, NN_NONE, NN_NONE, NN_NONE,
                                    NN_NONE, NN_NONE, NN_NONE, NN_NONE, NN_NONE };
 
-/* The last segment is as forward left it. Of the others only the end is there. */
+/* Sets the buffers at the beginning of backward: the last segment has those of forward; of the
+   others only the output of the last layer is kept. */
 static void begin_back(const sequence *b, seq_layout *l)
 {
     bool ends = true;
@@ -319,7 +325,7 @@ static void begin_back(const sequence *b, seq_layout *l)
     l->place = l->back;
 }
 
-/* Segment by segment, the last first. */
+/* Declares the buffers of backward, segment by segment, the last first. Returns the last moment. */
 static int lay_back(const sequence *b, seq_layout *l, int64_t windows)
 {
     const nn_node *last = &b->net->nodes[b->net->node_count - 1];

@@ -1,11 +1,12 @@
-/* sequence_run.c: see sequence_run.h. */
+/* sequence_run.c: the backend of sequence_run.h: begins a run, computes the loss, and defines the
+   backend's table. */
 #include "sequence_run.h"
 #include <string.h>
 
 static const double rotary_base = 10000;
 
 /* ---- a run ---- */
-/* Rows of each table become rows of all. */
+/* Makes ids of the categories: rows of all tables one after another. */
 static void place_categories(sequence *b)
 {
     const size_t tables = (size_t)b->net->tables, samples = (size_t)b->run.samples;
@@ -17,7 +18,8 @@ static void place_categories(sequence *b)
     b->run.tokens = ids;
 }
 
-/* From windows one after another to moments one after another; windows without samples get 0. */
+/* Copies ids that are ordered by window to the order by time step; windows without samples get 0.
+   */
 static void to_time_major(const sequence *b, const uint32_t *from, uint32_t *to)
 {
     const size_t length = (size_t)b->net->context, windows = (size_t)b->windows, samples = (size_t)b->run.samples;
@@ -93,8 +95,8 @@ static tutti_status sequence_forward(void *self, int unit, int64_t first, int64_
     return tutti_nn_dn_leave(before, status);
 }
 
-/* Sample k's: the mean over its tokens, which stand one behind the other or, by moments, as many
-   windows apart as there are. */
+/* Writes the loss of each sample: the mean over its tokens, which are adjacent or, in time-major
+   order, as many rows apart as there are windows. */
 static void each_loss(const sequence *b, size_t length, const nn_entropy *states)
 {
     const size_t apart = b->net->time_major ? (size_t)b->windows : 1, next = b->net->time_major ? 1 : length;
@@ -107,13 +109,13 @@ static void each_loss(const sequence *b, size_t length, const nn_entropy *states
     }
 }
 
-/* A sample's loss is the mean over its tokens, so that divisors count samples. By moments, the
-   windows with samples come first in each. */
+/* A sample's loss is the mean over its tokens, so that divisors count samples. In time-major order
+   the windows with samples come first in each time step. */
 static void sequence_loss(void *self, double divisor, double *sum, int64_t *correct)
 {
     sequence *b = self;
     const size_t length = (size_t)b->net->nodes[head_index(b)].length, samples = (size_t)b->run.samples,
-                 moments = b->net->time_major ? length : 1;
+                 steps = b->net->time_major ? length : 1;
     const nn_entropy *states = at(b, b->layout->state);
     double total = 0;
 
@@ -123,10 +125,10 @@ static void sequence_loss(void *self, double divisor, double *sum, int64_t *corr
     if (b->run.logits != NULL)
         memcpy(b->run.logits, at(b, b->layout->place[head_index(b)].out),
                (size_t)b->run.samples * sizeof *b->run.logits);
-    for (size_t t = 0; t < moments; t++) {
+    for (size_t t = 0; t < steps; t++) {
         const size_t first = t * (size_t)b->windows;
         size_t right;
-        total += tutti_nn_entropy_loss(samples * length / moments, states + first, b->labels + first, &right);
+        total += tutti_nn_entropy_loss(samples * length / steps, states + first, b->labels + first, &right);
         *correct += (int64_t)right;
     }
     if (b->run.losses != NULL)
@@ -166,8 +168,9 @@ static tutti_status sequence_weights(void *self, int unit, int64_t first, int64_
     return tutti_nn_dn_leave(before, status);
 }
 
-/* A stage's: what stands before its first unit's own layer are branches. */
-static tutti_status give_slope(sequence *b, int own, tutti_error *err)
+/* Writes the slope of a stage's input. Only branches precede the first unit's layer with
+   parameters. */
+static tutti_status write_slope(sequence *b, int own, tutti_error *err)
 {
     for (int i = own - 1; i > 0; i--)
         TUTTI_TRY(tutti_nn_seq_weights(b, i, err));
@@ -186,11 +189,11 @@ static tutti_status sequence_data(void *self, int unit, int64_t first, int64_t c
     status = tutti_nn_seq_data(b, i, err);
     nn_times_end(b->times, i, true, begun);
     if (unit == 0 && status == TUTTI_OK)
-        status = give_slope(b, i, err);
+        status = write_slope(b, i, err);
     return tutti_nn_dn_leave(before, status);
 }
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 /* The first rotary node whose heads have the width of node i's; -1: i is none. */
 static int angles_owner(const sequence *b, int i)
 {

@@ -1,7 +1,7 @@
-/* stage.c: slots, and the processing of a micro-batch by a stage (stages.h). A stage is a network
-   like any other (driver.h) with one block, whose forward and backward are two calls. The values
-   kept between them are in the slot's memory; for each such buffer the backend gives the unit
-   whose forward first writes it and the unit whose backward last reads it (nn_kept). */
+/* stage.c: stages (stages.h): slots, and forward and backward of a micro-batch. A stage is a
+   network (driver.h) with one block, whose forward and backward are two calls. The values that it
+   keeps in between are in the slot's memory: for each such buffer the backend gives the unit whose
+   forward first writes it and the unit whose backward last reads it (nn_kept). */
 #include "stage.h"
 #include <math.h>
 #include <string.h>
@@ -11,11 +11,11 @@ enum { SAMPLE_PARTS = 5, NO_SLOT = -1 };
 typedef enum phase { FREE, FORWARD, FULL, BACKWARD } phase;
 typedef struct slot {
     phase phase;
-    int next;             /* FORWARD, BACKWARD: the unit that is computed next; first those behind the tiles */
+    int next;             /* FORWARD, BACKWARD: the unit that is computed next; convolutions count as one */
     double loss_sum;      /* BACKWARD */
     nn_run run;
     const float **values; /* of the network's parameters */
-    void **kept;          /* as nn_backend.kept lists them; NULL: not taken */
+    void **kept;          /* as nn_backend.kept lists them; NULL: not allocated */
     size_t *bytes;
     void *samples;
     size_t samples_bytes;
@@ -31,7 +31,7 @@ struct tutti_nn_stage {
     int busy; /* the slot that is within a forward or a backward; NO_SLOT: none */
 };
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 static tutti_status open_slots(tutti_nn_stage *g, tutti_error *err)
 {
     const nn_kept *list;

@@ -1,6 +1,7 @@
-/* stage_net.c: where a network can be split, and the resulting parts. A chain of units can begin
-   at any of its linear layers: its input is a sample of as many values. A sequence gets a layer
-   that takes rows in, and one that gives them out (sequence_part.c). */
+/* stage_net.c: where a network can be split into stages, and the networks of the stages (stage.h).
+   A chain of units can be split before any of its linear layers: the stage's input is then a
+   sample of that many values. A sequence gets a layer that reads rows, and one that writes rows
+   (sequence_part.c). */
 #include "stage.h"
 #include <string.h>
 

@@ -1,35 +1,35 @@
-/* sums.c: the gradients of a pass's blocks.
+/* sums.c: the sum of the gradients of a pass's blocks (driver.h).
 
-   A pass runs in blocks of 64 samples (of tokens: of fewer windows, block_of). The blocks'
-   gradients are added in the one order of summation of the project: the binary tree over the
-   blocks. So four workers with 64 samples each and one worker with 256 compute the same gradient
-   to the bit (their common divisor is a power of two apart, which is exact). Without it two such
-   runs diverge within a hundred steps, as soon as rounding switches a single ReLU. Blocks also
-   bound the activations by 64 samples.
+   A pass runs in blocks of 64 samples (of tokens: of fewer windows, see block_of in nn.c). The
+   blocks' gradients are added by the one order of summation of the project: the binary tree over
+   the blocks. So four workers with 64 samples each and one worker with 256 compute the same
+   gradient to the bit. (Their divisors differ by a power of two, which is exact.) In another order
+   two such runs diverge within a hundred steps, as soon as rounding switches a single ReLU. Blocks
+   also limit the activations to those of 64 samples.
 
-   The tree is a binary counter over a stack of gradient sets, the caller's at the bottom. Every
-   second block is added to the one before it, and the last one to all sets. Such a block needs no
-   set: each unit's gradients go into one buffer, the *leaf*, and are added from there as soon as
-   the backend has written them, while they are in the cache. So a pass of n blocks has
-   floor(log2(n)) sets, and floor(log2(n)) - 1 of them are our own, and a buffer for its largest
-   unit. A pass of two or three blocks has the caller's set alone.
+   The tree is a binary counter over a stack of gradient sets, with the caller's set at the bottom.
+   Every second block is added to the set before it, and the last block to all sets. Such a block
+   needs no set: each unit's gradients are written to one buffer, the *leaf*, and are added from
+   there while they are in the cache. So a pass of n blocks has floor(log2(n)) sets: the caller's,
+   and floor(log2(n)) - 1 of the network, and a leaf with the size of the largest unit. A pass of
+   two or three blocks has only the caller's set.
 
-   Where blocks are interleaved (by_unit.c), all sets but the caller's have the size of a unit,
-   too: buffers like the leaf.
+   If blocks are interleaved (by_unit.c), all sets but the caller's have the size of the largest
+   unit, as the leaf.
 
-   A pass that adds takes the caller's at the end, and needs one more of our own. It is made when
-   the first such pass comes.
+   A pass that adds sums into a bottom set of the network, and adds the sum to the caller's
+   gradients at the end. That set is allocated at open or in the first such pass.
 
-   A table's gradient (row_sparse) is a list of rows in each of these sets, merged in the same
-   tree. It goes into the caller's memory once, when it is final: a row that a block has not
-   touched is a 0 that need not be added. */
+   A table's gradient (row_sparse) is a list of rows in each set, merged by the same tree. It is
+   written to the caller's memory once, when it is final. A row that a block has not touched is 0
+   and need not be added. */
 #include "arena.h"
 #include "driver.h"
 #include <string.h>
 
 enum { WORD = 64 }; /* bits */
 
-/* The parameters of a set, one after another; those of tables, which are lists, have none. */
+/* Sets the pointers of a set: its parameters one after another; NULL for tables. */
 static void point(const tutti_nn *nn, float *at, float **pointers)
 {
     for (int k = 0; k < nn->params; k++) {
@@ -38,7 +38,7 @@ static void point(const tutti_nn *nn, float *at, float **pointers)
     }
 }
 
-/* Values of parameters [first, first + count); each begins on a line. */
+/* Returns the values of parameters [first, first + count), each beginning on a cache line. */
 static size_t values_of_leaf(const tutti_nn *nn, int first, int count)
 {
     const size_t line = NN_ARENA_LINE / sizeof(float);
@@ -57,7 +57,8 @@ static void point_leaf(const tutti_nn *nn, int first, int count, float *at, floa
     }
 }
 
-/* The first parameter of the convolutions, which are one unit here, as they run interleaved. */
+/* Returns the first parameter of the convolutions, which count as one unit here, since they run
+   interleaved. */
 static int tiled(const tutti_nn *nn)
 {
     return nn->convs > 0 ? nn->unit[nn->convs - 1].param : nn->params;
@@ -68,8 +69,8 @@ static size_t tied_values(const tutti_nn *nn)
     return nn->tied ? values_of_leaf(nn, nn->unit[0].param, nn->unit[0].params) : 0;
 }
 
-/* Units take the same place, one after another. A tied matrix begins with the last unit and ends
-   with the first: it has a place of its own. */
+/* Sets the pointers of memory that units use one after another. A tied matrix's gradient begins
+   with the last unit and ends with the first, so it has memory of its own, at the front. */
 static void point_units(const tutti_nn *nn, float *at, float **pointers)
 {
     const size_t tied = tied_values(nn);
@@ -103,8 +104,8 @@ static tutti_status open_leaf(tutti_nn *nn, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* No block's gradient of a tied matrix can be added before the first unit: each block has its
-   own. */
+/* Allocates memory for each block's gradient of a tied matrix, since none can be merged before the
+   first unit. */
 static tutti_status open_tied(tutti_nn *nn, tutti_error *err)
 {
     const size_t blocks = (size_t)nn->backend_count, values = tied_values(nn);
@@ -147,7 +148,7 @@ tutti_status tutti_nn_unit_gradients(tutti_nn *nn, float **gradients, tutti_erro
     return TUTTI_OK;
 }
 
-/* Gradient sets for the tree over blocks; by unit, of a unit. */
+/* Allocates gradient sets, and the leaf. */
 static tutti_status open_sets(tutti_nn *nn, tutti_error *err)
 {
     const size_t values = nn->set_values = nn->by_unit ? values_of_units(nn) : nn->values;
@@ -172,7 +173,7 @@ static tutti_status open_sets(tutti_nn *nn, tutti_error *err)
     return open_leaf(nn, err);
 }
 
-/* The bottom of passes that add. */
+/* Allocates the bottom set of passes that add, unless it is there. */
 static tutti_status open_bottom(tutti_nn *nn, tutti_error *err)
 {
     if (nn->bottom != NULL || nn->set_values == 0)
@@ -186,8 +187,8 @@ static tutti_status open_bottom(tutti_nn *nn, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Lists for the rows of tables: of the lowest level for all that a pass names, of each level above
-   it for half as much. */
+/* Allocates lists for the rows of tables: at the lowest level for all rows that a pass may touch,
+   at each level above for half as many. */
 static tutti_status open_tables(tutti_nn *nn, tutti_error *err)
 {
     const nn_sequence *s = nn->net.sequence;
@@ -269,7 +270,8 @@ static void charge_rows(const tutti_nn *nn, const nn_rows *rows)
         tutti_device_charge(nn->device, (double)(rows->n * rows->width), 12 * (double)(rows->n * rows->width));
 }
 
-/* to += from. In place, from the end: where `to` is read lies never behind where it is written. */
+/* Adds the rows of `from` to `to`: a merge from the end, in place, since the rows of `to` that are
+   still to be read never lie behind those that are written. */
 static void add_rows(const tutti_nn *nn, const nn_rows *from, nn_rows *to)
 {
     const size_t width = to->width;
@@ -313,7 +315,7 @@ tutti_status tutti_nn_acquire_rows(const tutti_nn *nn, const nn_run *run, const 
     for (int k = 0; k < nn->params && hooks != NULL && hooks->rows_acquire != NULL; k++) {
         const size_t each = nn->width[k] == 0 ? 0 : nn_row_ids(s),
                      n = nn->width[k] == 0 ? 0 : (size_t)run->samples * (size_t)s->context * each;
-        uint32_t *ids = nn->tables[k].ids; /* which the backward fills, later */
+        uint32_t *ids = nn->tables[k].ids; /* backward overwrites them later */
         size_t count = 0;
         if (nn->width[k] == 0)
             continue;
@@ -336,7 +338,7 @@ void tutti_nn_scatter_rows(const tutti_nn *nn, int param, const tutti_nn_hooks *
     const nn_rows *t = &nn->tables[param];
     float *g = nn->gradients[param];
 
-    if (g == NULL) /* the caller takes them as rows (tutti_nn_rows) */
+    if (g == NULL) /* the caller reads the rows with tutti_nn_rows */
         return;
     if (!nn->adds && (hooks == NULL || hooks->grad_ready_rows == NULL))
         memset(g, 0, nn->count[param] * sizeof *g);
@@ -384,7 +386,6 @@ void tutti_nn_stack_push(const tutti_nn *nn, nn_stack *s, nn_run *run, int64_t b
     run->tables = nn->tables + s->top * nn->params;
 }
 
-/* Adds each level to the one below it, from the top on. */
 void tutti_nn_stack_merge(const tutti_nn *nn, const nn_stack *s, int param)
 {
     if (s->tied != NULL && s->tied[param] != s->set[s->top][param])

@@ -34,12 +34,12 @@ static void entropy_block(size_t first, size_t count, const float *x, nn_entropy
     block = lanes_greatest(most);
     max = block > s->max ? block : s->max;
     if (block > s->max) {
-        size_t place = 0;
-        while (place + LANES < count && lanes_without(lanes_get(x + place), block))
-            place += LANES;
-        while (place + 1 < count && x[place] != block)
-            place++;
-        s->best = (uint32_t)(first + place);
+        size_t index = 0;
+        while (index + LANES < count && lanes_without(lanes_get(x + index), block))
+            index += LANES;
+        while (index + 1 < count && x[index] != block)
+            index++;
+        s->best = (uint32_t)(first + index);
     }
     /* if all logits so far are -infinity, each exp must be 0, not exp(-infinity + infinity) */
     base = lanes_all(max == -INFINITY ? 0 : max);

@@ -1,4 +1,4 @@
-/* say.c: appends a line to a backend's description of itself (describe of nn_internal.h). */
+/* append_text.c: appends a line to a backend's description of itself (nn_backend.describe). */
 #include "nn_internal.h"
 #include <stdarg.h>
 #include <stdio.h>
