@@ -58,7 +58,7 @@ struct tutti_nn {
     int prepared_count;          /* by_unit: the same for backends [0, prepared_count) */
 
     /* ---- the sum over blocks (sums.c) ---- */
-    int sets;                    /* gradient sets besides the caller's */
+    int sets;                    /* gradient sets in addition to the caller's */
     size_t set_values;           /* floats of a set; by_unit: of the largest unit */
     float *set_memory;           /* [sets][set_values] */
     float **set_pointers;        /* [sets + 1][params]: pointers into `bottom`, then each set */

@@ -272,7 +272,7 @@ static int back_buffers(const image *b, image_layout *l, int i, int slope, int n
     static const enum image_buffer own[] = { WINPUT,    WSLOPE, GRADIENT, PLAIN,        BIAS,
                                              DATA_COPY, DSLOPE, DRESULT,  BACK_SCRATCH, MASKED };
     const nn_map *m = &b->net->maps[i];
-    /* the slope is also the branch's: not to be written */
+    /* the branch reads this slope as well: it must not be written */
     const bool held = i + 1 < b->net->map_count && m[1].layer.kind == TUTTI_LAYER_JOIN;
     image_place *r = &l->place[i];
 

@@ -110,7 +110,7 @@ static const double *input_of(const reference *r, int i)
     return i > 0 ? r->value[i - 1] : r->input;
 }
 
-/* The visitor of a convolution: output `to`, input `from`, weight `w` of every product. */
+/* Called for each product of a convolution: output value `to`, input value `from`, weight `w`. */
 typedef void conv_visit(double *out, const double *in, const double *more, size_t to, size_t from, size_t w);
 
 static void each_product(const reference *r, int i, conv_visit *visit, double *out, const double *in,
@@ -148,7 +148,7 @@ static void visit_data(double *dx, const double *dy, const double *w, size_t to,
     dx[from] += w[index] * dy[to];
 }
 
-/* The layer's weights in double, in r->sum. */
+/* Writes the layer's weights, in double, to r->sum. */
 static const double *weights_of(const reference *r, int i)
 {
     const nn_map *m = &r->net->maps[i];

@@ -15,7 +15,7 @@
 
 enum {
     NN_NONE = -1, /* no buffer */
-    NN_PLANS = 8  /* plans kept besides those of the full block and of evaluation */
+    NN_PLANS = 8  /* plans kept in addition to those of the full block and of evaluations */
 };
 
 typedef struct nn_plan {

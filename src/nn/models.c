@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- mlp: Linear, ReLU, Linear, ReLU, Linear; the samples are taken as flat vectors ---- */
+/* ---- mlp: Linear, ReLU, Linear, ReLU, Linear; samples are flat vectors ---- */
 typedef struct mlp { int64_t hidden; } mlp;
 static const tutti_option mlp_options[] = {
     { "hidden", TUTTI_INT, TUTTI_AT(mlp, hidden), 1024, 1, 65536, NULL, "features of both hidden layers" },
@@ -143,7 +143,7 @@ static const tutti_option gpt_options[] = {
     { 0 },
 };
 
-/* A layer of gpt's list; those that the options omit are in it with `out` of OMITTED. */
+/* A layer that gpt's options omit is in the list with `out` = OMITTED. */
 enum { OMITTED = -1 };
 static tutti_layer optional(bool there, tutti_layer layer)
 {
@@ -164,7 +164,8 @@ static void append(tutti_layer layer, int block, tutti_layer *layers, int capaci
     ++*count;
 }
 
-/* A layer of block `block`, the first out mod tiles of its tiles one output wider. */
+/* Appends a layer of block `block`, split into tiles if it is linear. The first (out mod tiles)
+   tiles have one output more than the others. */
 static void append_tiles(tutti_layer layer, int tiles, int block, tutti_layer *layers, int capacity, int *count)
 {
     if (layer.kind != TUTTI_LAYER_LINEAR || tiles == 1) {

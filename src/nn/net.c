@@ -67,7 +67,7 @@ bool tutti_nn_layer_of_tokens(tutti_layer_kind kind)
     return (size_t)kind < TUTTI_LENGTH(kinds) && kinds[kind].of_tokens;
 }
 
-/* Begins a unit. *shape: before the layer, then after it. */
+/* Adds a unit for a layer with parameters. *shape: before the layer; on return after it. */
 static tutti_status add_unit(nn_net *net, int i, nn_shape *shape, tutti_error *err)
 {
     const tutti_layer *layer = &net->layers[i];
@@ -171,7 +171,7 @@ static tutti_status add_follower(nn_net *net, int i, nn_shape *shape, tutti_erro
     return TUTTI_OK;
 }
 
-/* The whole network. A sum of products a value: the difference times lambda, added up. */
+/* Builds a quadratic, which is the whole network. flops: a product and a sum for each value. */
 static tutti_status build_quadratic(nn_net *net, const tutti_layer *layer, int count, tutti_error *err)
 {
     const nn_shape sample = { net->task.channels, net->task.height, net->task.width };

@@ -5,7 +5,7 @@
 
 enum { BLOCK = 64, BLOCK_TOKENS = 1024 };
 
-/* A quadratic never meets oneDNN: no engine, no primitives, a pass in microseconds. */
+/* Backends by name. Quadratics do not use oneDNN with either: their passes take microseconds. */
 static const nn_backend *const backends[] = { &tutti_nn_onednn, &tutti_nn_reference };
 
 static const nn_backend *find_backend(const char *name)
@@ -98,7 +98,8 @@ static tutti_status outline(tutti_nn *nn, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Running statistics, at their start. */
+/* Allocates the statistics of batch norms and initialises the running ones, unless they are given.
+   */
 static tutti_status open_statistics(tutti_nn *nn, float *given, tutti_error *err)
 {
     const nn_image *im = nn->net.image;
@@ -123,8 +124,8 @@ float *tutti_nn_running(tutti_nn *nn, size_t *count)
     return nn->running;
 }
 
-/* Opens a backend for each block of a pass that runs unit by unit, else one. A pass of a single
-   block runs unit by unit as it is. */
+/* Allocates the list of backends: one for each block of a pass that runs unit by unit, else one. A
+   pass of a single block runs unit by unit as it is. */
 static tutti_status open_backends(tutti_nn *nn, bool by_unit, nn_settings *settings, tutti_error *err)
 {
     const int64_t blocks = (nn->batch + nn->block - 1) / nn->block;

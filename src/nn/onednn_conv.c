@@ -33,8 +33,8 @@ static nn_mdref out_md(const dn_conv *c)
     return c->wide.lanes > 0 ? nn_md_of(&c->pooled) : tutti_nn_dn_md(&c->conv, DNNL_ARG_DST);
 }
 
-/* The layouts a unit starts from: plain ones, and `any` where the implementation shall choose;
-   `narrow`: of operands in the core's precision. */
+/* Layouts from which primitives are made: plain ones; ANY_...: the primitive chooses; NARROW_...:
+   the same, in the core's precision. */
 enum {
     PLAIN_IN,
     ANY_IN,
@@ -291,8 +291,8 @@ static dn_conv *unit_of(onednn *b, int unit, int64_t count)
     return &b->tiles[b->run.train ? count : DN_TILE].units[unit];
 }
 
-/* A unit's output of the tile that begins with sample `first`; an evaluation keeps none but the
-   current one. */
+/* Returns a unit's output of the tile that begins with sample `first`. An evaluation keeps only the
+   current tile's. */
 static void *act_of(const onednn *b, int unit, int64_t first)
 {
     return (char *)dn_at(b, unit, DN_ACT) + (size_t)(first / DN_TILE) * b->layout->act_step[unit];

@@ -34,7 +34,8 @@ enum {
        oneDNN's kernels (2, 3, 4, 6, 8, 12, 16), so that no row is computed by a kernel for the
        remainder, which rounds differently. It is large enough to run at full speed. */
     DN_EVAL_SAMPLES = 144,
-    DN_PLANS = 8      /* linear plans kept besides those of the full batch and of evaluations */
+    DN_PLANS = 8      /* linear plans kept in addition to those of the full batch and of
+                         evaluations */
 };
 
 /* The conversion of an operand before a primitive reads it (onednn_operand.c). */

@@ -24,7 +24,7 @@ static size_t rows_of_part(size_t rows, size_t k)
     return rows - k * NN_ROWS < NN_ROWS ? rows - k * NN_ROWS : NN_ROWS;
 }
 
-/* Sums of a slope's columns, and the slope for its products. */
+/* Sums the columns of a slope for the bias gradient, and converts the slope for its products. */
 static void bias_part(void *arg, size_t first, size_t count, int thread)
 {
     const loop_args *loop = arg;
@@ -113,7 +113,8 @@ static tutti_status lstm_weights(sequence *b, int i, tutti_error *err)
     return tutti_nn_dn_lstm_weights(&b->core, &plan_of(b)->lstm[b->net->nodes[i].lstm], b->math, b->loops, &r, err);
 }
 
-/* Columns of the table, so that a row's sum keeps the order of the tokens. */
+/* Adds to the columns [first, first + count) of a table. Split by columns, so that a row's sum
+   keeps the order of the tokens. */
 static void embedding_part(void *arg, size_t first, size_t count, int thread)
 {
     const loop_args *loop = arg;
@@ -123,8 +124,9 @@ static void embedding_part(void *arg, size_t first, size_t count, int thread)
     b->math->scatter_add(rows_of(b, loop->i), loop->columns, first, count, b->run.tokens, loop->rows, loop->sums);
 }
 
-/* The categories' slopes close up over those of the values. */
-static void close_up(const sequence *b, int i, float *slope)
+/* Moves the slopes of the categories' rows together: removes the slopes of a sample's other
+   values. */
+static void remove_values(const sequence *b, int i, float *slope)
 {
     const size_t width = (size_t)b->net->nodes[i].out, wide = width - (size_t)b->net->values;
 
@@ -143,7 +145,7 @@ static void table_part(void *arg, size_t first, size_t count, int thread)
     b->math->sum_rows(loop->columns, first, count, order, begin, loop->rows, loop->sums);
 }
 
-/* slope: a row an id. */
+/* Computes the rows of a table's gradient. slope: a row for each id. */
 static void sum_table(sequence *b, int i, float *slope)
 {
     const size_t n = ids_of(b, b->windows);
@@ -233,13 +235,16 @@ tutti_status tutti_nn_seq_weights(sequence *b, int i, tutti_error *err)
 
     b->core.scratch = at(b, p->back_scratch);
     switch (n->layer.kind) {
-    case TUTTI_LAYER_TABLES: close_up(b, i, at(b, p->slope)); sum_table(b, i, at(b, p->slope)); break;
+    case TUTTI_LAYER_TABLES:
+        remove_values(b, i, at(b, p->slope));
+        sum_table(b, i, at(b, p->slope));
+        break;
     case TUTTI_LAYER_EMBEDDING:
         if (!b->net->tied) {
             sum_table(b, i, at(b, p->slope));
             break;
         }
-        loop.columns = width; /* the head has begun the sum */
+        loop.columns = width; /* added to the head's gradient */
         loop.rows = at(b, p->slope);
         loop.sums = gradient(b, i, 0);
         run_parallel(b, width, rows_of(b, i), embedding_part, &loop);
@@ -260,7 +265,7 @@ tutti_status tutti_nn_seq_weights(sequence *b, int i, tutti_error *err)
     case TUTTI_LAYER_JOIN:
         break; /* body and branch read its slope unchanged */
     case TUTTI_LAYER_BRANCH:
-        if (is_norm(&n[1])) /* which has added its slope itself */
+        if (is_norm(&n[1])) /* it has added the slope of its input to the stream's already */
             break;
         run_parallel(b, items_of(b, i), values_of(b, i), back_part, &loop);
         break;
@@ -293,6 +298,6 @@ tutti_status tutti_nn_seq_data(sequence *b, int i, tutti_error *err)
 {
     if (is_linear(b, i) && i != head_index(b))
         return linear_data(b, i, err);
-    /* of the others it was done along with the weights */
+    /* other layers have computed it along with the weights */
     return b->net->nodes[i].layer.kind == TUTTI_LAYER_LSTM ? lstm_data(b, i, err) : TUTTI_OK;
 }

@@ -2,7 +2,7 @@
 #include "sequence_run.h"
 
 static const float norm_eps = 1e-5F;
-/* and the layer's index: far from the streams of initial values */
+/* Stream of dropout's draws, plus the layer's index: far from the streams of initial values. */
 static const uint64_t draws_stream = (uint64_t)1 << 32;
 
 tutti_status tutti_nn_seq_logits(sequence *b, int first, int *count, tutti_error *err)
@@ -27,7 +27,7 @@ static void entropy_part(void *arg, size_t first, size_t count, int thread)
                      b->labels + first, (nn_entropy *)at(b, b->layout->state) + first);
 }
 
-/* Keeps the outputs of classes from `first` on, for evaluations that ask for them. */
+/* Copies the logits of `count` classes from `first` on to the run's outputs. */
 static void keep_outputs(const sequence *b, int first, int count)
 {
     const size_t length = (size_t)b->net->nodes[head_index(b)].length, samples = (size_t)b->run.samples,
@@ -127,8 +127,8 @@ static void place_tables(const sequence *b, int i, float *y)
     }
 }
 
-/* The mean of `length` blocks of n values. */
-static void mean_of_moments(const sequence *b, size_t n, int length, const float *x, float *y)
+/* Writes the mean of `length` time steps of n values each. */
+static void mean_of_steps(const sequence *b, size_t n, int length, const float *x, float *y)
 {
     const float factor = (float)(1 / (double)length);
 
@@ -147,7 +147,7 @@ static tutti_status lstm_forward(sequence *b, int i, tutti_error *err)
     return tutti_nn_dn_lstm_forward(&b->core, &plan_of(b)->lstm[b->net->nodes[i].lstm], b->math, &r, err);
 }
 
-/* Rows [first, first + count) of a norm or a GELU into y, the first of them. */
+/* Computes rows [first, first + count) of a norm or a GELU; y: memory for them. */
 static void rows_of_node(const sequence *b, int i, size_t first, size_t count, float *y)
 {
     const nn_node *n = &b->net->nodes[i];
@@ -166,7 +166,7 @@ static void rows_of_node(const sequence *b, int i, size_t first, size_t count, f
     }
 }
 
-/* The same for the next, linear node. */
+/* Computes the same rows a few at a time, in 16 bits for the next, linear node. */
 static void narrow_part(const sequence *b, int i, size_t first, size_t count, int thread)
 {
     const nn_node *n = &b->net->nodes[i];
@@ -235,7 +235,7 @@ tutti_status tutti_nn_seq_forward(sequence *b, int i, tutti_error *err)
     case TUTTI_LAYER_LEAVE: memcpy(b->run.out, at(b, p->out), rows_of(b, i) * width * sizeof(float)); break;
     case TUTTI_LAYER_FRAMES: place_frames(b, width, at(b, p->out)); break;
     case TUTTI_LAYER_MEAN:
-        mean_of_moments(b, rows_of(b, i) * width, n[-1].length, at(b, p[-1].out), at(b, p->out));
+        mean_of_steps(b, rows_of(b, i) * width, n[-1].length, at(b, p[-1].out), at(b, p->out));
         break;
     case TUTTI_LAYER_LSTM: return lstm_forward(b, i, err);
     case TUTTI_LAYER_LINEAR: {

@@ -2,7 +2,7 @@
    stages: where it can be split, and the layers ENTER and LEAVE at its ends. */
 #include "sequence.h"
 
-/* Does the model have activations that are recomputed? */
+/* Returns whether the model has segments. */
 static bool has_segments(const nn_sequence *s)
 {
     bool some = false;

@@ -187,8 +187,7 @@ static void forward_buffers(const sequence *b, seq_layout *l, int i, int64_t win
         tutti_nn_buffer_extend(&l->buffers, l->place[n->partner].out, now);
 }
 
-/* For tutti_nn_unique of n ids: its scratch, the distinct ids' order, and where their runs
-   begin. */
+/* Returns the bytes of tutti_nn_unique's arrays for n ids: scratch, order and begin. */
 static size_t unique_bytes(size_t n)
 {
     return n * (2 * sizeof(uint64_t) + sizeof(uint32_t)) + (n + 1) * sizeof(uint32_t);
@@ -218,7 +217,7 @@ static int back_buffers(const sequence *b, seq_layout *l, int i, int slope, int6
     const size_t rows = (size_t)(windows * n->length);
     /* the slope of its input is not read, though the head computes it */
     const bool first = i == nn_unit_param_node(b->net, 0) && !b->net->enters;
-    /* the slope is also the stream's: not to be written */
+    /* a join reads this slope as well: it must not be written */
     const bool held = i < head_index(b) && n[1].layer.kind == TUTTI_LAYER_JOIN;
     const int source = i - 1 - n->layer.tile;
     seq_place *p = &l->place[i];
@@ -232,7 +231,7 @@ static int back_buffers(const sequence *b, seq_layout *l, int i, int slope, int6
     tutti_nn_buffer_extend(&l->buffers, slope, now);
     switch (n->layer.kind) {
     case TUTTI_LAYER_LINEAR:
-        if (n->dropped && !n->again) /* its product has not run again and made it */
+        if (n->dropped && !n->again) /* forward was not computed again and has not made it */
             p->in = narrows(b, source) ? l->place[source + 1].in
                                        : operand(b, l, rows, n->in, l->place[source].out, now);
         if (makes_operand_late(b, i))

@@ -194,7 +194,8 @@ static tutti_status sequence_data(void *self, int unit, int64_t first, int64_t c
 }
 
 /* ---- opening and closing ---- */
-/* The first rotary node whose heads have the width of node i's; -1: i is none. */
+/* Returns the first rotary node whose heads have the width of node i's; -1: node i is not rotary.
+   */
 static int angles_owner(const sequence *b, int i)
 {
     const nn_node *n = b->net->nodes;

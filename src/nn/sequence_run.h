@@ -69,7 +69,7 @@ typedef struct seq_plan {        /* primitives for a number of samples */
 /* Buffers of one node: indexes for at(), NN_NONE: none. */
 typedef struct seq_place {
     int out;                     /* output; may be the previous node's, if computed in place */
-    int stats;                   /* what backward needs besides values: a norm's statistics,
+    int stats;                   /* what backward reads in addition to values: a norm's statistics,
                                     attention's softmax statistics, what an LSTM keeps */
     int slope, back;             /* gradient of the output; gradient of the input */
     int residual;                /* of a branch: the residual stream's gradient */

@@ -14,7 +14,7 @@ typedef struct slot {
     int next;             /* FORWARD, BACKWARD: the unit that is computed next; convolutions count as one */
     double loss_sum;      /* BACKWARD */
     nn_run run;
-    const float **values; /* of the network's parameters */
+    const float **values; /* [params of the network] */
     void **kept;          /* as nn_backend.kept lists them; NULL: not allocated */
     size_t *bytes;
     void *samples;
@@ -24,7 +24,7 @@ typedef struct slot {
 struct tutti_nn_stage {
     tutti_nn *nn;
     tutti_nn_store *store;
-    int first, end, param; /* its units, its first parameter, among the model's */
+    int first, end, param; /* of the model's units and parameters: [first, end), and the first parameter */
     size_t enters, leaves;
     int slot_count, kept_capacity;
     slot *slots;
@@ -60,7 +60,7 @@ static tutti_status check_options(const tutti_nn_stage_options *o, tutti_error *
     return TUTTI_OK;
 }
 
-/* Takes what the network owns. */
+/* Opens the stage's network, which owns what *part owns. */
 static tutti_status open_nn(tutti_nn_stage *g, const nn_net *part, tutti_nn_options options, tutti_error *err)
 {
     options.by_unit = false;
@@ -141,7 +141,8 @@ size_t tutti_nn_stage_leaves(const tutti_nn_stage *g)
     return g->leaves;
 }
 
-/* The parts of a micro-batch that backward reads again, as parts of one buffer. */
+/* Sets the bytes of the arrays of a micro-batch that backward reads again: x, labels, tokens, next,
+   rows. */
 static void sample_parts(const tutti_nn_stage *g, int64_t samples, size_t bytes[SAMPLE_PARTS])
 {
     const nn_net *net = &g->nn->net;
@@ -192,7 +193,7 @@ size_t tutti_nn_stage_bytes(const tutti_nn_stage *g)
                                     (size_t)(g->kept_capacity + 1) * (sizeof(void *) + sizeof(size_t)));
 }
 
-/* ---- what a slot has ---- */
+/* ---- a slot's memory ---- */
 static void free_kept(tutti_nn_stage *g, slot *s, int k)
 {
     if (s->kept[k] != NULL)
@@ -269,7 +270,8 @@ static tutti_status keep_samples(tutti_nn_stage *g, slot *s, tutti_error *err)
 }
 
 /* ---- forward ---- */
-/* A new number of samples may need larger buffers for the first unit's forward. */
+/* Begins the slot's run. A new number of samples may need larger buffers for forward of the first
+   unit. */
 static tutti_status begin_slot(tutti_nn_stage *g, slot *s, tutti_error *err)
 {
     bool again = true;
@@ -290,7 +292,7 @@ static tutti_status begin_slot(tutti_nn_stage *g, slot *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Convolutions, through all of their tiles, or the next unit. */
+/* Runs forward of the next unit; of convolutions all, through all tiles. */
 static tutti_status forward_next(tutti_nn_stage *g, slot *s, tutti_error *err)
 {
     tutti_nn *nn = g->nn;
@@ -313,7 +315,7 @@ static tutti_status forward(tutti_nn_stage *g, slot *s, tutti_error *err)
     return forward_next(g, s, err);
 }
 
-/* A slot that may begin: NULL and a sentence if not. */
+/* Returns the slot if it has the phase that is wanted and no other slot is busy, else NULL. */
 static slot *free_to_begin(tutti_nn_stage *g, int index, phase wanted, tutti_error *err)
 {
     static const char *const what[] = { [FREE] = "forward in", [FULL] = "backward of" };
@@ -335,7 +337,7 @@ static slot *free_to_begin(tutti_nn_stage *g, int index, phase wanted, tutti_err
     return NULL;
 }
 
-/* After a computation of a slot has succeeded or failed: is the slot over? */
+/* Ends a computation of a slot, which had this status; *over: the forward or backward is over. */
 static tutti_status ended(tutti_nn_stage *g, slot *s, tutti_status status, bool *over)
 {
     const int index = (int)(s - g->slots);
@@ -400,7 +402,7 @@ static tutti_status check_kept(const tutti_nn_stage *g, const slot *s, tutti_err
     return TUTTI_OK;
 }
 
-/* The next unit; convolutions, which are the last, through all of their tiles. */
+/* Runs backward of the next unit; of convolutions, which come last, all, through all tiles. */
 static tutti_status backward_next(tutti_nn_stage *g, slot *s, tutti_error *err)
 {
     tutti_nn *nn = g->nn;
@@ -467,7 +469,7 @@ tutti_status tutti_nn_stage_begin_backward(tutti_nn_stage *g, int index, const f
     return ended(g, s, status, over);
 }
 
-/* ---- the rest of both ---- */
+/* ---- the next units ---- */
 tutti_status tutti_nn_stage_go_on(tutti_nn_stage *g, int index, bool *over, tutti_error *err)
 {
     slot *s = index >= 0 && index < g->slot_count && g->busy == index ? &g->slots[index] : NULL;

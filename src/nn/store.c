@@ -2,7 +2,8 @@
    size: micro-batches are equal, so the next one allocates buffers of the same sizes. */
 #include "stage.h"
 
-/* The header of a buffer, in the cache line before its memory; next: used while the buffer is free. */
+/* The header of a buffer, in the cache line before its memory; next: used while the buffer is
+   free. */
 typedef struct chunk {
     struct chunk *next;
 } chunk;

@@ -5,8 +5,8 @@ static void gelu(size_t n, const float *x, float *y)
 {
     EACH_VECTOR(n, {
         const lanes v = load(x + i, k);
-        lanes bell;
-        store(y + i, k, lanes_mul(v, lanes_normal(v, &bell)));
+        lanes gaussian;
+        store(y + i, k, lanes_mul(v, lanes_normal(v, &gaussian)));
     });
 }
 
@@ -15,10 +15,11 @@ static void gelu_back(size_t n, const float *x, const float *dy, float *dx)
 {
     EACH_VECTOR(n, {
         const lanes v = load(x + i, k);
-        lanes bell;
-        const lanes p = lanes_normal(v, &bell);
+        lanes gaussian;
+        const lanes p = lanes_normal(v, &gaussian);
         store(dx + i, k,
-              lanes_mul(load(dy + i, k), lanes_fma(lanes_mul(v, lanes_all(0.39894228f)), bell, p)));
+              lanes_mul(load(dy + i, k),
+                        lanes_fma(lanes_mul(v, lanes_all(0.39894228f)), gaussian, p)));
     });
 }
 

@@ -25,11 +25,11 @@ INLINE lanes lanes_exp(lanes x)
     return lanes_power(lanes_add(p, lanes_all(1)), n);
 }
 
-/* Returns the cumulative normal distribution P(x), and sets *bell to exp(-x^2 / 2), a factor of P
-   and of the density. P is within 4 ulp down to x = -13, where it is 6e-39. For |x| < 1 it is 1/2
-   plus an odd polynomial; for larger |x| it is computed from erfc(|x| / sqrt(2)) / 2, which does
-   not cancel. The argument of exp is rounded; the lost part is corrected afterwards. */
-INLINE lanes lanes_normal(lanes x, lanes *bell)
+/* Returns the cumulative normal distribution P(x), and sets *gaussian to exp(-x^2 / 2), a factor
+   of P and of the density. P is within 4 ulp down to x = -13, where it is 6e-39. For |x| < 1 it is
+   1/2 plus an odd polynomial; for larger |x| it is computed from erfc(|x| / sqrt(2)) / 2, which
+   does not cancel. The argument of exp is rounded; the lost part is corrected afterwards. */
+INLINE lanes lanes_normal(lanes x, lanes *gaussian)
 {
     const lanes one = lanes_all(1);
     lanes t, u, square, lost, e, q, r;
@@ -39,7 +39,7 @@ INLINE lanes lanes_normal(lanes x, lanes *bell)
     lost = lanes_fma(x, x, lanes_mul(square, lanes_all(-1)));
     e = lanes_exp(lanes_mul(square, lanes_all(-0.5f)));
     e = lanes_fnma(e, lanes_mul(lost, lanes_all(0.5f)), e);
-    *bell = e;
+    *gaussian = e;
 
     t = lanes_abs(x);
     /* 1 / (1 + t / 2), t = |x| / sqrt(2) */

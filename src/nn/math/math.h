@@ -216,10 +216,10 @@ static inline const nn_math *nn_math_of(tutti_cpu cpu)
 /* Returns the index of the first value that is not below limit; n if there is none. For ids and
    labels from outside. */
 size_t tutti_nn_first_above(size_t n, const uint32_t *values, uint32_t limit);
-/* Sorts n ids, n < 2^32, and returns the number u of distinct ones. unique: [n], of which [0, u)
-   are set to the distinct ids, ascending. order: [n], the indexes 0 .. n - 1 sorted by id, equal
-   ids in ascending order of index. begin: [n + 1], of which [0, u] are set: id unique[k] has the
-   indexes order[begin[k] .. begin[k + 1]). scratch: [2 n]. */
+/* Sorts n ids, n < 2^32, and returns the number u of distinct ones. unique: [n]; [0, u) is set to
+   the distinct ids, ascending. order: [n], the indexes 0 .. n - 1 sorted by id, equal ids in
+   ascending order of index. begin: [n + 1]; [0, u] is set so that id unique[k] has the indexes
+   order[begin[k] .. begin[k + 1]). scratch: [2 n]. */
 size_t tutti_nn_unique(size_t n, const uint32_t *ids, uint32_t *unique, uint32_t *order,
                        uint32_t *begin, uint64_t *scratch);
 /* Writes the tables of nn_math.rotary, length x width / 2 each, computed in double and rounded. */
