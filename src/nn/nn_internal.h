@@ -1,4 +1,4 @@
-/* nn_internal.h: private header of nn, included by all of its files, directly or through image.h,
+/* nn_internal.h: private header of nn, included by most of its files, directly or through image.h,
    sequence.h or loops.h. It declares the network after shape inference (net.c), the interface
    that a backend implements (nn_backend), and the backends.
 
