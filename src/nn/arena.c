@@ -1,6 +1,6 @@
 /* arena.c: implements arena.h. Buffers that have an offset are in an array by ascending offset, so
-   one walk finds the lowest gap: it ignores buffers whose lifetime does not overlap the new one's.
-   */
+   one walk finds the lowest gap: it ignores buffers whose lifetime does not overlap the new
+   one's. */
 #include "arena.h"
 #include <stdlib.h>
 #include <string.h>

@@ -98,8 +98,8 @@ static tutti_status outline(tutti_nn *nn, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Allocates the statistics of batch norms and initialises the running ones, unless they are given.
-   */
+/* Allocates the statistics of batch norms and initialises the running ones, unless they are
+   given. */
 static tutti_status open_statistics(tutti_nn *nn, float *given, tutti_error *err)
 {
     const nn_image *im = nn->net.image;

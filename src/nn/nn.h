@@ -85,7 +85,7 @@ typedef enum {
 typedef struct tutti_layer {
     tutti_layer_kind kind;
     int out;                     /* linear: features; conv2d: channels; embedding, tables: values of
-                                    a row; lstm: values of h */
+                                    a row; lstm: values of h; quadratic: values of x */
     int kernel;                  /* conv2d: side of the window; maxpool2d: side of the window and
                                     stride, the output's sides are rounded down */
     int stride;                  /* conv2d: step of the window, in both directions; 0 is 1 */

@@ -308,8 +308,8 @@ tutti_status tutti_nn_dn_copies_open(dn_core *core, const dn_wanted *wanted, int
                                      tutti_error *err);
 /* Returns the core's share of the bytes of the copies. */
 size_t tutti_nn_dn_copies_bytes(const dn_core *core);
-/* Sets the parameters of a run. same: they have the values of the last run, so copies stay valid.
-   */
+/* Sets the parameters of a run. same: they have the values of the last run, so copies stay
+   valid. */
 void tutti_nn_dn_copies_begin(dn_core *core, const float *const *values, bool same);
 void tutti_nn_dn_copies_close(dn_core *core);
 

@@ -153,8 +153,8 @@ size_t tutti_nn_dn_lstm_kept_bytes(int64_t rows, int64_t width, int directions)
 /* ---- running ---- */
 enum { W_IH, W_HH, B_IH, B_HH, TENSORS };
 
-/* The buffers of a direction. Its time steps are numbered in the order in which it computes them.
-   */
+/* The buffers of a direction. Its time steps are numbered in the order in which it computes
+   them. */
 typedef struct direction {
     float *gates, *cells, *rows; /* rows: of H, `stride` floats apart */
     size_t stride, windows, width;

@@ -41,8 +41,8 @@ tutti_status tutti_nn_sequence_cut(const nn_sequence *s, int unit, int *node, tu
     return TUTTI_OK;
 }
 
-/* Copies layers [from, to) of the whole network, after the ENTER layer and before the LEAVE layer.
-   */
+/* Copies layers [from, to) of the whole network, after the ENTER layer and before the LEAVE
+   layer. */
 static void copy_part(nn_sequence *s, const nn_sequence *whole, int from, int to, int first)
 {
     const int shift = s->enters ? 1 - from : -from;

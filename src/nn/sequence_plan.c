@@ -98,8 +98,8 @@ static tutti_status build_plan(void *self, nn_plan *plan, bool train, tutti_erro
 }
 
 /* ---- memory ---- */
-/* Returns the buffer of an operand of a linear node: `buffer`, or with 16-bit products a new one.
-   */
+/* Returns the buffer of an operand of a linear node: `buffer`, or with 16-bit products a new
+   one. */
 static int operand(const sequence *b, seq_layout *l, size_t rows, int values, int buffer, int moment)
 {
     return b->core.precision == TUTTI_F32

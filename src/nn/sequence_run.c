@@ -18,8 +18,8 @@ static void place_categories(sequence *b)
     b->run.tokens = ids;
 }
 
-/* Copies ids that are ordered by window to the order by time step; windows without samples get 0.
-   */
+/* Copies ids that are ordered by window to the order by time step; windows without samples get
+   0. */
 static void to_time_major(const sequence *b, const uint32_t *from, uint32_t *to)
 {
     const size_t length = (size_t)b->net->context, windows = (size_t)b->windows, samples = (size_t)b->run.samples;
@@ -194,8 +194,8 @@ static tutti_status sequence_data(void *self, int unit, int64_t first, int64_t c
 }
 
 /* ---- opening and closing ---- */
-/* Returns the first rotary node whose heads have the width of node i's; -1: node i is not rotary.
-   */
+/* Returns the first rotary node whose heads have the width of node i's; -1: node i is not
+   rotary. */
 static int angles_owner(const sequence *b, int i)
 {
     const nn_node *n = b->net->nodes;

@@ -50,8 +50,8 @@ INLINE size_t strip_at(const strip *s, size_t image, size_t position)
    it. */
 typedef struct statistics { double count, mean[STRIP], squares[STRIP]; } statistics;
 
-/* Merges the statistics of a block of `count` positions into *m. The block's mean is mean + rest.
-   */
+/* Merges the statistics of a block of `count` positions into *m. The block's mean is mean +
+   rest. */
 static void merge_statistics(statistics *m, size_t channels, double count, const float *mean,
                           const float *rest, const float *squares)
 {

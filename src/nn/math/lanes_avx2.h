@@ -108,8 +108,8 @@ INLINE lanes lanes_pick(lanes_which which, lanes x, lanes y)
     return PAIR(_mm256_blendv_ps(y.a, x.a, which.a), _mm256_blendv_ps(y.b, x.b, which.b));
 }
 
-/* Multiplies by 2^(n / 2) twice, with one rounding in all: 2^n itself may not be a normal number.
-   */
+/* Multiplies by 2^(n / 2) twice, with one rounding in all: 2^n itself may not be a normal
+   number. */
 INLINE __m256 power8(__m256 x, __m256 n)
 {
     const __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1),

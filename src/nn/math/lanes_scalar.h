@@ -77,8 +77,8 @@ INLINE lanes lanes_power(lanes a, lanes n)
    nothing at the other levels. */
 INLINE void lanes_clear(lanes *a, size_t count) { memset(a, 0, count * sizeof *a); }
 
-/* Returns a mask: all bits of lane i < k are set if draws[i] >= least (least <= 65536), else none.
-   */
+/* Returns a mask: all bits of lane i < k are set if draws[i] >= least (least <= 65536), else
+   none. */
 INLINE lanes lanes_kept(const uint16_t *draws, uint32_t least, size_t k)
 {
     lanes made;
