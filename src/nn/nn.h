@@ -365,7 +365,7 @@ typedef struct tutti_nn_hooks {
 
 /* Makes a pass: forward and backward over `samples` samples of images or vectors.
    x: [samples][channels x height x width]; labels: [samples]. values[k], gradients[k]: of parameter
-   k. hooks: may be NULL. Blocks in the hooks.
+   k. hooks: NULL: no hook is called. A hook may make the call wait.
 
    *loss_sum: the sum of the samples' losses (softmax cross-entropy, or the quadratic's loss).
    Gradients are those of (sum of the samples' losses) / divisor. They are written, or, with `add`,
