@@ -61,9 +61,9 @@ enum {
 };
 
 typedef struct seq_plan {        /* primitives for a number of samples */
-    dn_linear *linear;           /* by node; of the head: a full chunk of classes */
+    dn_linear *linear;           /* [nodes]; of the head: for a full chunk of classes */
     dn_linear rest;              /* the head's last chunk, if it is shorter */
-    dn_lstm *lstm;               /* by node.lstm */
+    dn_lstm *lstm;               /* [lstms]: by nn_node.lstm */
 } seq_plan;
 
 /* Buffers of one node: indexes for at(), NN_NONE: none. */
@@ -71,12 +71,12 @@ typedef struct seq_place {
     int out;                     /* output; may be the previous node's, if computed in place */
     int stats;                   /* what backward reads in addition to values: a norm's statistics,
                                     attention's softmax statistics, what an LSTM keeps */
-    int slope, back;             /* gradient of the output; gradient of the input */
-    int residual;                /* of a branch: the residual stream's gradient */
+    int slope, back;             /* slope of the output; slope of the input */
+    int residual;                /* of a branch: the residual stream's slope */
     int forward_scratch, back_scratch;
     int parts;                   /* partial sums over rows */
-    int in, given;               /* of a linear node: input and output gradient as its products read
-                                    them; with 16-bit products these are 16-bit copies */
+    int in, given;               /* of a linear node: its input, and the slope of its output, as its
+                                    products read them; with 16-bit products 16-bit copies */
 } seq_place;
 
 typedef struct seq_layout {
@@ -85,11 +85,10 @@ typedef struct seq_layout {
     int tokens_buffer;           /* reordered or padded tokens, or ids of table rows */
     int labels_buffer;           /* reordered or padded labels */
     int pairs;                   /* the two logits of each row, if the network has one logit */
-    seq_place *forward, *back;   /* buffers of node i; the two tables differ only in training with
-                                    segments */
+    seq_place *forward, *back;   /* [nodes]; the same array except in training with segments */
     seq_place *place;            /* the table of the half that runs: forward or back */
-    int *units;                  /* by moment: the unit that computes */
-    size_t *scratch;             /* [2 i + back]: largest scratch of node i's primitives in bytes;
+    int *units;                  /* [moments]: the unit that computes */
+    size_t *scratch;             /* [nodes x 2], [2 i + back]: largest scratch of node i's primitives in bytes;
                                     back: 0 or 1 */
 } seq_layout;
 
@@ -100,7 +99,7 @@ typedef struct sequence {
     dn_core core;
     nn_layered base;
     tutti_device *draws;         /* device that draws dropout masks; NULL: no dropout */
-    float **angles;              /* by node, of a rotary one: cosines and sines, each context x half
+    float **angles;              /* [nodes]; of a rotary node: cosines and sines, each context x half
                                     of a head's width; heads of one width share */
     const nn_times *times;       /* where the time of each node is added up, if wanted */
     seq_layout layouts[2];       /* [train] */
