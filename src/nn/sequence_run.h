@@ -88,8 +88,8 @@ typedef struct seq_layout {
     seq_place *forward, *back;   /* [nodes]; the same array except in training with segments */
     seq_place *place;            /* the table of the half that runs: forward or back */
     int *units;                  /* [moments]: the unit that computes */
-    size_t *scratch;             /* [nodes x 2], [2 i + back]: largest scratch of node i's primitives in bytes;
-                                    back: 0 or 1 */
+    size_t *scratch;             /* [nodes x 2]; [2 i + back]: most bytes of scratch that primitives
+                                    of node i need in forward (back 0) or backward (back 1) */
 } seq_layout;
 
 typedef struct sequence {
@@ -99,8 +99,8 @@ typedef struct sequence {
     dn_core core;
     nn_layered base;
     tutti_device *draws;         /* device that draws dropout masks; NULL: no dropout */
-    float **angles;              /* [nodes]; of a rotary node: cosines and sines, each context x half
-                                    of a head's width; heads of one width share */
+    float **angles;              /* [nodes]; of a rotary node: cosines and sines, each context x
+                                    half of a head's width; heads of one width share them */
     const nn_times *times;       /* where the time of each node is added up, if wanted */
     seq_layout layouts[2];       /* [train] */
     seq_layout *layout;          /* of this run */
