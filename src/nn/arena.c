@@ -1,23 +1,38 @@
-/* arena.c: see arena.h. Placed buffers are in an array by rising offset, so that one walk finds
-   the lowest gap: buffers whose life does not overlap the new one's are ignored. */
+/* arena.c: implements arena.h. Buffers that have an offset are in an array by ascending offset, so
+   one walk finds the lowest gap: it ignores buffers whose lifetime does not overlap the new
+   one's. */
 #include "arena.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum order { LARGEST, LONGEST, LARGEST_AREA, ORDERS };
 
-typedef struct turn { double rank; size_t bytes; int index; } turn; /* of a buffer in an order */
-typedef struct change { int moment; bool ends; size_t bytes; } change; /* of what is needed */
+/* A buffer in the order of placement: larger ranks first. */
+typedef struct entry {
+    double rank;
+    size_t bytes;
+    int index;
+} entry;
+/* The begin or the end of a lifetime. */
+typedef struct change {
+    int moment;
+    bool ends;
+    size_t bytes;
+} change;
 
-typedef struct place { size_t at, end; int first, last; } place;
+/* A buffer that has been placed: [offset, end) of the arena. */
+typedef struct placement {
+    size_t offset, end;
+    int first, last;
+} placement;
 
 typedef struct plan {
     nn_buffer *list;
     int count;
-    turn *turns;                 /* those that take memory, in the order they are placed */
+    entry *entries; /* [n], the buffers that take memory */
     int n;
     change *changes;
-    place *placed;               /* by rising offset */
+    placement *placed; /* by ascending offset */
 } plan;
 
 static size_t lines(size_t bytes)
@@ -32,10 +47,10 @@ static double rank(const nn_buffer *b, enum order order)
     return order == LARGEST ? (double)b->bytes : order == LONGEST ? life : life * (double)b->bytes;
 }
 
-/* Of equals the larger comes first, then the one that is first in the list. */
-static int by_turn(const void *a, const void *b)
+/* Of equal ranks the larger buffer comes first, then the first in the list. */
+static int by_rank(const void *a, const void *b)
 {
-    const turn *x = a, *y = b;
+    const entry *x = a, *y = b;
 
     if (x->rank != y->rank)
         return x->rank > y->rank ? -1 : 1;
@@ -49,12 +64,12 @@ static void sort(plan *p, enum order order)
     p->n = 0;
     for (int i = 0; i < p->count; i++)
         if (p->list[i].bytes > 0)
-            p->turns[p->n++] = (turn){ rank(&p->list[i], order), p->list[i].bytes, i };
-    qsort(p->turns, (size_t)p->n, sizeof *p->turns, by_turn);
+            p->entries[p->n++] = (entry){ rank(&p->list[i], order), p->list[i].bytes, i };
+    qsort(p->entries, (size_t)p->n, sizeof *p->entries, by_rank);
 }
 
 /* ---- the bound ---- */
-/* Buffers that end at a moment still exist when others begin in it. */
+/* At one moment begins come before ends: a buffer is needed through its last moment. */
 static int by_moment(const void *a, const void *b)
 {
     const change *x = a, *y = b;
@@ -64,7 +79,7 @@ static int by_moment(const void *a, const void *b)
     return (int)x->ends - (int)y->ends;
 }
 
-/* No layout is smaller: the most bytes that are needed at one moment. */
+/* Returns the most bytes that are needed at one moment. No layout is smaller. */
 static size_t least_bytes(plan *p)
 {
     size_t now = 0, most = 0, n = 0;
@@ -83,7 +98,7 @@ static size_t least_bytes(plan *p)
 }
 
 /* ---- the lowest gap ---- */
-static size_t lowest_gap(const place *placed, int n, const nn_buffer *b)
+static size_t lowest_gap(const placement *placed, int n, const nn_buffer *b)
 {
     const size_t bytes = lines(b->bytes);
     const int first = b->first, last = b->last;
@@ -92,7 +107,7 @@ static size_t lowest_gap(const place *placed, int n, const nn_buffer *b)
     for (int i = 0; i < n; i++) {
         if (placed[i].first > last || placed[i].last < first)
             continue;
-        if (placed[i].at >= at + bytes)
+        if (placed[i].offset >= at + bytes)
             break;
         if (placed[i].end > at)
             at = placed[i].end;
@@ -100,13 +115,13 @@ static size_t lowest_gap(const place *placed, int n, const nn_buffer *b)
     return at;
 }
 
-static void insert(place *placed, int n, place new)
+static void insert(placement *placed, int n, placement new)
 {
     int low = 0, high = n;
 
     while (low < high) {
         const int middle = low + (high - low) / 2;
-        if (placed[middle].at <= new.at)
+        if (placed[middle].offset <= new.offset)
             low = middle + 1;
         else
             high = middle;
@@ -120,9 +135,9 @@ static size_t lay_out(plan *p)
     size_t total = 0;
 
     for (int k = 0; k < p->n; k++) {
-        nn_buffer *b = &p->list[p->turns[k].index];
+        nn_buffer *b = &p->list[p->entries[k].index];
         const size_t at = lowest_gap(p->placed, k, b), end = at + lines(b->bytes);
-        insert(p->placed, k, (place){ at, end, b->first, b->last });
+        insert(p->placed, k, (placement){ at, end, b->first, b->last });
         b->trial = at;
         total = end > total ? end : total;
     }
@@ -144,8 +159,8 @@ static void try_all(plan *p, size_t *total)
         best = end < best ? end : best;
     }
     for (int i = 0; i < p->count; i++)
-        if (p->list[i].place != NULL)
-            *p->list[i].place = p->list[i].offset;
+        if (p->list[i].result != NULL)
+            *p->list[i].result = p->list[i].offset;
     *total = best;
 }
 
@@ -162,14 +177,14 @@ tutti_status tutti_nn_arena_plan(nn_buffer *list, int count, size_t *total, tutt
             return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
                               "%d buffers of a network need more bytes than there are addresses; use a smaller batch",
                               count);
-    p.turns = tutti_alloc((size_t)count, sizeof *p.turns);
+    p.entries = tutti_alloc((size_t)count, sizeof *p.entries);
     p.changes = tutti_alloc((size_t)count, 2 * sizeof *p.changes);
     p.placed = tutti_alloc((size_t)count, sizeof *p.placed);
-    if (p.turns != NULL && p.changes != NULL && p.placed != NULL)
+    if (p.entries != NULL && p.changes != NULL && p.placed != NULL)
         try_all(&p, total);
     else
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the places of %d buffers", count);
-    tutti_free(p.turns);
+    tutti_free(p.entries);
     tutti_free(p.changes);
     tutti_free(p.placed);
     return status;

@@ -1,16 +1,18 @@
-/* by_unit.c: the blocks of a pass interleaved, unit by unit.
+/* by_unit.c: makes a pass with its blocks interleaved, unit by unit; see driver.h and, in nn.h,
+   tutti_nn_options.by_unit.
 
-   One after another, each block goes forward and back before the next begins: activations are one
-   block's, and gradients of the whole model have to be kept until the last block adds to them. Here
-   each unit goes through all blocks before the next unit begins. So a gradient is complete when
-   its unit is, and a method that needs only a shard of each gradient keeps only that (ZeRO,
-   stages 2 and 3). The cost is the activations of all blocks, as in every trainer that takes its
-   batch at once; recompute=on makes them small.
+   In a pass whose blocks run one after another (pass.c), the activations in memory are one block's,
+   but gradients of the whole model must be kept until the last block has added its own. Here all
+   blocks go through a unit before any goes through the next. So a gradient is complete when its
+   unit is, and a method that needs only a shard of each gradient keeps only the shard (ZeRO,
+   stages 2 and 3). The cost is memory for the activations of all blocks, as in every trainer that
+   computes a batch at once; recompute=on makes them small.
 
-   Each block has a backend of its own. They compute one after another, so they share copies of
-   weights. Within a unit blocks go in their order, and their gradients fall in the same tree
-   (sums.c), whose sets are here of the largest unit. The last block's half of backward that the
-   exchange overlaps is as long as in a pass of one block. */
+   Each block has a backend of its own. The backends compute one after another, so they share copies
+   of weights. Within a unit the blocks are in order, and their gradients are merged in the same
+   tree as in pass.c (sums.c); gradient sets have the size of the largest unit. The half of
+   backward that the exchange of a gradient overlaps is the last block's, as long as in a pass of
+   one block. */
 #include "driver.h"
 
 static int64_t samples_of(const tutti_nn *nn, const nn_run *whole, int k)
@@ -19,7 +21,7 @@ static int64_t samples_of(const tutti_nn *nn, const nn_run *whole, int k)
     return left < nn->block ? left : nn->block;
 }
 
-/* Where each block writes does not depend on the unit. */
+/* Begins the run of each block. Where a block writes its gradients is the same for all units. */
 static tutti_status begin_blocks(tutti_nn *nn, const nn_run *whole, int blocks, tutti_error *err)
 {
     nn_stack s;
@@ -28,12 +30,12 @@ static tutti_status begin_blocks(tutti_nn *nn, const nn_run *whole, int blocks, 
     for (int k = 0; k < blocks; k++) {
         nn_run *run = &nn->runs[k];
         *run = *whole;
-        tutti_nn_skip(nn, run, k * nn->block);
+        tutti_nn_run_from(nn, run, k * nn->block);
         run->samples = samples_of(nn, whole, k);
         run->same_weights = whole->same_weights && k < nn->prepared_count;
-        run->statistics = nn->part_statistics + (size_t)k * nn->statistics;
+        run->statistics = nn->block_statistics + (size_t)k * nn->statistics;
         tutti_nn_stack_push(nn, &s, run, k, k + 1 == blocks);
-        run->gradients = tutti_nn_stack_apart(nn, run->gradients, k);
+        run->gradients = tutti_nn_tied_gradients(nn, run->gradients, k);
         tutti_nn_stack_pop(nn, &s);
         nn->backend = nn->backends[k];
         TUTTI_TRY(nn->ops->begin(nn->backend, run, err));
@@ -44,26 +46,26 @@ static tutti_status begin_blocks(tutti_nn *nn, const nn_run *whole, int blocks, 
 static tutti_status forward(tutti_nn *nn, int blocks, const tutti_nn_hooks *hooks, tutti_error *err)
 {
     for (int u = 0; u < nn->convs; u++)
-        TUTTI_TRY(tutti_nn_need(hooks, u, false, err));
+        TUTTI_TRY(tutti_nn_acquire_unit(hooks, u, false, err));
     for (int k = 0; k < blocks && nn->convs > 0; k++) {
         nn->backend = nn->backends[k];
         TUTTI_TRY(tutti_nn_forward_tiles(nn, nn->runs[k].samples, err));
     }
     for (int u = 0; u < nn->convs; u++)
-        TUTTI_TRY(tutti_nn_done(hooks, u, false, err));
+        TUTTI_TRY(tutti_nn_release_unit(hooks, u, false, err));
     for (int u = nn->convs; u < nn->units; u++) {
-        TUTTI_TRY(tutti_nn_need(hooks, u, false, err));
+        TUTTI_TRY(tutti_nn_acquire_unit(hooks, u, false, err));
         for (int k = 0; k < blocks; k++) {
             nn->backend = nn->backends[k];
             TUTTI_TRY(tutti_nn_forward_unit(nn, u, 0, nn->runs[k].samples, err));
         }
         if (u > 0 || !nn->tied)
-            TUTTI_TRY(tutti_nn_done(hooks, u, false, err));
+            TUTTI_TRY(tutti_nn_release_unit(hooks, u, false, err));
     }
-    return nn->tied ? tutti_nn_done(hooks, 0, false, err) : TUTTI_OK;
+    return nn->tied ? tutti_nn_release_unit(hooks, 0, false, err) : TUTTI_OK;
 }
 
-/* unit -1: the convolutions'. */
+/* Runs backward of one unit for all blocks. unit -1: of all convolution units. */
 static tutti_status unit_back(tutti_nn *nn, int unit, const nn_run *whole, int blocks, const tutti_nn_hooks *hooks,
                               tutti_error *err)
 {
@@ -75,8 +77,8 @@ static tutti_status unit_back(tutti_nn *nn, int unit, const nn_run *whole, int b
         const int64_t samples = nn->runs[k].samples;
         nn_run run = *whole;
         tutti_nn_stack_push(nn, &s, &run, k, last);
-        s.apart = nn->runs[k].gradients;
-        nn->ends = last;
+        s.tied = nn->runs[k].gradients;
+        nn->last_block = last;
         nn->backend = nn->backends[k];
         TUTTI_TRY(unit < 0 ? tutti_nn_backward_tiles(nn, samples, &s, last ? hooks : NULL, err)
                            : tutti_nn_backward_unit(nn, unit, 0, samples, true, &s, last ? hooks : NULL, err));
@@ -91,7 +93,7 @@ static tutti_status segment_again(tutti_nn *nn, int last, int blocks, const tutt
         if (!nn->unit[u].again)
             continue;
         if (u > 0 || !nn->tied)
-            TUTTI_TRY(tutti_nn_need(hooks, u, true, err));
+            TUTTI_TRY(tutti_nn_acquire_unit(hooks, u, true, err));
         for (int k = 0; k < blocks && nn->ops->again != NULL; k++) {
             nn->backend = nn->backends[k];
             TUTTI_TRY(tutti_nn_forward_again(nn, u, 0, nn->runs[k].samples, err));
@@ -104,21 +106,21 @@ static tutti_status backward(tutti_nn *nn, const nn_run *whole, int blocks, cons
                              tutti_error *err)
 {
     if (nn->tied)
-        TUTTI_TRY(tutti_nn_need(hooks, 0, true, err));
+        TUTTI_TRY(tutti_nn_acquire_unit(hooks, 0, true, err));
     for (int u = nn->units - 1; u >= nn->convs; u--) {
         if (tutti_nn_ends_segment(nn, u))
             TUTTI_TRY(segment_again(nn, u, blocks, hooks, err));
         if (!nn->unit[u].again && (u > 0 || !nn->tied))
-            TUTTI_TRY(tutti_nn_need(hooks, u, true, err));
+            TUTTI_TRY(tutti_nn_acquire_unit(hooks, u, true, err));
         TUTTI_TRY(unit_back(nn, u, whole, blocks, hooks, err));
-        TUTTI_TRY(tutti_nn_done(hooks, u, true, err));
+        TUTTI_TRY(tutti_nn_release_unit(hooks, u, true, err));
     }
     for (int u = nn->convs - 1; u >= 0; u--)
-        TUTTI_TRY(tutti_nn_need(hooks, u, true, err));
+        TUTTI_TRY(tutti_nn_acquire_unit(hooks, u, true, err));
     if (nn->convs > 0)
         TUTTI_TRY(unit_back(nn, -1, whole, blocks, hooks, err));
     for (int u = nn->convs - 1; u >= 0; u--)
-        TUTTI_TRY(tutti_nn_done(hooks, u, true, err));
+        TUTTI_TRY(tutti_nn_release_unit(hooks, u, true, err));
     return TUTTI_OK;
 }
 
@@ -137,7 +139,7 @@ tutti_status tutti_nn_pass_by_unit(tutti_nn *nn, const nn_run *whole, double div
         nn->backend = nn->backends[k];
         nn->ops->loss(nn->backend, divisor, &sum, &correct);
         total += sum;
-        tutti_nn_count_statistics(nn, nn->runs[k].statistics, nn->runs[k].samples);
+        tutti_nn_add_statistics(nn, nn->runs[k].statistics, nn->runs[k].samples);
     }
     TUTTI_TRY(backward(nn, whole, blocks, hooks, err));
     *loss_sum = total;

@@ -1,9 +1,10 @@
-/* dnnl_compat.h: the one place that knows which oneDNN it is. 2.x makes a primitive descriptor in
-   two steps (operation descriptor, then the rest) and has memory descriptors as structs; 3.x makes
-   it in one and has them as opaque pointers with owners. The functions below have one shape for
-   both: nn_md owns a memory descriptor, nn_mdref borrows one.
+/* dnnl_compat.h: private header that hides the version of oneDNN from the rest of nn; included by
+   onednn_internal.h and a test. oneDNN 2.x makes a primitive descriptor in two steps (an operation
+   descriptor first), and its memory descriptors are structs. oneDNN 3.x makes it in one step, and
+   its memory descriptors are opaque pointers with an owner. The functions below have one signature
+   for both: nn_md owns a memory descriptor, nn_mdref refers to one.
 
-   Checked: 2.6.3 built and tested; the 3.x side compiled against its headers only. */
+   2.6.3 is built and tested; the 3.x side has only been compiled against its headers. */
 #ifndef TUTTI_NN_DNNL_COMPAT_H
 #define TUTTI_NN_DNNL_COMPAT_H
 #include <dnnl.h>
@@ -20,8 +21,8 @@
 extern void omp_set_num_threads(int threads);
 extern int omp_get_max_threads(void);
 
-/* Channels of the blocks that convolutions and pooling prefer on this CPU, or on the smaller
-   instruction set that ONEDNN_MAX_CPU_ISA names. */
+/* Returns the channels of a block in the layouts that convolutions prefer on this CPU, or on the
+   smaller instruction set that ONEDNN_MAX_CPU_ISA names. */
 static inline int nn_channel_block(void)
 {
     return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core
@@ -29,7 +30,8 @@ static inline int nn_channel_block(void)
                : 8;
 }
 
-typedef struct nn_md { dnnl_memory_desc_t it; } nn_md; /* all zero: none */
+/* A memory descriptor: shape, type and layout of a tensor. All zero: none. */
+typedef struct nn_md { dnnl_memory_desc_t it; } nn_md;
 #if NN_DNNL_3
 typedef const_dnnl_memory_desc_t nn_mdref;
 #else
@@ -45,8 +47,8 @@ static inline nn_mdref nn_md_of(const nn_md *m)
 #endif
 }
 
-/* strides NULL: the layout is the implementation's to choose. *m needs nn_md_free also after a
-   failure. */
+/* Makes a descriptor of n dimensions. strides: NULL: the primitive chooses the layout. Also after a
+   failure *m must be freed with nn_md_free. */
 static inline dnnl_status_t nn_md_make(nn_md *m, int n, const dnnl_dims_t dims,
                                        dnnl_data_type_t type, const dnnl_dim_t *strides)
 {
@@ -73,7 +75,8 @@ static inline dnnl_data_type_t nn_md_type(nn_mdref md)
 #endif
 }
 
-/* A layout that strides cannot describe: blocks of channels. Of float32. */
+/* Makes a descriptor of float32 values in a named layout, such as blocks of channels, which strides
+   cannot describe. */
 static inline dnnl_status_t nn_md_tag(nn_md *m, int n, const dnnl_dims_t dims,
                                       dnnl_format_tag_t tag)
 {
@@ -95,6 +98,7 @@ static inline void nn_md_free(nn_md *m)
 #endif
 }
 
+/* Append a post-op: the primitive adds to its output, or applies a ReLU. */
 static inline dnnl_status_t nn_post_sum(dnnl_post_ops_t ops)
 {
 #if NN_DNNL_3
@@ -113,7 +117,8 @@ static inline dnnl_status_t nn_post_relu(dnnl_post_ops_t ops)
 #endif
 }
 
-/* ---- primitive descriptors; *pd NULL on failure. bias NULL: none ---- */
+/* ---- Make a primitive descriptor; *pd must be NULL before and is NULL on failure. bias NULL:
+   none ---- */
 static inline dnnl_status_t nn_matmul_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
                                          nn_mdref src, nn_mdref weights, nn_mdref bias,
                                          nn_mdref dst, const_dnnl_primitive_attr_t attr)
@@ -127,8 +132,8 @@ static inline dnnl_status_t nn_matmul_pd(dnnl_primitive_desc_t *pd, dnnl_engine_
 #endif
 }
 
-/* Windows move by `stride` both ways, over `padding` zeros on each side. Groups are a leading
-   dimension of the weights. */
+/* A convolution's windows move by `stride` in both directions, over an image with `padding` zeros
+   on each side. If there are groups, they are the first dimension of the weights. */
 typedef struct nn_conv_steps { dnnl_dim_t stride, padding; } nn_conv_steps;
 #define NN_CONV_STEPS(s) \
     const dnnl_dims_t step = { (s).stride, (s).stride }, pad = { (s).padding, (s).padding }

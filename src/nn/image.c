@@ -1,9 +1,9 @@
-/* image.c: from a list of layers on images to shapes, units and parameters. Rules of shape:
+/* image.c: builds networks of images (image.h) from lists of layers: shapes, units and parameters.
 
-   - A convolution of k x k with stride s and p zeros on each side makes (side + 2 p - k) / s + 1 of
-     a side.
-   - Pooling by k divides, rounding down.
-   - A linear layer takes the values of a sample in the order channels, height, width. */
+   - A convolution of k x k with stride s and p zeros on each side has (side + 2 p - k) / s + 1
+     positions on a side.
+   - Pooling by k divides a side by k, rounding down.
+   - A linear layer reads the values of a sample in the order channels, height, width. */
 #include "image.h"
 #include <stdio.h>
 
@@ -106,7 +106,8 @@ static tutti_status linear(nn_map *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The branch's shape must be the body's, or larger by a stride, with fewer channels. */
+/* Infers a join. The branch's shape must be the body's, or larger by a stride, with fewer
+   channels. */
 static tutti_status join(builder *b, nn_map *m, int i, tutti_error *err)
 {
     const nn_map *maps = b->image->maps;
@@ -140,7 +141,7 @@ static tutti_status join(builder *b, nn_map *m, int i, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* One layer that is no ReLU: map i. */
+/* Infers map i, a layer that is not a ReLU. */
 static tutti_status infer(builder *b, int i, tutti_error *err)
 {
     nn_map *m = &b->image->maps[i];
@@ -257,9 +258,9 @@ static tutti_status check_segment(const builder *b, int i, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* reads_input: does backward of the layer read its input? reads_own: does it read what the
-   layer has computed: its output, if that does not end its segment, or a by-product such as
-   statistics? */
+/* reads_input returns whether backward of the layer reads its input. reads_own returns whether it
+   reads what the layer has computed: a by-product such as statistics, or the output, unless that
+   ends the segment and is kept. */
 static bool reads_input(const nn_map *m)
 {
     return m->layer.kind == TUTTI_LAYER_CONV2D || m->layer.kind == TUTTI_LAYER_LINEAR ||
@@ -271,8 +272,9 @@ static bool reads_own(const nn_map *m, bool ends)
     return (m->relu && !ends) || m->layer.kind == TUTTI_LAYER_BATCH_NORM || m->layer.kind == TUTTI_LAYER_MAXPOOL2D;
 }
 
-/* A segment recomputes its layers from the beginning as far as backward reads them. After its end
-   there may be a branch, whose values do not move. */
+/* Sets `dropped` and `again` of all maps: in a dropped segment a map is computed again if backward
+   reads what it has computed, or if such a map follows it in the segment. A branch after the end of
+   a segment has the values of that end. */
 static void find_segments(nn_image *image)
 {
     const int last = nn_image_segment_first(image, image->map_count - 1);
@@ -287,7 +289,8 @@ static void find_segments(nn_image *image)
     }
 }
 
-/* Linear layers take maps as flat vectors: a flatten that the list has not. */
+/* Returns true if a flatten must be inserted before the layer: a linear layer reads rows, and the
+   values are still maps. */
 static bool must_flatten(const builder *b, const tutti_layer *layer)
 {
     return layer->kind == TUTTI_LAYER_LINEAR && !b->rows;

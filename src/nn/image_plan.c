@@ -1,4 +1,5 @@
-/* image_plan.c: see image_run.h. */
+/* image_plan.c: makes the primitives of the backend of image_run.h, and declares its buffers with
+   their lifetimes. */
 #include "image_run.h"
 
 /* ---- primitives ---- */
@@ -12,7 +13,8 @@ static dnnl_status_t map_md(nn_md *m, nn_shape s, int64_t images)
                                                           : dnnl_nChw8c);
 }
 
-/* narrow: in the core's precision */
+/* Layouts from which primitives are made. NARROW_...: in the core's precision; ANY_...: the
+   primitive chooses. */
 enum { SRC, DST, ANY_SRC, ANY_DST, PLAIN_W, ANY_W, BIAS_MD, ROWS, NARROW_SRC, NARROW_DST, NARROW_W, MDS };
 
 static tutti_status describe_maps(const image *b, nn_md md[MDS], const nn_map *m, int64_t images, bool first,
@@ -82,7 +84,7 @@ static tutti_status build_conv(image *b, map_ops *o, const nn_map *m, const nn_m
                                 md_of(&o->op[FORWARD], DNNL_ARG_SRC), err));
     TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &o->op[FORWARD_RESULT], unit, "forward result reorder",
                                 md_of(&o->op[FORWARD], DNNL_ARG_DST), dst, err));
-    TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &o->op[GIVE_FORWARD], unit, "forward weights reorder", plain_w,
+    TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &o->op[PACK_FORWARD], unit, "forward weights reorder", plain_w,
                                   md_of(&o->op[FORWARD], DNNL_ARG_WEIGHTS), err));
     if (!train)
         return TUTTI_OK;
@@ -93,7 +95,7 @@ static tutti_status build_conv(image *b, map_ops *o, const nn_map *m, const nn_m
                                 md_of(&o->op[WEIGHTS], DNNL_ARG_SRC), err));
     TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &o->op[WEIGHTS_SLOPE], unit, "weights slope reorder", dst,
                                 md_of(&o->op[WEIGHTS], DNNL_ARG_DIFF_DST), err));
-    TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &o->op[TAKE_WEIGHTS], unit, "weights reorder",
+    TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &o->op[UNPACK_WEIGHTS], unit, "weights reorder",
                                   md_of(&o->op[WEIGHTS], DNNL_ARG_DIFF_WEIGHTS), plain_w, err));
     if (first)
         return TUTTI_OK;
@@ -104,7 +106,7 @@ static tutti_status build_conv(image *b, map_ops *o, const nn_map *m, const nn_m
                                 md_of(&o->op[DATA], DNNL_ARG_DIFF_DST), err));
     TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &o->op[DATA_RESULT], unit, "data result reorder",
                                 md_of(&o->op[DATA], DNNL_ARG_DIFF_SRC), src, err));
-    return tutti_nn_dn_reorder(&b->core, &o->op[GIVE_DATA], unit, "data weights reorder", plain_w,
+    return tutti_nn_dn_reorder(&b->core, &o->op[PACK_DATA], unit, "data weights reorder", plain_w,
                                md_of(&o->op[DATA], DNNL_ARG_WEIGHTS), err);
 }
 
@@ -138,19 +140,19 @@ static tutti_status build_ops(image *b, map_ops *o, int i, int64_t samples, bool
     return status;
 }
 
-/* ---- what they need ---- */
-static void want(image_layout *l, int i, enum thing thing, size_t bytes)
+/* ---- sizes of buffers ---- */
+static void want(image_layout *l, int i, enum image_buffer buffer, size_t bytes)
 {
-    if (bytes > l->map[i].bytes[thing]) {
-        l->map[i].bytes[thing] = bytes;
-        l->lives.made = false;
+    if (bytes > l->map[i].bytes[buffer]) {
+        l->map[i].bytes[buffer] = bytes;
+        l->buffers.made = false;
     }
 }
 
-static void want_of(image_layout *l, int i, enum thing thing, const dn_op *op, int arg)
+static void want_of(image_layout *l, int i, enum image_buffer buffer, const dn_op *op, int arg)
 {
     if (op->primitive != NULL)
-        want(l, i, thing, dnnl_memory_desc_get_size(md_of(op, arg)));
+        want(l, i, buffer, dnnl_memory_desc_get_size(md_of(op, arg)));
 }
 
 static void measure(image *b, map_ops *o, int i, int64_t samples, bool train)
@@ -164,7 +166,7 @@ static void measure(image *b, map_ops *o, int i, int64_t samples, bool train)
     want(l, i, FORWARD_SCRATCH, o->linear.forward.scratch);
     for (int k = 0; k < OPS; k++)
         want(l, i, FORWARD_SCRATCH, o->op[k].scratch);
-    want_of(l, i, COPY, &o->op[GIVE_FORWARD], DNNL_ARG_TO);
+    want_of(l, i, COPY, &o->op[PACK_FORWARD], DNNL_ARG_TO);
     want_of(l, i, INPUT, &o->op[FORWARD_INPUT], DNNL_ARG_TO);
     want_of(l, i, RESULT, &o->op[FORWARD_RESULT], DNNL_ARG_FROM);
     if (!train)
@@ -176,11 +178,11 @@ static void measure(image *b, map_ops *o, int i, int64_t samples, bool train)
     if (m->layer.kind == TUTTI_LAYER_BATCH_NORM)
         want(l, i, STATS, 2 * (size_t)m->out.channels * sizeof(float));
     if (m->layer.kind == TUTTI_LAYER_MAXPOOL2D)
-        want(l, i, WORKSPACE, map_bytes(m->out, samples) / sizeof(float) * nn_place_bytes((size_t)m->layer.kernel));
+        want(l, i, WORKSPACE, map_bytes(m->out, samples) / sizeof(float) * nn_argmax_bytes((size_t)m->layer.kernel));
     want_of(l, i, WINPUT, &o->op[WEIGHTS_INPUT], DNNL_ARG_TO);
     want_of(l, i, WSLOPE, &o->op[WEIGHTS_SLOPE], DNNL_ARG_TO);
     want_of(l, i, GRADIENT, &o->op[WEIGHTS], DNNL_ARG_DIFF_WEIGHTS);
-    want_of(l, i, DATA_COPY, &o->op[GIVE_DATA], DNNL_ARG_TO);
+    want_of(l, i, DATA_COPY, &o->op[PACK_DATA], DNNL_ARG_TO);
     want_of(l, i, DSLOPE, &o->op[DATA_SLOPE], DNNL_ARG_TO);
     want_of(l, i, DRESULT, &o->op[DATA_RESULT], DNNL_ARG_FROM);
     if (m->layer.kind == TUTTI_LAYER_CONV2D) {
@@ -224,14 +226,14 @@ static tutti_status build_plan(void *self, nn_plan *plan, bool train, tutti_erro
     return status;
 }
 
-/* ---- lives ---- */
-static void begin_life(image_layout *l, int i, enum thing thing, int moment)
+/* ---- lifetimes of buffers ---- */
+static void new_buffer(image_layout *l, int i, enum image_buffer buffer, int moment)
 {
-    l->place[i].at[thing] = tutti_nn_life(&l->lives, l->map[i].bytes[thing], moment);
+    l->place[i].at[buffer] = tutti_nn_buffer_new(&l->buffers, l->map[i].bytes[buffer], moment);
 }
 
-/* Does the layer write its output over its input? What backward needs must stay: the output of a
-   ReLU, a norm's input. */
+/* Returns true if the layer writes its output over its input. What backward reads must stay: the
+   output of a ReLU, a norm's input. */
 static bool in_place(const image *b, int i, bool train)
 {
     const nn_map *m = &b->net->maps[i];
@@ -242,71 +244,77 @@ static bool in_place(const image *b, int i, bool train)
            (m->layer.kind == TUTTI_LAYER_BATCH_NORM && !train && m[-1].layer.kind == TUTTI_LAYER_CONV2D);
 }
 
-static void forward_lives(const image *b, image_layout *l, int i, bool train, int now)
+static void forward_buffers(const image *b, image_layout *l, int i, bool train, int now)
 {
-    static const enum thing own[] = { STATS, WORKSPACE, COPY, INPUT, RESULT, FORWARD_SCRATCH };
+    static const enum image_buffer own[] = { STATS, WORKSPACE, COPY, INPUT, RESULT, FORWARD_SCRATCH };
     const nn_map *m = &b->net->maps[i];
     image_place *r = &l->place[i];
 
     if (r->at[OUT] != NN_NONE)
-        ; /* the segment's end, which has its place */
+        ; /* the end of a segment: its buffer is declared already */
     else if (in_place(b, i, train))
         r->at[OUT] = r[-1].at[OUT];
     else
-        begin_life(l, i, OUT, now);
+        new_buffer(l, i, OUT, now);
     for (size_t k = 0; k < TUTTI_LENGTH(own); k++)
-        begin_life(l, i, own[k], now);
-    tutti_nn_touch(&l->lives, r->at[OUT], now);
+        new_buffer(l, i, own[k], now);
+    tutti_nn_buffer_extend(&l->buffers, r->at[OUT], now);
     if (i > 0)
-        tutti_nn_touch(&l->lives, r[-1].at[OUT], now);
+        tutti_nn_buffer_extend(&l->buffers, r[-1].at[OUT], now);
     if (m->layer.kind == TUTTI_LAYER_JOIN)
-        tutti_nn_touch(&l->lives, l->place[m->partner].at[OUT], now);
+        tutti_nn_buffer_extend(&l->buffers, l->place[m->partner].at[OUT], now);
 }
 
-/* slope: of the map's output. Gives that of its input. */
-static int back_lives(const image *b, image_layout *l, int i, int slope, int now)
+/* Declares the buffers of a map's backward. slope: buffer of the slope of its output. Returns the
+   buffer of the slope of its input. */
+static int back_buffers(const image *b, image_layout *l, int i, int slope, int now)
 {
-    static const enum thing own[] = { WINPUT,    WSLOPE, GRADIENT, PLAIN,        BIAS,
-                                      DATA_COPY, DSLOPE, DRESULT,  BACK_SCRATCH, MASKED };
+    static const enum image_buffer own[] = { WINPUT,    WSLOPE, GRADIENT, PLAIN,        BIAS,
+                                             DATA_COPY, DSLOPE, DRESULT,  BACK_SCRATCH, MASKED };
     const nn_map *m = &b->net->maps[i];
-    /* the slope is also the branch's: not to be written */
+    /* the branch reads this slope as well: it must not be written */
     const bool held = i + 1 < b->net->map_count && m[1].layer.kind == TUTTI_LAYER_JOIN;
     image_place *r = &l->place[i];
 
     r->at[SLOPE] = r->at[BACK] = slope;
-    tutti_nn_touch(&l->lives, slope, now);
+    tutti_nn_buffer_extend(&l->buffers, slope, now);
     for (size_t k = 0; k < TUTTI_LENGTH(own); k++)
-        begin_life(l, i, own[k], now);
+        new_buffer(l, i, own[k], now);
     if (m->relu)
-        tutti_nn_touch(&l->lives, r->at[OUT], now);
-    tutti_nn_touch(&l->lives, r->at[STATS], now);
-    tutti_nn_touch(&l->lives, r->at[WORKSPACE], now);
+        tutti_nn_buffer_extend(&l->buffers, r->at[OUT], now);
+    tutti_nn_buffer_extend(&l->buffers, r->at[STATS], now);
+    tutti_nn_buffer_extend(&l->buffers, r->at[WORKSPACE], now);
     switch (m->layer.kind) {
     case TUTTI_LAYER_CONV2D: case TUTTI_LAYER_LINEAR:
         if (i > 0)
-            tutti_nn_touch(&l->lives, r[-1].at[OUT], now);
-        begin_life(l, i, BACK, now);
+            tutti_nn_buffer_extend(&l->buffers, r[-1].at[OUT], now);
+        new_buffer(l, i, BACK, now);
         break;
     case TUTTI_LAYER_BATCH_NORM:
-        tutti_nn_touch(&l->lives, r[-1].at[OUT], now);
+        tutti_nn_buffer_extend(&l->buffers, r[-1].at[OUT], now);
         if (held)
-            begin_life(l, i, BACK, now);
+            new_buffer(l, i, BACK, now);
         break;
     case TUTTI_LAYER_JOIN: l->place[m->partner].at[RESIDUAL] = slope; break;
-    case TUTTI_LAYER_BRANCH: tutti_nn_touch(&l->lives, r->at[RESIDUAL], now); break;
-    default: begin_life(l, i, BACK, now); break;
+    case TUTTI_LAYER_BRANCH:
+        tutti_nn_buffer_extend(&l->buffers, r->at[RESIDUAL], now);
+        break;
+    default:
+        new_buffer(l, i, BACK, now);
+        break;
     }
-    tutti_nn_touch(&l->lives, r->at[BACK], now);
+    tutti_nn_buffer_extend(&l->buffers, r->at[BACK], now);
     return r->at[BACK];
 }
 
 static void nowhere(image_place *p)
 {
-    for (int k = 0; k < THINGS; k++)
+    for (int k = 0; k < IMAGE_BUFFERS; k++)
         p->at[k] = NN_NONE;
 }
 
-/* The last segment is as forward left it. Of the others only the end is there. */
+/* Sets the buffers at the beginning of backward: the last segment has those of forward; of the
+   others only the output of the last layer is kept. */
 static void begin_back(const image *b, image_layout *l)
 {
     bool ends = true;
@@ -334,21 +342,21 @@ static void lay_out(void *self, bool train)
     l->place = l->forward;
     for (int i = 0; i < n; i++)
         nowhere(&l->place[i]);
-    l->filled = tutti_nn_life(&l->lives, train ? 0 : map_bytes(b->net->sample, b->base.piece), 0);
+    l->filled = tutti_nn_buffer_new(&l->buffers, train ? 0 : map_bytes(b->net->sample, b->base.eval_samples), 0);
     for (int i = 0; i < n; i++)
-        forward_lives(b, l, i, train, i);
-    tutti_nn_touch(&l->lives, l->place[n - 1].at[OUT], n);
+        forward_buffers(b, l, i, train, i);
+    tutti_nn_buffer_extend(&l->buffers, l->place[n - 1].at[OUT], n);
     if (!train)
         return;
-    slope = l->last_slope = tutti_nn_life(&l->lives, l->map[n - 1].bytes[SLOPE], n);
+    slope = l->last_slope = tutti_nn_buffer_new(&l->buffers, l->map[n - 1].bytes[SLOPE], n);
     begin_back(b, l);
     for (int end = n, first; end > 0; end = first) { /* segment by segment, the last first */
         first = nn_image_segment_first(b->net, end - 1);
         for (int i = first; i < end && b->net->maps[i].again; i++)
-            forward_lives(b, l, i, true, ++now);
+            forward_buffers(b, l, i, true, ++now);
         for (int i = end - 1; i >= first; i--)
-            slope = back_lives(b, l, i, slope, ++now);
+            slope = back_buffers(b, l, i, slope, ++now);
     }
 }
 
-const nn_layers tutti_nn_image_layers = { .build = build_plan, .drop = drop_plan, .lay_out = lay_out };
+const nn_layered_ops tutti_nn_image_ops = { .build = build_plan, .drop = drop_plan, .lay_out = lay_out };

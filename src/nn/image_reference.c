@@ -1,13 +1,14 @@
-/* image_reference.c: the scalar backend of networks with batch norms and branches, the oracle of
-   their tests: every layer from its formula, in double, one after the other. It shares no code with
-   image_run.c but the shapes. With x a layer's input, y its output, dy the gradient of the loss
-   with respect to y, m maps in the order channels, height, width:
+/* image_reference.c: the scalar backend of networks with batch norms and branches (image.h), with
+   which tests compare image_run.c. It computes every layer by its formula, in double, one after
+   another, and shares only the shapes with image_run.c. With x a layer's input, y its output, dy
+   the slope of y (the gradient of the loss with respect to y), and maps in the order channels,
+   height, width:
 
      conv2d      y[o][r][s] = b[o] + sum over c of o's group, a, e of
                               W[o][c][a][e] x[c][r t + a - p][s t + e - p]
                  t the stride, p the padding; and its three derivatives
-     batch norm  y = (x - mean) / sqrt(variance + eps) gamma + beta over samples and places of a
-                 channel
+     batch norm  y = (x - mean) / sqrt(variance + eps) gamma + beta, with mean and variance over the
+                 samples and positions of a channel
                  dx = gamma rstd (dy - mean of dy - h mean of dy h), h = (x - mean) rstd
      join        y[c][r][s] = x[c][r][s] + branch[c][r t][s t] where the branch has channel c
      avgpool     y[c] = the mean of x[c];  maxpool, linear, relu, loss: as in reference.c */
@@ -16,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PIECE = 48 };
+enum { EVAL_SAMPLES = 48 };
 static const double eps = 1e-5F; /* as a float, which the other backend has */
 
 typedef struct reference {
@@ -68,7 +69,7 @@ static tutti_status reference_open(void **out, const nn_net *net, const nn_setti
     if (enough) {
         r->net = image;
         r->bytes = sizeof *r;
-        r->capacity = settings->batch > PIECE ? settings->batch : PIECE;
+        r->capacity = settings->batch > EVAL_SAMPLES ? settings->batch : EVAL_SAMPLES;
         r->value = tutti_alloc(n, sizeof *r->value);
         r->slope = tutti_alloc(n, sizeof *r->slope);
         enough = r->value != NULL && r->slope != NULL &&
@@ -109,7 +110,7 @@ static const double *input_of(const reference *r, int i)
     return i > 0 ? r->value[i - 1] : r->input;
 }
 
-/* The visitor of a convolution: output `to`, input `from`, weight `w` of every product. */
+/* Called for each product of a convolution: output value `to`, input value `from`, weight `w`. */
 typedef void conv_visit(double *out, const double *in, const double *more, size_t to, size_t from, size_t w);
 
 static void each_product(const reference *r, int i, conv_visit *visit, double *out, const double *in,
@@ -134,20 +135,20 @@ static void each_product(const reference *r, int i, conv_visit *visit, double *o
                             }
 }
 
-static void visit_forward(double *y, const double *x, const double *w, size_t to, size_t from, size_t place)
+static void visit_forward(double *y, const double *x, const double *w, size_t to, size_t from, size_t index)
 {
-    y[to] += w[place] * x[from];
+    y[to] += w[index] * x[from];
 }
-static void visit_weights(double *dw, const double *x, const double *dy, size_t to, size_t from, size_t place)
+static void visit_weights(double *dw, const double *x, const double *dy, size_t to, size_t from, size_t index)
 {
-    dw[place] += dy[to] * x[from];
+    dw[index] += dy[to] * x[from];
 }
-static void visit_data(double *dx, const double *dy, const double *w, size_t to, size_t from, size_t place)
+static void visit_data(double *dx, const double *dy, const double *w, size_t to, size_t from, size_t index)
 {
-    dx[from] += w[place] * dy[to];
+    dx[from] += w[index] * dy[to];
 }
 
-/* The layer's weights in double, in r->sum. */
+/* Writes the layer's weights, in double, to r->sum. */
 static const double *weights_of(const reference *r, int i)
 {
     const nn_map *m = &r->net->maps[i];
@@ -160,10 +161,10 @@ static const double *weights_of(const reference *r, int i)
 static void add_bias(const reference *r, int i, double *y)
 {
     const nn_map *m = &r->net->maps[i];
-    const int64_t places = m->out.height * m->out.width;
+    const int64_t positions = m->out.height * m->out.width;
 
-    for (int64_t k = 0; k < r->run.samples * m->out.channels * places; k++)
-        y[k] = m->params == 2 ? (double)r->run.values[m->param + 1][k / places % m->out.channels] : 0;
+    for (int64_t k = 0; k < r->run.samples * m->out.channels * positions; k++)
+        y[k] = m->params == 2 ? (double)r->run.values[m->param + 1][k / positions % m->out.channels] : 0;
 }
 
 /* A linear layer is a convolution whose window is the image. */
@@ -188,8 +189,8 @@ static void linear(const reference *r, int i, bool back, bool weights)
 static void norm_forward(const reference *r, int i)
 {
     const nn_map *m = &r->net->maps[i];
-    const int64_t places = m->out.height * m->out.width;
-    const double count = (double)(r->run.samples * places), *x = input_of(r, i);
+    const int64_t positions = m->out.height * m->out.width;
+    const double count = (double)(r->run.samples * positions), *x = input_of(r, i);
     double *mean = r->stats + m->running, *variance = mean + m->weights;
 
     for (int64_t c = 0; c < m->out.channels; c++) {
@@ -197,10 +198,10 @@ static void norm_forward(const reference *r, int i)
         if (r->run.train) {
             float *statistics = r->run.statistics + m->running;
             mean[c] = variance[c] = 0;
-            for (int64_t k = 0; k < r->run.samples * places; k++)
-                mean[c] += x[at(m->in, k / places, c, 0, k % places)] / count;
-            for (int64_t k = 0; k < r->run.samples * places; k++)
-                variance[c] += pow(x[at(m->in, k / places, c, 0, k % places)] - mean[c], 2) / count;
+            for (int64_t k = 0; k < r->run.samples * positions; k++)
+                mean[c] += x[at(m->in, k / positions, c, 0, k % positions)] / count;
+            for (int64_t k = 0; k < r->run.samples * positions; k++)
+                variance[c] += pow(x[at(m->in, k / positions, c, 0, k % positions)] - mean[c], 2) / count;
             statistics[c] = (float)mean[c];
             statistics[m->weights + (size_t)c] = count > 1 ? (float)(variance[c] * count / (count - 1))
                                                            : r->run.running[m->running + m->weights + (size_t)c];
@@ -208,14 +209,14 @@ static void norm_forward(const reference *r, int i)
             mean[c] = (double)r->run.running[m->running + (size_t)c];
             variance[c] = (double)r->run.running[m->running + m->weights + (size_t)c];
         }
-        for (int64_t k = 0; k < r->run.samples * places; k++) {
-            const size_t place = at(m->in, k / places, c, 0, k % places);
-            r->value[i][place] = (x[place] - mean[c]) / sqrt(variance[c] + eps) * gamma + beta;
+        for (int64_t k = 0; k < r->run.samples * positions; k++) {
+            const size_t index = at(m->in, k / positions, c, 0, k % positions);
+            r->value[i][index] = (x[index] - mean[c]) / sqrt(variance[c] + eps) * gamma + beta;
         }
     }
 }
 
-static size_t pool_place(const nn_map *m, const double *x, int64_t n, int64_t c, int64_t y, int64_t s)
+static size_t pool_argmax(const nn_map *m, const double *x, int64_t n, int64_t c, int64_t y, int64_t s)
 {
     const int64_t k = m->layer.kernel;
     size_t best = at(m->in, n, c, y * k, s * k);
@@ -226,8 +227,8 @@ static size_t pool_place(const nn_map *m, const double *x, int64_t n, int64_t c,
     return best;
 }
 
-/* Pooling, mean over places, join: each value of the output with what it came from. back: the
-   slope the other way. */
+/* Computes pooling, avgpool or join, value by value. back: computes the slope of the input from
+   that of the output instead. */
 static void each_value(const reference *r, int i, bool back)
 {
     const nn_map *m = &r->net->maps[i];
@@ -241,7 +242,7 @@ static void each_value(const reference *r, int i, bool back)
                     double *value = &r->value[i][to];
                     const double slope = r->slope[i][to];
                     if (m->layer.kind == TUTTI_LAYER_MAXPOOL2D) {
-                        const size_t from = pool_place(m, x, n, c, y, s);
+                        const size_t from = pool_argmax(m, x, n, c, y, s);
                         if (back)
                             r->slope[i - 1][from] += slope;
                         else
@@ -339,7 +340,7 @@ static void store_gradient(const reference *r, int i, int k, size_t n)
 static void norm_back(const reference *r, int i)
 {
     const nn_map *m = &r->net->maps[i];
-    const int64_t places = m->out.height * m->out.width, all = r->run.samples * places;
+    const int64_t positions = m->out.height * m->out.width, all = r->run.samples * positions;
     const double *x = input_of(r, i), *mean = r->stats + m->running, *variance = mean + m->weights;
     const double *dy = r->slope[i];
 
@@ -347,8 +348,8 @@ static void norm_back(const reference *r, int i)
         for (int64_t c = 0; c < m->out.channels; c++) {
             r->sum[c] = 0;
             for (int64_t k = 0; k < all; k++) {
-                const size_t place = at(m->in, k / places, c, 0, k % places);
-                r->sum[c] += dy[place] * (which == 0 ? (x[place] - mean[c]) / sqrt(variance[c] + eps) : 1);
+                const size_t index = at(m->in, k / positions, c, 0, k % positions);
+                r->sum[c] += dy[index] * (which == 0 ? (x[index] - mean[c]) / sqrt(variance[c] + eps) : 1);
             }
         }
         store_gradient(r, i, which, (size_t)m->out.channels);
@@ -357,13 +358,13 @@ static void norm_back(const reference *r, int i)
         const double rstd = 1 / sqrt(variance[c] + eps), gamma = (double)r->run.values[m->param][c];
         double mean_dy = 0, mean_dyh = 0;
         for (int64_t k = 0; k < all; k++) {
-            const size_t place = at(m->in, k / places, c, 0, k % places);
-            mean_dy += dy[place] / (double)all;
-            mean_dyh += dy[place] * (x[place] - mean[c]) * rstd / (double)all;
+            const size_t index = at(m->in, k / positions, c, 0, k % positions);
+            mean_dy += dy[index] / (double)all;
+            mean_dyh += dy[index] * (x[index] - mean[c]) * rstd / (double)all;
         }
         for (int64_t k = 0; k < all; k++) {
-            const size_t place = at(m->in, k / places, c, 0, k % places);
-            r->slope[i - 1][place] += gamma * rstd * (dy[place] - mean_dy - (x[place] - mean[c]) * rstd * mean_dyh);
+            const size_t index = at(m->in, k / positions, c, 0, k % positions);
+            r->slope[i - 1][index] += gamma * rstd * (dy[index] - mean_dy - (x[index] - mean[c]) * rstd * mean_dyh);
         }
     }
 }
@@ -372,7 +373,7 @@ static void back_map(const reference *r, int i)
 {
     const nn_map *m = &r->net->maps[i];
     const size_t n = (size_t)(r->run.samples * nn_values(m->out));
-    const int64_t places = m->out.height * m->out.width;
+    const int64_t positions = m->out.height * m->out.width;
 
     for (size_t k = 0; k < n && m->relu; k++)
         r->slope[i][k] = r->value[i][k] > 0 ? r->slope[i][k] : 0;
@@ -386,7 +387,7 @@ static void back_map(const reference *r, int i)
         store_gradient(r, i, 0, m->weights);
         memset(r->sum, 0, (size_t)m->out.channels * sizeof(double));
         for (size_t k = 0; k < n; k++)
-            r->sum[k / (size_t)places % (size_t)m->out.channels] += r->slope[i][k];
+            r->sum[k / (size_t)positions % (size_t)m->out.channels] += r->slope[i][k];
         if (m->params == 2)
             store_gradient(r, i, 1, (size_t)m->out.channels);
         if (i > 0 && m->layer.kind == TUTTI_LAYER_CONV2D)
@@ -431,15 +432,15 @@ static int reference_describe(const void *self, char *text, size_t bytes)
 
     for (int u = 0; u < r->net->unit_count; u++) {
         const nn_map *m = &r->net->maps[r->net->unit_map[u]];
-        length = tutti_nn_say(text, bytes, length, "%s %d: scalar reference\n", tutti_nn_layer_name(m->layer.kind),
-                              m->index);
+        length = tutti_nn_append_text(text, bytes, length, "%s %d: scalar reference\n",
+                                      tutti_nn_layer_name(m->layer.kind), m->index);
     }
     return length;
 }
 
 const nn_backend tutti_nn_image_reference = {
     .name = "reference",
-    .piece = PIECE,
+    .eval_samples = EVAL_SAMPLES,
     .open = reference_open,
     .close = reference_close,
     .begin = reference_begin,

@@ -1,9 +1,10 @@
-/* image_run.c: see image_run.h. */
+/* image_run.c: the backend of image_run.h: begins a run, computes forward and backward of each
+   layer, and defines the backend's table. */
 #include "image_run.h"
 #include "pool.h"
 #include <string.h>
 
-enum { PIECE = 48 };
+enum { EVAL_SAMPLES = 48 };
 static const float norm_eps = 1e-5F;
 
 static nn_maps maps_of(nn_shape s, int64_t images, bool rows)
@@ -21,12 +22,12 @@ static nn_channels channels_of(const image *b, const nn_map *m)
 
 static void *in_arena(const image *b, int buffer)
 {
-    return nn_place_of(&b->base, buffer);
+    return nn_buffer_address(&b->base, buffer);
 }
 
-static void *at(const image *b, int i, enum thing thing)
+static void *at(const image *b, int i, enum image_buffer buffer)
 {
-    return in_arena(b, b->layout->place[i].at[thing]);
+    return in_arena(b, b->layout->place[i].at[buffer]);
 }
 
 /* ---- a run ---- */
@@ -67,8 +68,8 @@ static float *gradient(const image *b, int i, int k)
     return k < m->params ? b->run.gradients[m->param + k] : NULL;
 }
 
-/* *maps in another layout, if the primitive that comes next wants one. */
-static tutti_status turn(image *b, dn_op *op, int i, enum thing to, void **maps, tutti_error *err)
+/* Reorders *maps to another layout, if the op has a primitive; *maps is then buffer `to`. */
+static tutti_status reorder(image *b, dn_op *op, int i, enum image_buffer to, void **maps, tutti_error *err)
 {
     void *const pointers[] = { *maps, at(b, i, to) };
 
@@ -83,10 +84,10 @@ static tutti_status conv_forward(image *b, int i, tutti_error *err)
     map_ops *o = ops_of(b, i);
     void *x = input_of(b, i), *copy = at(b, i, COPY), *out = at(b, i, OUT),
          *result = o->op[FORWARD_RESULT].primitive != NULL ? at(b, i, RESULT) : out;
-    void *const give[] = { (void *)value(b, i, 0), copy }, *const pull[] = { result, out };
+    void *const pack[] = { (void *)value(b, i, 0), copy }, *const pull[] = { result, out };
 
-    TUTTI_TRY(turn(b, &o->op[FORWARD_INPUT], i, INPUT, &x, err));
-    TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &o->op[GIVE_FORWARD], give, err));
+    TUTTI_TRY(reorder(b, &o->op[FORWARD_INPUT], i, INPUT, &x, err));
+    TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &o->op[PACK_FORWARD], pack, err));
     {
         void *const pointers[] = { x, copy, result, (void *)value(b, i, 1) };
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &o->op[FORWARD], pointers, err));
@@ -106,7 +107,7 @@ static void norm_forward(const image *b, int i)
         b->math->batch_norm_given(&c, x, gamma, beta, norm_eps, m->relu, running, running + channels, at(b, i, OUT));
         return;
     }
-    {   /* moving all the way from 0 gives the block's own statistics */
+    { /* moved from 0 with momentum 1, running statistics are the block's */
         float *mean = at(b, i, STATS), *statistics = b->run.statistics + m->running;
         memset(statistics, 0, 2 * channels * sizeof *statistics);
         b->math->batch_norm(&c, x, gamma, beta, norm_eps, m->relu, at(b, i, OUT), mean, mean + channels, 1, statistics,
@@ -153,7 +154,7 @@ static tutti_status forward_map(image *b, int i, tutti_error *err)
     case TUTTI_LAYER_JOIN: join_forward(b, i); break;
     case TUTTI_LAYER_AVGPOOL: {
         const nn_maps maps = maps_of(m->in, b->samples, false);
-        b->loops->places(&maps, input_of(b, i), at(b, i, OUT));
+        b->loops->mean_pool(&maps, input_of(b, i), at(b, i, OUT));
         break;
     }
     case TUTTI_LAYER_LINEAR: {
@@ -210,7 +211,8 @@ static void image_loss(void *self, double divisor, double *sum, int64_t *correct
 }
 
 /* ---- backward ---- */
-/* The slope before the layer's ReLU. Under a join it is also the branch's, and is copied. */
+/* Returns the slope of the layer's output, masked by its ReLU: in place, or in a copy if a join
+   follows, since the branch reads the slope as well. */
 static float *masked(const image *b, int i)
 {
     const nn_map *m = &b->net->maps[i];
@@ -234,13 +236,13 @@ static tutti_status conv_weights(image *b, int i, tutti_error *err)
           *bias_part = at(b, i, BIAS);
     void *const pull[] = { blocked, add ? plain : weights };
 
-    TUTTI_TRY(turn(b, &o->op[WEIGHTS_INPUT], i, WINPUT, &x, err));
-    TUTTI_TRY(turn(b, &o->op[WEIGHTS_SLOPE], i, WSLOPE, &slope, err));
+    TUTTI_TRY(reorder(b, &o->op[WEIGHTS_INPUT], i, WINPUT, &x, err));
+    TUTTI_TRY(reorder(b, &o->op[WEIGHTS_SLOPE], i, WSLOPE, &slope, err));
     {
         void *const pointers[] = { x, slope, blocked, add ? bias_part : bias };
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &o->op[WEIGHTS], pointers, err));
     }
-    TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &o->op[TAKE_WEIGHTS], pull, err));
+    TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &o->op[UNPACK_WEIGHTS], pull, err));
     if (add) {
         b->loops->add(m->weights, plain, weights);
         if (bias != NULL)
@@ -255,10 +257,10 @@ static tutti_status conv_data(image *b, int i, tutti_error *err)
     void *slope = at(b, i, MASKED) != NULL ? at(b, i, MASKED) : at(b, i, SLOPE), *copy = at(b, i, DATA_COPY),
          *back = at(b, i, BACK);
     void *result = o->op[DATA_RESULT].primitive != NULL ? at(b, i, DRESULT) : back;
-    void *const give[] = { (void *)value(b, i, 0), copy }, *const pull[] = { result, back };
+    void *const pack[] = { (void *)value(b, i, 0), copy }, *const pull[] = { result, back };
 
-    TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &o->op[GIVE_DATA], give, err));
-    TUTTI_TRY(turn(b, &o->op[DATA_SLOPE], i, DSLOPE, &slope, err));
+    TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &o->op[PACK_DATA], pack, err));
+    TUTTI_TRY(reorder(b, &o->op[DATA_SLOPE], i, DSLOPE, &slope, err));
     {
         void *const pointers[] = { slope, copy, result };
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &o->op[DATA], pointers, err));
@@ -314,11 +316,13 @@ static tutti_status back_map(image *b, int i, tutti_error *err)
                                  gradient(b, i, 1), b->run.add);
         break;
     }
-    case TUTTI_LAYER_JOIN: masked(b, i); break; /* its slope goes both ways */
+    case TUTTI_LAYER_JOIN:
+        masked(b, i);
+        break; /* body and branch read the masked slope */
     case TUTTI_LAYER_BRANCH: branch_back(b, i); break;
     case TUTTI_LAYER_AVGPOOL: {
         const nn_maps maps = maps_of(m->in, b->samples, false);
-        b->loops->places_back(&maps, at(b, i, SLOPE), at(b, i, BACK));
+        b->loops->mean_pool_back(&maps, at(b, i, SLOPE), at(b, i, BACK));
         break;
     }
     case TUTTI_LAYER_MAXPOOL2D: {
@@ -362,7 +366,7 @@ static tutti_status image_data(void *self, int unit, int64_t first, int64_t coun
     return tutti_nn_dn_leave(before, kind == TUTTI_LAYER_CONV2D ? conv_data(b, i, err) : linear_data(b, i, err));
 }
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 static void image_close(void *self)
 {
     image *b = self;
@@ -408,12 +412,12 @@ static tutti_status image_open(void **out, const nn_net *net, const nn_settings 
     b->net = net->image;
     b->math = nn_math_of(settings->cpu);
     b->loops = nn_loops_of(settings->cpu);
-    b->base = (nn_layered){ .ops = &tutti_nn_image_layers,
+    b->base = (nn_layered){ .ops = &tutti_nn_image_ops,
                             .self = b,
                             .core = &b->core,
                             .block = settings->batch,
-                            .piece = settings->piece,
-                            .lives = { &b->layouts[false].lives, &b->layouts[true].lives } };
+                            .eval_samples = settings->eval_samples,
+                            .tables = { &b->layouts[false].buffers, &b->layouts[true].buffers } };
     for (int k = 0; k < 2; k++) {
         image_layout *l = &b->layouts[k];
         l->map = tutti_alloc(n, sizeof *l->map);
@@ -423,7 +427,7 @@ static tutti_status image_open(void **out, const nn_net *net, const nn_settings 
             status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the buffers of %zu layers", n);
     }
     if (status == TUTTI_OK)
-        status = tutti_nn_layered_open(&b->base, settings, (b->net->recomputes ? 2 : 1) * THINGS * n + 2, err);
+        status = tutti_nn_layered_open(&b->base, settings, (b->net->recomputes ? 2 : 1) * IMAGE_BUFFERS * n + 2, err);
     if (status == TUTTI_OK)
         status = open_copies(b, err);
     if (status == TUTTI_OK)
@@ -447,8 +451,7 @@ static size_t image_bytes(const void *self)
 {
     const image *b = self;
     return sizeof *b +
-           (size_t)b->net->map_count *
-               (2 * sizeof(image_room) + (b->net->recomputes ? 3 : 2) * sizeof(image_place)) +
+           (size_t)b->net->map_count * (2 * sizeof(image_sizes) + (b->net->recomputes ? 3 : 2) * sizeof(image_place)) +
            tutti_nn_layered_bytes(&b->base);
 }
 
@@ -470,7 +473,7 @@ static int image_describe(const void *self, char *text, size_t bytes)
 
 const nn_backend tutti_nn_image = {
     .name = "onednn",
-    .piece = PIECE,
+    .eval_samples = EVAL_SAMPLES,
     .open = image_open,
     .close = image_close,
     .begin = image_begin,

@@ -1,61 +1,82 @@
-/* image_run.h: the backend of networks with batch norms and branches. Convolutions, pooling and
-   products are oneDNN's, everything else is of math/ and loops.h. Each layer takes all samples of a
-   block before the next.
+/* image_run.h: private header of the backend of image.h's networks. Included by image_plan.c, which
+   makes primitives and declares buffers, and image_run.c, which computes a layer's forward and
+   backward and defines the backend's table. oneDNN computes convolutions and products; math/ and
+   loops.h compute the other layers. Each layer takes all samples of a block before the next.
 
-   - Maps have the layout that oneDNN's convolutions need: in blocks of as many channels as a
-     vector has (nChw16c, nChw8c) where these divide the channels, else with all channels side by
-     side (nhwc). The network's input is plain. A convolution that needs another layout gets a
-     reorder. Weights are reordered in each run: at most a few hundred KiB.
+   - Maps have the layout that oneDNN's convolutions need: blocks of as many channels as a vector
+     has lanes (nChw16c, nChw8c) where the block divides the channels, else all channels adjacent
+     (nhwc). The network's input is plain (nchw). If a convolution's primitive needs another
+     layout, a reorder precedes or follows it. Weights are reordered in each run; they have at most
+     a few hundred KiB.
    - A ReLU is part of the layer before it: a post-op of a convolution or product, or in the loop
-     that writes the output of a batch norm or join. Its mask is that output.
-   - Slopes: a join hands its slope to its branch and keeps it, so what stands before the join in
-     the body must not write it and gets a new buffer. The branch adds it to what the body gave.
-   - Moments of the arena: forward of map i is i, the loss n, then backward, map by map. Segments
-     are as in sequence_run.h.
-   - Training is laid out for the full block. An evaluation runs pieces of PIECE samples filled up
-     with zeros, so that no sample's loss depends on how many there are (as DN_PIECE).
-   - Own loops run on the calling thread; oneDNN on the requested number.
-
-   Files: image_plan.c has the primitives, and which buffer lives when; image_run.c a layer's two
-   halves, and the table. */
+     that writes the output of a batch norm or join. The mask of its slope is that output.
+   - A join's slope is also its branch's. The join passes it on in one buffer. So the layer before
+     the join must not write that buffer: it masks a copy (MASKED), or writes to a new buffer
+     (BACK). The branch adds the join's slope to the slope that the body computed.
+   - The moments of the memory planner are: i, the forward of map i; n, the loss, where n is the
+     number of maps; then the backward of map after map. Segments are as in sequence_run.h.
+   - Training buffers have the size of the full block. An evaluation run is filled up with zeros to
+     eval_samples samples, so that a sample's loss does not depend on how many samples there are
+     (see DN_EVAL_SAMPLES).
+   - Loops of math/ and loops.h run on the calling thread, except pooling (pool.h). oneDNN uses the
+     requested number of threads. */
 #ifndef TUTTI_NN_IMAGE_RUN_H
 #define TUTTI_NN_IMAGE_RUN_H
 #include "image.h"
 #include "layered.h"
 #include "math/math.h"
 
-enum which {
-    FORWARD, WEIGHTS, DATA,      /* convolution; flatten as a reorder and back */
+/* The primitives of a convolution. A flatten has FORWARD and DATA: reorders to plain rows and
+   back. */
+enum image_op {
+    FORWARD, WEIGHTS, DATA,
 
     /* Reorders of the weights. */
-    GIVE_FORWARD, GIVE_DATA,     /* plain to the layouts of FORWARD and DATA */
-    TAKE_WEIGHTS,                /* from the layout of WEIGHTS to plain */
+    PACK_FORWARD, PACK_DATA,     /* plain to the layouts of FORWARD and DATA */
+    UNPACK_WEIGHTS,              /* from the layout of WEIGHTS to plain */
 
-    /* Reorders of maps, where layouts differ. */
+    /* Reorders of maps; each exists only if the primitive needs another layout. */
     FORWARD_INPUT, FORWARD_RESULT, WEIGHTS_INPUT, WEIGHTS_SLOPE, DATA_SLOPE, DATA_RESULT,
     OPS
 };
-/* primitives of a layer for a number of samples */
+/* The primitives of a layer for one number of samples. */
 typedef struct map_ops { dn_linear linear; dn_op op[OPS]; } map_ops;
 
 /* The buffers of a layer. */
-enum thing {
-    OUT, STATS, WORKSPACE, COPY, INPUT, RESULT, FORWARD_SCRATCH,
-    WINPUT, WSLOPE, GRADIENT, PLAIN, BIAS,
-    DATA_COPY, DSLOPE, DRESULT, BACK_SCRATCH, BACK, MASKED,
-    SLOPE, RESIDUAL,             /* always others' buffers */
-    THINGS
+enum image_buffer {
+    OUT,                         /* output; may be the previous layer's, if computed in place */
+    STATS,                       /* batch norm: mean and 1 / deviation of each channel */
+    WORKSPACE,                   /* max pooling: index of each window's largest value */
+    COPY,                        /* weights in FORWARD's layout */
+    INPUT, RESULT,               /* input and output of FORWARD, in its layouts */
+    FORWARD_SCRATCH,
+    WINPUT, WSLOPE,              /* input and slope of the output, in the layouts of WEIGHTS */
+    GRADIENT,                    /* gradient of the weights, in the layout of WEIGHTS */
+    PLAIN, BIAS,                 /* gradients of weights (plain) and bias, before they are added */
+    DATA_COPY,                   /* weights in DATA's layout */
+    DSLOPE, DRESULT,             /* slopes of output and input, in DATA's layouts */
+    BACK_SCRATCH,
+    BACK,                        /* slope of the input */
+    MASKED,                      /* copy of the slope of the output, masked by the ReLU */
+    SLOPE,                       /* slope of the output: a buffer of the next layer */
+    RESIDUAL,                    /* branch: its join's slope: a buffer of the join */
+    IMAGE_BUFFERS
 };
 
-typedef struct image_room { size_t bytes[THINGS]; } image_room; /* the most that any plan needed */
-typedef struct image_place { int at[THINGS]; } image_place;     /* buffers by index */
+/* Bytes of a layer's buffers: the most that a plan has needed so far. */
+typedef struct image_sizes { size_t bytes[IMAGE_BUFFERS]; } image_sizes;
+/* A layer's buffers: indexes for nn_buffer_address; NN_NONE: none. */
+typedef struct image_place { int at[IMAGE_BUFFERS]; } image_place;
 
+/* The buffers of training, or of evaluation. */
 typedef struct image_layout {
-    nn_lives lives;
-    int filled, last_slope;
-    image_room *map;
-    image_place *forward, *back; /* by map; the same but in training with segments */
-    image_place *place;          /* of the half that runs: one of the two */
+    nn_buffer_table buffers;
+    int filled;                  /* evaluation: buffer of the padded input */
+    int last_slope;              /* training: buffer of the slope of the network's output */
+    image_sizes *map;            /* [maps] */
+    image_place *forward, *back; /* [maps]: buffers in forward, in backward; the same array except
+                                    in training with segments */
+    image_place *place;          /* forward or back: that of the half that runs */
 } image_layout;
 
 typedef struct image {
@@ -64,16 +85,18 @@ typedef struct image {
     const nn_loops *loops;
     dn_core core;
     nn_layered base;
-    image_layout layouts[2], *layout; /* of evaluation, of training; of this run */
+    image_layout layouts[2];     /* [train] */
+    image_layout *layout;        /* of this run */
     nn_run run;
-    int64_t samples;             /* of this run, those filled up included */
+    int64_t samples;             /* of this run, with padding */
 } image;
 
-extern const nn_layers tutti_nn_image_layers; /* image_plan.c */
+extern const nn_layered_ops tutti_nn_image_ops; /* image_plan.c */
 
+/* Returns the primitives of map i in this run. */
 static inline map_ops *ops_of(const image *b, int i) { return (map_ops *)b->base.plan->ops + i; }
 
-/* Channels side by side at a place. */
+/* Returns the number of channels that are adjacent at each position. */
 static inline int64_t lanes_of(int64_t channels)
 {
     const int64_t block = nn_channel_block();

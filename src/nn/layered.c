@@ -1,7 +1,7 @@
-/* layered.c: see layered.h. */
+/* layered.c: implements layered.h. */
 #include "layered.h"
 
-int tutti_nn_life(nn_lives *l, size_t bytes, int moment)
+int tutti_nn_buffer_new(nn_buffer_table *l, size_t bytes, int moment)
 {
     if (bytes == 0)
         return NN_NONE;
@@ -9,7 +9,7 @@ int tutti_nn_life(nn_lives *l, size_t bytes, int moment)
     return l->count++;
 }
 
-void tutti_nn_touch(nn_lives *l, int buffer, int moment)
+void tutti_nn_buffer_extend(nn_buffer_table *l, int buffer, int moment)
 {
     if (buffer != NN_NONE && l->buffer[buffer].last < moment)
         l->buffer[buffer].last = moment;
@@ -22,7 +22,7 @@ static void close_plan(nn_layered *l, nn_plan *p)
     *p = (nn_plan){ 0 };
 }
 
-static nn_plan *place_of_plan(nn_layered *l, int64_t samples, bool train)
+static nn_plan *slot_of_plan(nn_layered *l, int64_t samples, bool train)
 {
     nn_plan *oldest = &l->others[0];
 
@@ -31,9 +31,9 @@ static nn_plan *place_of_plan(nn_layered *l, int64_t samples, bool train)
     if (samples == l->block)
         return &l->full;
     for (int i = 0; i < NN_PLANS; i++) {
-        if (l->others[i].used != 0 && l->others[i].samples == samples)
+        if (l->others[i].last_used != 0 && l->others[i].samples == samples)
             return &l->others[i];
-        if (l->others[i].used < oldest->used)
+        if (l->others[i].last_used < oldest->last_used)
             oldest = &l->others[i];
     }
     return oldest;
@@ -41,9 +41,9 @@ static nn_plan *place_of_plan(nn_layered *l, int64_t samples, bool train)
 
 static tutti_status make_plan(nn_layered *l, int64_t samples, bool train, tutti_error *err)
 {
-    nn_plan *p = place_of_plan(l, samples, train);
+    nn_plan *p = slot_of_plan(l, samples, train);
 
-    if (p->used == 0 || p->samples != samples) {
+    if (p->last_used == 0 || p->samples != samples) {
         tutti_status status;
         close_plan(l, p);
         p->samples = samples;
@@ -53,7 +53,7 @@ static tutti_status make_plan(nn_layered *l, int64_t samples, bool train, tutti_
             return status;
         }
     }
-    p->used = ++l->clock;
+    p->last_used = ++l->clock;
     l->plan = p;
     return TUTTI_OK;
 }
@@ -71,13 +71,13 @@ static tutti_status resize(nn_layered *l, size_t bytes, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Buffers that live from forward to backward get memory of their own. */
-static void take_out(nn_layered *l, nn_lives *lives)
+/* Takes buffers that live from forward to backward out of the arena. */
+static void separate_kept(nn_layered *l, nn_buffer_table *table)
 {
     l->kept_count = 0;
-    for (int i = 0; i < lives->count; i++) {
-        nn_buffer *b = &lives->buffer[i];
-        if (b->first >= lives->turn || b->last < lives->turn)
+    for (int i = 0; i < table->count; i++) {
+        nn_buffer *b = &table->buffer[i];
+        if (b->first >= table->backward_begin || b->last < table->backward_begin)
             continue;
         l->kept[l->kept_count++] =
             (nn_kept){ b->bytes, l->ops->unit_of(l->self, b->first), l->ops->unit_of(l->self, b->last) };
@@ -88,20 +88,20 @@ static void take_out(nn_layered *l, nn_lives *lives)
 
 static tutti_status prepare(nn_layered *l, int64_t samples, bool train, tutti_error *err)
 {
-    nn_lives *lives = l->lives[train];
+    nn_buffer_table *table = l->tables[train];
 
     TUTTI_TRY(make_plan(l, samples, train, err));
-    if (!lives->made) {
-        lives->count = 0;
+    if (!table->made) {
+        table->count = 0;
         l->ops->lay_out(l->self, train);
         if (l->stage && train)
-            take_out(l, lives);
-        TUTTI_TRY(tutti_nn_arena_plan(lives->buffer, lives->count, &lives->end, err));
-        lives->made = true;
+            separate_kept(l, table);
+        TUTTI_TRY(tutti_nn_arena_plan(table->buffer, table->count, &table->end, err));
+        table->made = true;
     }
-    if (l->arena_bytes < lives->end)
-        TUTTI_TRY(resize(l, lives->end, err));
-    l->now = lives;
+    if (l->arena_bytes < table->end)
+        TUTTI_TRY(resize(l, table->end, err));
+    l->table = table;
     return TUTTI_OK;
 }
 
@@ -109,20 +109,20 @@ tutti_status tutti_nn_layered_begin(nn_layered *l, int64_t samples, bool train, 
 {
     const int before = tutti_nn_dn_enter(l->core);
 
-    *filled = train ? samples : l->piece;
+    *filled = train ? samples : l->eval_samples;
     return tutti_nn_dn_leave(before, prepare(l, *filled, train, err));
 }
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 tutti_status tutti_nn_layered_open(nn_layered *l, const nn_settings *settings, size_t buffers, tutti_error *err)
 {
     int64_t filled;
 
     for (int k = 0; k < 2; k++) {
-        l->lives[k]->buffer = tutti_alloc(buffers, sizeof *l->lives[k]->buffer);
-        if (l->lives[k]->buffer == NULL)
+        l->tables[k]->buffer = tutti_alloc(buffers, sizeof *l->tables[k]->buffer);
+        if (l->tables[k]->buffer == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the places of %zu buffers", buffers);
-        l->lives[k]->room = (int)buffers;
+        l->tables[k]->capacity = (int)buffers;
     }
     if (l->stage) {
         l->kept = tutti_alloc(buffers, sizeof *l->kept);
@@ -140,7 +140,7 @@ void tutti_nn_layered_close(nn_layered *l)
     for (int i = 0; i < NN_PLANS; i++)
         close_plan(l, &l->others[i]);
     for (int k = 0; k < 2; k++)
-        tutti_free(l->lives[k]->buffer);
+        tutti_free(l->tables[k]->buffer);
     tutti_free(l->kept);
     tutti_free(l->arena);
     tutti_nn_dn_core_close(l->core);
@@ -148,11 +148,12 @@ void tutti_nn_layered_close(nn_layered *l)
 
 void tutti_nn_layered_evaluated(nn_layered *l)
 {
-    if (l->lives[true]->made && l->arena_bytes > l->lives[true]->end)
-        resize(l, l->lives[true]->end, NULL); /* without memory now the next run asks for it */
+    if (l->tables[true]->made && l->arena_bytes > l->tables[true]->end)
+        resize(l, l->tables[true]->end, NULL); /* if there is no memory, the next run tries again */
 }
 
 size_t tutti_nn_layered_bytes(const nn_layered *l)
 {
-    return 2 * (size_t)l->lives[true]->room * sizeof(nn_buffer) + tutti_nn_dn_copies_bytes(l->core) + l->arena_bytes;
+    return 2 * (size_t)l->tables[true]->capacity * sizeof(nn_buffer) + tutti_nn_dn_copies_bytes(l->core) +
+           l->arena_bytes;
 }

@@ -1,10 +1,16 @@
-/* loops_body.h: the loops, included by one file a level, which defines NN_LOOPS as the name of
-   its table. Written so that the compiler turns each inner loop into vectors without reordering a
-   sum: lanes are columns, never rows. */
+/* loops_body.h: private: the loops of loops.h. Included by loops.c, loops_avx2.c and
+   loops_avx512.c, each compiled for one vector level; the includer defines NN_LOOPS as the name of
+   its table.
+
+   The compiler vectorises each inner loop without reordering a sum: a vector's lanes are columns or
+   channels, never rows. */
 #include "loops.h"
 #include <string.h>
 
-enum { COLUMNS = 64, ROWS = 64 };
+enum {
+    COLUMNS = 64, /* whose sums are kept in registers */
+    ROWS = 64     /* of a partial sum */
+};
 
 static void loop_relu(size_t n, float *y)
 {
@@ -24,6 +30,7 @@ static void loop_add(size_t n, const float *restrict x, float *restrict y)
         y[i] += x[i];
 }
 
+/* Masks `width` columns of `rows` rows of g by y (NULL: no mask) and adds their sums to part. */
 static void bias_rows(size_t rows, size_t columns, size_t width, const float *restrict y,
                       float *restrict g, float *restrict part)
 {
@@ -68,6 +75,7 @@ static void loop_sum_relu(size_t n, const float *a, const float *b, float *y)
     }
 }
 
+/* Returns the index of a value in maps. */
 static size_t map_at(const nn_maps *m, size_t image, size_t channel, size_t row, size_t column)
 {
     return (((image * (m->channels / m->lanes) + channel / m->lanes) * m->height + row) * m->width +
@@ -76,14 +84,15 @@ static size_t map_at(const nn_maps *m, size_t image, size_t channel, size_t row,
            channel % m->lanes;
 }
 
-/* The number of channels from `channel` on that are adjacent in both. */
+/* Returns the number of channels from `channel` on that are adjacent in both layouts. */
 static size_t run_of(const nn_maps *a, const nn_maps *b, size_t channel)
 {
     const size_t first = a->lanes - channel % a->lanes, second = b->lanes - channel % b->lanes;
     return first < second ? first : second;
 }
 
-/* small: y's; large: the stream's. Each row of places of each run of channels. */
+/* Runs the last argument for each value of `large` that is added to one of `small`: `to` + k and
+   `from` + k are their indexes, k counts the n channels that are adjacent in both. */
 #define EACH_SHORTCUT(small, large, n, to, from, step, ...)                              \
     for (size_t image = 0; image < (small)->images; image++)                             \
         for (size_t c = 0, n; c < (large)->channels; c += n) {                           \
@@ -114,17 +123,17 @@ static void loop_shortcut_back(const nn_maps *small, const nn_maps *large, size_
     EACH_SHORTCUT(small, large, n, to, from, stride, stream[from + k] += slope[to + k])
 }
 
-static void loop_places(const nn_maps *m, const float *x, float *rows)
+static void loop_mean_pool(const nn_maps *m, const float *x, float *rows)
 {
-    const size_t places = m->height * m->width;
-    const float share = 1 / (float)places;
+    const size_t positions = m->height * m->width;
+    const float share = 1 / (float)positions;
 
     for (size_t image = 0; image < m->images; image++)
-        for (size_t c = 0; c < m->channels; c += m->lanes, x += places * m->lanes) {
+        for (size_t c = 0; c < m->channels; c += m->lanes, x += positions * m->lanes) {
             float *restrict sum = rows + image * m->channels + c;
             for (size_t k = 0; k < m->lanes; k++)
                 sum[k] = 0;
-            for (size_t p = 0; p < places; p++)
+            for (size_t p = 0; p < positions; p++)
                 for (size_t k = 0; k < m->lanes; k++)
                     sum[k] += x[p * m->lanes + k];
             for (size_t k = 0; k < m->lanes; k++)
@@ -132,43 +141,44 @@ static void loop_places(const nn_maps *m, const float *x, float *rows)
         }
 }
 
-static void loop_places_back(const nn_maps *m, const float *slope, float *dx)
+static void loop_mean_pool_back(const nn_maps *m, const float *slope, float *dx)
 {
-    const size_t places = m->height * m->width;
-    const float share = 1 / (float)places;
+    const size_t positions = m->height * m->width;
+    const float share = 1 / (float)positions;
 
     for (size_t image = 0; image < m->images; image++)
-        for (size_t c = 0; c < m->channels; c += m->lanes, dx += places * m->lanes) {
+        for (size_t c = 0; c < m->channels; c += m->lanes, dx += positions * m->lanes) {
             const float *restrict row = slope + image * m->channels + c;
-            for (size_t p = 0; p < places; p++)
+            for (size_t p = 0; p < positions; p++)
                 for (size_t k = 0; k < m->lanes; k++)
                     dx[p * m->lanes + k] = row[k] * share;
         }
 }
 
-/* ---- max pooling: of eight lanes as vectors of the compiler's (it makes scalars of such short
-   loops), of those left one by one ---- */
+/* ---- max pooling: eight lanes at a time by the compiler's vector extension, since it does not
+   vectorise such short loops; remaining lanes one by one ---- */
 enum { LANES = NN_LANES };
 typedef float lanes_f32 __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t lanes_i32 __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef uint8_t lanes_u8 __attribute__((vector_size(LANES), aligned(1), may_alias));
 
-static inline int32_t place_at(const void *place, size_t bytes, size_t i)
+static inline int32_t argmax_at(const void *argmax, size_t bytes, size_t i)
 {
-    return bytes == 1 ? ((const uint8_t *)place)[i] : ((const int32_t *)place)[i];
+    return bytes == 1 ? ((const uint8_t *)argmax)[i] : ((const int32_t *)argmax)[i];
 }
 
-static inline void set_place(void *place, size_t bytes, size_t i, size_t at)
+static inline void set_argmax(void *argmax, size_t bytes, size_t i, size_t at)
 {
     if (bytes == 1)
-        ((uint8_t *)place)[i] = (uint8_t)at;
+        ((uint8_t *)argmax)[i] = (uint8_t)at;
     else
-        ((int32_t *)place)[i] = (int32_t)at;
+        ((int32_t *)argmax)[i] = (int32_t)at;
 }
 
-/* place: a byte each. */
+/* Pools one window of NN_LANES channels. line: floats from a row of maps to the next. argmax:
+   bytes; NULL: not wanted. */
 static inline void pool_lanes(const float *x, size_t lanes, size_t line, size_t side, float *y,
-                              uint8_t *place, bool relu)
+                              uint8_t *argmax, bool relu)
 {
     lanes_f32 best = *(const lanes_f32 *)x;
     lanes_i32 where = { 0 };
@@ -180,29 +190,29 @@ static inline void pool_lanes(const float *x, size_t lanes, size_t line, size_t 
         best = (lanes_f32)((more & (lanes_i32)v) | (~more & (lanes_i32)best));
     }
     *(lanes_f32 *)y = relu ? (lanes_f32)(~(best < 0) & (lanes_i32)best) : best;
-    if (place != NULL)
-        *(lanes_u8 *)place = __builtin_convertvector(where, lanes_u8);
+    if (argmax != NULL)
+        *(lanes_u8 *)argmax = __builtin_convertvector(where, lanes_u8);
 }
 
 static inline float pool_lane(const float *x, size_t lanes, size_t line, size_t side, bool relu,
-                              size_t *place)
+                              size_t *argmax)
 {
     float best = *x;
 
-    *place = 0;
+    *argmax = 0;
     for (size_t at = 1; at < side * side; at++) {
         const float v = x[at / side * line + at % side * lanes];
-        *place = v > best ? at : *place;
+        *argmax = v > best ? at : *argmax;
         best = v > best ? v : best;
     }
     return relu && best < 0 ? 0 : best;
 }
 
-/* y NULL: no mask. */
-static inline void pool_lanes_back(const float *y, const uint8_t *place, const float *slope,
+/* Writes the slopes of one window of NN_LANES channels. y NULL: no mask. */
+static inline void pool_lanes_back(const float *y, const uint8_t *argmax, const float *slope,
                                    size_t lanes, size_t line, size_t side, float *dx)
 {
-    const lanes_i32 stood = __builtin_convertvector(*(const lanes_u8 *)place, lanes_i32);
+    const lanes_i32 stood = __builtin_convertvector(*(const lanes_u8 *)argmax, lanes_i32);
     lanes_i32 g = *(const lanes_i32 *)slope;
 
     if (y != NULL)
@@ -211,18 +221,18 @@ static inline void pool_lanes_back(const float *y, const uint8_t *place, const f
         *(lanes_i32 *)(dx + at / side * line + at % side * lanes) = (stood == (int32_t)at) & g;
 }
 
-static inline void pool_lane_back(float g, int32_t place, size_t lanes, size_t line, size_t side,
+static inline void pool_lane_back(float g, int32_t argmax, size_t lanes, size_t line, size_t side,
                                   float *dx)
 {
     for (size_t at = 0; at < side * side; at++)
-        dx[at / side * line + at % side * lanes] = place == (int32_t)at ? g : 0;
+        dx[at / side * line + at % side * lanes] = argmax == (int32_t)at ? g : 0;
 }
 
 static void loop_pool(const nn_maps *m, size_t side, size_t first, size_t count, const float *x,
-                      float *y, void *place, bool relu)
+                      float *y, void *argmax, bool relu)
 {
     const size_t lines = m->height / side, windows = m->width / side, line = m->width * m->lanes,
-                 bytes = nn_place_bytes(side);
+                 bytes = nn_argmax_bytes(side);
 
     for (size_t i = first; i < first + count; i++)
         for (size_t p = 0; p < windows; p++) {
@@ -231,7 +241,7 @@ static void loop_pool(const nn_maps *m, size_t side, size_t first, size_t count,
             const size_t to = (i * windows + p) * m->lanes;
             size_t k = 0, where;
             for (; bytes == 1 && k + LANES <= m->lanes; k += LANES) {
-                uint8_t *wanted = place != NULL ? (uint8_t *)place + to + k : NULL;
+                uint8_t *wanted = argmax != NULL ? (uint8_t *)argmax + to + k : NULL;
                 if (side == 2) /* a constant: the window stays in registers */
                     pool_lanes(from + k, m->lanes, line, 2, y + to + k, wanted, relu);
                 else
@@ -239,17 +249,17 @@ static void loop_pool(const nn_maps *m, size_t side, size_t first, size_t count,
             }
             for (; k < m->lanes; k++) {
                 y[to + k] = pool_lane(from + k, m->lanes, line, side, relu, &where);
-                if (place != NULL)
-                    set_place(place, bytes, to + k, where);
+                if (argmax != NULL)
+                    set_argmax(argmax, bytes, to + k, where);
             }
         }
 }
 
 static void loop_pool_back(const nn_maps *m, size_t side, size_t first, size_t count,
-                           const float *y, const void *place, const float *slope, float *dx)
+                           const float *y, const void *argmax, const float *slope, float *dx)
 {
     const size_t lines = m->height / side, windows = m->width / side, line = m->width * m->lanes,
-                 covered = windows * side * m->lanes, bytes = nn_place_bytes(side);
+                 covered = windows * side * m->lanes, bytes = nn_argmax_bytes(side);
 
     for (size_t i = first; i < first + count; i++) {
         float *begin = dx + (i / lines * m->height + i % lines * side) * line;
@@ -260,15 +270,15 @@ static void loop_pool_back(const nn_maps *m, size_t side, size_t first, size_t c
             for (; bytes == 1 && k + LANES <= m->lanes; k += LANES) {
                 const float *mask = y != NULL ? y + to + k : NULL;
                 if (side == 2)
-                    pool_lanes_back(mask, (const uint8_t *)place + to + k, slope + to + k, m->lanes,
-                                    line, 2, at + k);
+                    pool_lanes_back(mask, (const uint8_t *)argmax + to + k, slope + to + k,
+                                    m->lanes, line, 2, at + k);
                 else
-                    pool_lanes_back(mask, (const uint8_t *)place + to + k, slope + to + k, m->lanes,
-                                    line, side, at + k);
+                    pool_lanes_back(mask, (const uint8_t *)argmax + to + k, slope + to + k,
+                                    m->lanes, line, side, at + k);
             }
             for (; k < m->lanes; k++)
                 pool_lane_back(y != NULL && y[to + k] <= 0 ? 0 : slope[to + k],
-                               place_at(place, bytes, to + k), m->lanes, line, side, at + k);
+                               argmax_at(argmax, bytes, to + k), m->lanes, line, side, at + k);
         }
         for (size_t r = 0; r < side; r++)
             memset(begin + r * line + covered, 0, (line - covered) * sizeof *dx);
@@ -278,10 +288,10 @@ static void loop_pool_back(const nn_maps *m, size_t side, size_t first, size_t c
 }
 
 /* ---- weights of a convolution of few channels ---- */
-enum { TAPS = 9 };
+enum { TAPS = 9 }; /* most taps whose sums are kept in registers */
 
-/* total += over a line of the slope's `width` places: the place's lanes times what `rows` x n taps
-   find there. */
+/* For each of rows x n taps: adds to total[tap] the sum over a line's `width` positions of the
+   slope (NN_LANES channels) times the input value under the tap. */
 static inline void tap_line(const float *x, size_t x_line, const float *slope, size_t lanes,
                             size_t width, size_t rows, size_t n, lanes_f32 *total)
 {
@@ -297,8 +307,8 @@ static inline void tap_line(const float *x, size_t x_line, const float *slope, s
         total[t] += sum[t];
 }
 
-/* Taps [tap, tap + n) of row r, or for `rows` = 3 all of a 3 x 3 window, of channel c: NN_LANES
-   output channels from `out_channel` on. */
+/* Writes the weights' gradients for NN_LANES output channels from `out_channel` on and input
+   channel c: taps [tap, tap + n) of row r of the window, or, if side is 3, all taps. */
 static void tap_group(const nn_maps *out, const nn_maps *in, size_t side, size_t c, size_t r,
                       size_t tap, size_t n, size_t out_channel, const float *x, const float *slope,
                       float *weights)
@@ -352,8 +362,8 @@ const nn_loops NN_LOOPS = { .relu = loop_relu,
                             .sum_relu = loop_sum_relu,
                             .shortcut = loop_shortcut,
                             .shortcut_back = loop_shortcut_back,
-                            .places = loop_places,
-                            .places_back = loop_places_back,
+                            .mean_pool = loop_mean_pool,
+                            .mean_pool_back = loop_mean_pool_back,
                             .pool = loop_pool,
                             .pool_back = loop_pool_back,
                             .weights_of_plain = loop_weights_of_plain };

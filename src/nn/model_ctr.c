@@ -5,7 +5,7 @@
    All tables are one parameter of (tables x rows) x dim: one exchange instead of one a field.
    PyTorch code that adds an offset a field and holds one nn.Embedding does the same. Its rows
    start normal with 0.05: small enough that the logit begins near 0, large enough that the first
-   layer's weights get a slope. */
+   layer's weights get a gradient. */
 #include "nn_internal.h"
 #include <stdio.h>
 
@@ -21,8 +21,8 @@ static const tutti_option ctr_options[] = {
     { 0 },
 };
 
-static tutti_status ctr_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count,
-                               tutti_error *err)
+static tutti_status ctr_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int capacity,
+                               int *count, tutti_error *err)
 {
     const ctr *m = self;
 
@@ -39,7 +39,7 @@ static tutti_status ctr_layers(const void *self, const tutti_nn_task *task, tutt
                           "ctr with rows=%lld on categories that are hashed to %u rows; "
                           "give both the same rows, or the data alone", (long long)m->rows, task->rows);
     *count = 2 + 2 * (int)m->layers;
-    for (int i = 0; i < *count && i < room; i++) {
+    for (int i = 0; i < *count && i < capacity; i++) {
         layers[i] =
             i == 0
                 ? (tutti_layer){ .kind = TUTTI_LAYER_TABLES, .out = (int)m->dim, .deviation = 0.05, .name = "tables" }

@@ -2,7 +2,7 @@
 
    resnet: He et al. 2016, "Deep Residual Learning for Image Recognition", section 4.2, the
    networks for CIFAR-10: of 6n + 2 layers with weights. Shortcuts that change the shape are option
-   A (every second place, new channels zero), as there: the paper's figures on CIFAR are with it,
+   A (every second position, new channels zero), as there: the paper's figures on CIFAR are with it,
    and it has no parameters. Convolutions have no bias, since a batch norm follows each. Not taken
    from the paper: initial values are PyTorch's defaults (nn.h), as for all models here; the
    optimiser and augmentation are the run's.
@@ -13,11 +13,14 @@
 #include "nn_internal.h"
 #include <stdio.h>
 
-typedef struct list { tutti_layer *layers; int room, count; } list;
+typedef struct list {
+    tutti_layer *layers;
+    int capacity, count;
+} list;
 
 static void append_layer(list *l, tutti_layer layer)
 {
-    if (l->count < l->room)
+    if (l->count < l->capacity)
         l->layers[l->count] = layer;
     l->count++;
 }
@@ -53,13 +56,13 @@ static const tutti_option resnet_options[] = {
     { 0 },
 };
 
-static tutti_status resnet_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room,
+static tutti_status resnet_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int capacity,
                                   int *count, tutti_error *err)
 {
     const int64_t depth = ((const resnet *)self)->depth;
     const bool segments = ((const resnet *)self)->recompute;
     const int blocks = (int)((depth - 2) / 6);
-    list l = { layers, room, 0 };
+    list l = { layers, capacity, 0 };
     char prefix[16];
 
     *count = 0;
@@ -105,11 +108,11 @@ static const tutti_option vgg_options[] = {
     { 0 },
 };
 
-static tutti_status vgg_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count,
-                               tutti_error *err)
+static tutti_status vgg_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int capacity,
+                               int *count, tutti_error *err)
 {
     const bool segments = ((const vgg *)self)->recompute; /* there is one size */
-    list l = { layers, room, 0 };
+    list l = { layers, capacity, 0 };
     char prefix[16];
 
     *count = 0;

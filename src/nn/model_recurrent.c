@@ -17,7 +17,7 @@ static const tutti_option wordlm_options[] = {
     { 0 },
 };
 
-static tutti_status wordlm_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room,
+static tutti_status wordlm_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int capacity,
                                   int *count, tutti_error *err)
 {
     const wordlm *w = self;
@@ -41,7 +41,7 @@ static tutti_status wordlm_layers(const void *self, const tutti_nn_task *task, t
     for (size_t i = 0; i < TUTTI_LENGTH(list); i++) {
         if (i == 2 && w->dim == w->hidden)
             continue;
-        if (*count < room)
+        if (*count < capacity)
             layers[*count] = list[i];
         ++*count;
     }
@@ -68,8 +68,8 @@ static const tutti_option blstm_options[] = {
     { 0 },
 };
 
-static tutti_status blstm_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count,
-                                 tutti_error *err)
+static tutti_status blstm_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int capacity,
+                                 int *count, tutti_error *err)
 {
     const blstm *m = self;
 
@@ -83,7 +83,7 @@ static tutti_status blstm_layers(const void *self, const tutti_nn_task *task, tu
                           "blstm needs samples of several frames; this task has samples of %d x %d x %d values",
                           task->channels, task->height, task->width);
     *count = (int)m->layers + 3;
-    for (int i = 0; i < *count && i < room; i++) {
+    for (int i = 0; i < *count && i < capacity; i++) {
         if (i == 0)
             layers[i] = (tutti_layer){ .kind = TUTTI_LAYER_FRAMES };
         else if (i == *count - 1)

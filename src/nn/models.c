@@ -7,23 +7,23 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- mlp: Linear, ReLU, Linear, ReLU, Linear; the samples are taken as flat vectors ---- */
+/* ---- mlp: Linear, ReLU, Linear, ReLU, Linear; samples are flat vectors ---- */
 typedef struct mlp { int64_t hidden; } mlp;
 static const tutti_option mlp_options[] = {
     { "hidden", TUTTI_INT, TUTTI_AT(mlp, hidden), 1024, 1, 65536, NULL, "features of both hidden layers" },
     { 0 },
 };
 
-static tutti_status copy_layers(const tutti_layer *from, int n, tutti_layer *layers, int room, int *count)
+static tutti_status copy_layers(const tutti_layer *from, int n, tutti_layer *layers, int capacity, int *count)
 {
     *count = n;
-    for (int i = 0; i < n && i < room; i++)
+    for (int i = 0; i < n && i < capacity; i++)
         layers[i] = from[i];
     return TUTTI_OK;
 }
 
-static tutti_status mlp_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count,
-                               tutti_error *err)
+static tutti_status mlp_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int capacity,
+                               int *count, tutti_error *err)
 {
     const int hidden = (int)((const mlp *)self)->hidden;
     const tutti_layer list[] = {
@@ -33,7 +33,7 @@ static tutti_status mlp_layers(const void *self, const tutti_nn_task *task, tutt
     };
 
     (void)err;
-    return copy_layers(list, (int)TUTTI_LENGTH(list), layers, room, count);
+    return copy_layers(list, (int)TUTTI_LENGTH(list), layers, capacity, count);
 }
 
 static const tutti_model_ops mlp_ops = {
@@ -51,8 +51,8 @@ static const tutti_option cnn_options[] = {
     { 0 },
 };
 
-static tutti_status cnn_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count,
-                               tutti_error *err)
+static tutti_status cnn_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int capacity,
+                               int *count, tutti_error *err)
 {
     const tutti_layer list[] = {
         { TUTTI_LAYER_CONV2D, 32, 3 }, { TUTTI_LAYER_RELU, 0, 0 }, { TUTTI_LAYER_MAXPOOL2D, 0, 2 },
@@ -68,7 +68,7 @@ static tutti_status cnn_layers(const void *self, const tutti_nn_task *task, tutt
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "cnn needs images of at least %dx%d; this task has %dx%d; mlp takes any size", CNN_SIDE_MIN,
                           CNN_SIDE_MIN, task->height, task->width);
-    return copy_layers(list, (int)TUTTI_LENGTH(list), layers, room, count);
+    return copy_layers(list, (int)TUTTI_LENGTH(list), layers, capacity, count);
 }
 
 static const tutti_model_ops cnn_ops = {
@@ -77,7 +77,7 @@ static const tutti_model_ops cnn_ops = {
 };
 
 /* ---- the models of the synthetic problems ---- */
-static tutti_status quadratic_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room,
+static tutti_status quadratic_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int capacity,
                                      int *count, tutti_error *err)
 {
     const tutti_problem *p = self;
@@ -86,7 +86,7 @@ static tutti_status quadratic_layers(const void *self, const tutti_nn_task *task
     };
 
     (void)task, (void)err;
-    return copy_layers(list, 1, layers, room, count);
+    return copy_layers(list, 1, layers, capacity, count);
 }
 
 static const tutti_model_ops quadratic_ops = {
@@ -96,13 +96,13 @@ static const tutti_model_ops quadratic_ops = {
 
 /* Its options are those of the data of the same name; on other data it is softmax regression, and
    they have no effect. */
-static tutti_status logistic_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room,
+static tutti_status logistic_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int capacity,
                                     int *count, tutti_error *err)
 {
     const tutti_layer list[] = { { TUTTI_LAYER_LINEAR, task->classes, 0 } };
 
     (void)self, (void)err;
-    return copy_layers(list, 1, layers, room, count);
+    return copy_layers(list, 1, layers, capacity, count);
 }
 
 static const tutti_model_ops logistic_ops = {
@@ -111,7 +111,7 @@ static const tutti_model_ops logistic_ops = {
 };
 
 /* ---- gpt: pre-norm blocks of attention and a linear pair with GELU; an output matrix without
-   bias. Matrices start normal with 0.02. Dropout stands where GPT-2 has it, on the embedding and on
+   bias. Matrices start normal with 0.02. Dropout is where GPT-2 has it, on the embedding and on
    what a block adds, but not on the weights of attention, which exist a tile at a time ---- */
 enum { TILES_MAX = 1000 }; /* a tile's name fits */
 enum { GPT_LEARNED, GPT_ROTARY };
@@ -143,7 +143,7 @@ static const tutti_option gpt_options[] = {
     { 0 },
 };
 
-/* A layer of gpt's list; those that the options omit are in it with `out` of OMITTED. */
+/* A layer that gpt's options omit is in the list with `out` = OMITTED. */
 enum { OMITTED = -1 };
 static tutti_layer optional(bool there, tutti_layer layer)
 {
@@ -152,11 +152,11 @@ static tutti_layer optional(bool there, tutti_layer layer)
     return layer;
 }
 
-static void append(tutti_layer layer, int block, tutti_layer *layers, int room, int *count)
+static void append(tutti_layer layer, int block, tutti_layer *layers, int capacity, int *count)
 {
     if (layer.out == OMITTED)
         return;
-    if (*count < room) {
+    if (*count < capacity) {
         layers[*count] = layer;
         if (block >= 0 && layer.name[0] != '\0')
             snprintf(layers[*count].name, sizeof layers[*count].name, "b.%d.%.3s", block % 1000, layer.name);
@@ -164,11 +164,12 @@ static void append(tutti_layer layer, int block, tutti_layer *layers, int room, 
     ++*count;
 }
 
-/* A layer of block `block`, the first out mod tiles of its tiles one output wider. */
-static void append_tiles(tutti_layer layer, int tiles, int block, tutti_layer *layers, int room, int *count)
+/* Appends a layer of block `block`, split into tiles if it is linear. The first (out mod tiles)
+   tiles have one output more than the others. */
+static void append_tiles(tutti_layer layer, int tiles, int block, tutti_layer *layers, int capacity, int *count)
 {
     if (layer.kind != TUTTI_LAYER_LINEAR || tiles == 1) {
-        append(layer, block, layers, room, count);
+        append(layer, block, layers, capacity, count);
         return;
     }
     for (int k = 0; k < tiles; k++) {
@@ -176,8 +177,8 @@ static void append_tiles(tutti_layer layer, int tiles, int block, tutti_layer *l
         tile.out = layer.out / tiles + (k < layer.out % tiles);
         tile.tile = k;
         tile.tiles = tiles;
-        append(tile, block, layers, room, count);
-        if (*count <= room) {
+        append(tile, block, layers, capacity, count);
+        if (*count <= capacity) {
             char *name = layers[*count - 1].name;
             const size_t length = strlen(name);
             snprintf(name + length, sizeof layer.name - length, ".%d", k % TILES_MAX);
@@ -185,8 +186,8 @@ static void append_tiles(tutti_layer layer, int tiles, int block, tutti_layer *l
     }
 }
 
-static tutti_status gpt_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count,
-                               tutti_error *err)
+static tutti_status gpt_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int capacity,
+                               int *count, tutti_error *err)
 {
     const gpt *g = self;
     const int dim = (int)g->dim, heads = (int)g->heads;
@@ -247,12 +248,12 @@ static tutti_status gpt_layers(const void *self, const tutti_nn_task *task, tutt
                           "rotary positions turn pairs, so heads must be of an even width, not %lld",
                           (long long)g->dim, (long long)g->heads, (long long)(g->dim / g->heads));
     for (size_t i = 0; i < TUTTI_LENGTH(begin); i++)
-        append(begin[i], -1, layers, room, count);
+        append(begin[i], -1, layers, capacity, count);
     for (int b = 0; b < (int)g->layers; b++)
         for (size_t i = 0; i < TUTTI_LENGTH(block); i++)
-            append_tiles(block[i], (int)g->tiles, b, layers, room, count);
+            append_tiles(block[i], (int)g->tiles, b, layers, capacity, count);
     for (size_t i = 0; i < TUTTI_LENGTH(end); i++)
-        append(end[i], -1, layers, room, count);
+        append(end[i], -1, layers, capacity, count);
     return TUTTI_OK;
 }
 

@@ -1,6 +1,7 @@
-/* net.c: from a list of layers to shapes, units and the table of parameters; the initial values.
-   Rules of shape: linear takes any sample as its flat vector; a convolution of k x k, stride 1, no
-   padding takes k - 1 off each side; pooling by k divides, rounding down. */
+/* net.c: builds a network (nn_internal.h) from a list of layers: shapes, units and the table of
+   parameters; and initial values. Rules of shape: a linear layer reads any sample as its flat
+   vector; a convolution of k x k, with stride 1 and no padding, has side - k + 1 positions on a
+   side; pooling by k divides a side by k, rounding down. */
 #include "image.h"
 #include "sequence.h"
 #include <math.h>
@@ -66,7 +67,7 @@ bool tutti_nn_layer_of_tokens(tutti_layer_kind kind)
     return (size_t)kind < TUTTI_LENGTH(kinds) && kinds[kind].of_tokens;
 }
 
-/* Begins a unit. *shape: before the layer, then after it. */
+/* Adds a unit for a layer with parameters. *shape: before the layer; on return after it. */
 static tutti_status add_unit(nn_net *net, int i, nn_shape *shape, tutti_error *err)
 {
     const tutti_layer *layer = &net->layers[i];
@@ -170,7 +171,7 @@ static tutti_status add_follower(nn_net *net, int i, nn_shape *shape, tutti_erro
     return TUTTI_OK;
 }
 
-/* The whole network. A sum of products a value: the difference times lambda, added up. */
+/* Builds a quadratic, which is the whole network. flops: a product and a sum for each value. */
 static tutti_status build_quadratic(nn_net *net, const tutti_layer *layer, int count, tutti_error *err)
 {
     const nn_shape sample = { net->task.channels, net->task.height, net->task.width };
@@ -262,22 +263,22 @@ int tutti_nn_net_param_count(const nn_net *net)
                                  : nn_param_count(net);
 }
 
-void tutti_nn_net_params(const nn_net *net, tutti_nn_param *params, int room)
+void tutti_nn_net_params(const nn_net *net, tutti_nn_param *params, int capacity)
 {
     if (net->sequence != NULL || net->image != NULL) {
         const tutti_nn_param *from = net->sequence != NULL ? net->sequence->params : net->image->params;
-        for (int k = 0; k < tutti_nn_net_param_count(net) && k < room; k++)
+        for (int k = 0; k < tutti_nn_net_param_count(net) && k < capacity; k++)
             params[k] = from[k];
         return;
     }
     if (nn_quadratic(net)) {
         const size_t dim = net->units[0].weights;
-        if (room > 0)
+        if (capacity > 0)
             params[0] = (tutti_nn_param){ .name = "x", .dims = 1, .dim = { dim }, .count = dim, .rows = dim, .cols = 1,
                                           .start = net->layers[0].simplex ? (float)(1 / (double)dim) : 0 };
         return;
     }
-    for (int k = 0; k < 2 * net->unit_count && k < room; k++) {
+    for (int k = 0; k < 2 * net->unit_count && k < capacity; k++) {
         const int unit = net->unit_count - 1 - k / 2;
         const nn_unit *u = &net->units[unit];
         const bool bias = k % 2 == 1;
@@ -301,20 +302,20 @@ void tutti_nn_net_params(const nn_net *net, tutti_nn_param *params, int room)
     }
 }
 
-tutti_status tutti_nn_params(const char *model, const tutti_nn_task *task, tutti_nn_param *params, int room, int *count,
-                             tutti_error *err)
+tutti_status tutti_nn_params(const char *model, const tutti_nn_task *task, tutti_nn_param *params, int capacity,
+                             int *count, tutti_error *err)
 {
     nn_net net;
 
     *count = 0;
     TUTTI_TRY(tutti_nn_net_model(&net, model, task, err));
     *count = tutti_nn_net_param_count(&net);
-    tutti_nn_net_params(&net, params, room);
+    tutti_nn_net_params(&net, params, capacity);
     tutti_nn_net_close(&net);
     return TUTTI_OK;
 }
 
-void tutti_nn_net_statistics(const nn_net *net, tutti_nn_statistic *statistics, int room)
+void tutti_nn_net_statistics(const nn_net *net, tutti_nn_statistic *statistics, int capacity)
 {
     for (int i = 0, k = 0; net->image != NULL && i < net->image->map_count; i++) {
         const nn_map *m = &net->image->maps[i];
@@ -329,21 +330,21 @@ void tutti_nn_net_statistics(const nn_net *net, tutti_nn_statistic *statistics, 
                 snprintf(s.name, sizeof s.name, "%.15s.%s", m->layer.name, kind);
             else
                 snprintf(s.name, sizeof s.name, "%d.%s", m->index, kind);
-            if (k < room)
+            if (k < capacity)
                 statistics[k] = s;
         }
     }
 }
 
-tutti_status tutti_nn_statistics(const char *model, const tutti_nn_task *task, tutti_nn_statistic *statistics, int room,
-                                 int *count, tutti_error *err)
+tutti_status tutti_nn_statistics(const char *model, const tutti_nn_task *task, tutti_nn_statistic *statistics,
+                                 int capacity, int *count, tutti_error *err)
 {
     nn_net net;
 
     *count = 0;
     TUTTI_TRY(tutti_nn_net_model(&net, model, task, err));
     *count = net.image != NULL ? 2 * net.image->norm_count : 0;
-    tutti_nn_net_statistics(&net, statistics, room);
+    tutti_nn_net_statistics(&net, statistics, capacity);
     tutti_nn_net_close(&net);
     return TUTTI_OK;
 }

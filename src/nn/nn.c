@@ -1,11 +1,11 @@
-/* nn.c: a network's life, its accounts and the public calls (driver.h). */
+/* nn.c: opens and closes networks, and implements the public calls of nn.h (driver.h). */
 #include "driver.h"
 #include <stdio.h>
 #include <string.h>
 
 enum { BLOCK = 64, BLOCK_TOKENS = 1024 };
 
-/* A quadratic never meets oneDNN: no engine, no primitives, a pass in microseconds. */
+/* Backends by name. Quadratics do not use oneDNN with either: their passes take microseconds. */
 static const nn_backend *const backends[] = { &tutti_nn_onednn, &tutti_nn_reference };
 
 static const nn_backend *find_backend(const char *name)
@@ -16,9 +16,9 @@ static const nn_backend *find_backend(const char *name)
     return NULL;
 }
 
-/* ---- life ---- */
-/* Tokens: as many windows as fill the machine's vectors and no more, so that a step is split at
-   the same places with few workers and with many. */
+/* ---- opening and closing ---- */
+/* Returns the samples of a block. Of tokens: as many windows as fill the machine's vectors and no
+   more, so that a step is split at the same points with few workers and with many. */
 static int64_t block_of(const nn_net *net)
 {
     int64_t block = BLOCK;
@@ -28,16 +28,17 @@ static int64_t block_of(const nn_net *net)
     return block;
 }
 
-/* Where a product has the rows of one moment, or where rows become samples, windows are a
-   multiple of 48, which every block of rows in oneDNN's kernels divides (onednn_internal.h,
-   DN_PIECE); elsewhere the backend pads rows to such a multiple. */
-static int64_t piece_of(const nn_net *net, const nn_backend *ops, int64_t most)
+/* Returns the samples of an evaluation run. In networks that are time-major, a product has the
+   rows of one time step, or rows become samples: the windows are then a multiple of 48, which
+   every row block of oneDNN's kernels divides (onednn_internal.h, DN_EVAL_SAMPLES). In others the
+   backend pads rows to such a multiple. most: tutti_nn_options.windows. */
+static int64_t eval_samples_of(const nn_net *net, const nn_backend *ops, int64_t most)
 {
     const int64_t step = 48, windows = net->sequence != NULL ? BLOCK_TOKENS / net->sequence->context : 0;
 
     if (net->sequence == NULL)
-        return ops->piece;
-    if (net->sequence->by_moment)
+        return ops->eval_samples;
+    if (net->sequence->time_major)
         return windows < step ? step : windows / step * step;
     if (most > 0 && most < windows)
         return most;
@@ -62,7 +63,7 @@ static tutti_status outline(tutti_nn *nn, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the table of %d layers with parameters", nn->units);
     for (int u = 0; u < nn->units && im != NULL; u++) {
         const nn_map *m = &im->maps[im->unit_map[u]];
-        nn->unit[u] = (nn_part){ m->param, m->params, m->flops, .segment = -1 };
+        nn->unit[u] = (nn_driver_unit){ m->param, m->params, m->flops, .segment = -1 };
         for (int i = im->unit_map[u]; i < im->unit_map[u + 1]; i++) {
             nn->unit[u].flops_again += im->maps[i].again ? im->maps[i].flops : 0;
             nn->unit[u].again = nn->unit[u].again || im->maps[i].again;
@@ -71,16 +72,16 @@ static tutti_status outline(tutti_nn *nn, tutti_error *err)
             nn->unit[u].segment = u == 0 || m->layer.segment ? u : nn->unit[u - 1].segment;
     }
     for (int u = 0; u < nn->units && s == NULL && im == NULL; u++)
-        nn->unit[u] = (nn_part){ nn_unit_params(net) * (net->unit_count - 1 - u), nn_unit_params(net),
-                                 net->units[u].flops, .segment = -1 };
+        nn->unit[u] = (nn_driver_unit){ nn_unit_params(net) * (net->unit_count - 1 - u), nn_unit_params(net),
+                                        net->units[u].flops, .segment = -1 };
     for (int u = 0; u < nn->convs && net->recomputes; u++) {
         nn->unit[u].segment = 0;
         nn->unit[u].again = true;
         nn->unit[u].flops_again = nn->unit[u].flops;
     }
     for (int u = 0; u < nn->units && s != NULL; u++) {
-        const nn_node *own = &s->nodes[nn_unit_own(s, u)];
-        nn->unit[u] = (nn_part){ own->param, own->params, .segment = -1 };
+        const nn_node *own = &s->nodes[nn_unit_param_node(s, u)];
+        nn->unit[u] = (nn_driver_unit){ own->param, own->params, .segment = -1 };
         for (int i = s->unit_node[u]; i < s->unit_node[u + 1]; i++) {
             nn->unit[u].flops += s->nodes[i].flops;
             nn->unit[u].flops_again += s->nodes[i].again ? s->nodes[i].flops : 0;
@@ -97,7 +98,8 @@ static tutti_status outline(tutti_nn *nn, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Running statistics, at their start. */
+/* Allocates the statistics of batch norms and initialises the running ones, unless they are
+   given. */
 static tutti_status open_statistics(tutti_nn *nn, float *given, tutti_error *err)
 {
     const nn_image *im = nn->net.image;
@@ -106,9 +108,9 @@ static tutti_status open_statistics(tutti_nn *nn, float *given, tutti_error *err
     if (nn->statistics == 0)
         return TUTTI_OK;
     nn->running = given != NULL ? given : (nn->own_running = tutti_alloc(nn->statistics, sizeof *nn->running));
-    nn->part_statistics = tutti_alloc(nn->statistics, (size_t)nn->backend_count * sizeof *nn->part_statistics);
+    nn->block_statistics = tutti_alloc(nn->statistics, (size_t)nn->backend_count * sizeof *nn->block_statistics);
     nn->mean_statistics = tutti_alloc(nn->statistics, sizeof *nn->mean_statistics);
-    if (nn->running == NULL || nn->part_statistics == NULL || nn->mean_statistics == NULL)
+    if (nn->running == NULL || nn->block_statistics == NULL || nn->mean_statistics == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu running statistics", nn->statistics);
     for (int i = 0; i < im->map_count && given == NULL; i++)
         for (size_t c = 0; c < im->maps[i].weights && im->maps[i].layer.kind == TUTTI_LAYER_BATCH_NORM; c++)
@@ -122,8 +124,8 @@ float *tutti_nn_running(tutti_nn *nn, size_t *count)
     return nn->running;
 }
 
-/* Opens a backend for each block of a pass that runs unit by unit, else one. A pass of a single
-   block runs unit by unit as it is. */
+/* Allocates the list of backends: one for each block of a pass that runs unit by unit, else one. A
+   pass of a single block runs unit by unit as it is. */
 static tutti_status open_backends(tutti_nn *nn, bool by_unit, nn_settings *settings, tutti_error *err)
 {
     const int64_t blocks = (nn->batch + nn->block - 1) / nn->block;
@@ -138,7 +140,6 @@ static tutti_status open_backends(tutti_nn *nn, bool by_unit, nn_settings *setti
     return TUTTI_OK;
 }
 
-/* Takes what net owns. */
 tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn_options *options, tutti_error *err)
 {
     const tutti_nn_options o = options != NULL ? *options : (tutti_nn_options){ 0 };
@@ -191,10 +192,10 @@ tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn
     nn->device = o.device;
     nn->batch = o.batch;
     nn->block = block_of(net);
-    nn->piece = piece_of(net, ops, o.windows);
+    nn->eval_samples = eval_samples_of(net, ops, o.windows);
     nn->times.clock = o.clock;
     settings = (nn_settings){ .batch = o.batch < nn->block ? o.batch : nn->block,
-                              .piece = nn->piece,
+                              .eval_samples = nn->eval_samples,
                               .threads = o.threads == 0 ? 1 : o.threads,
                               .precision = o.precision,
                               .cpu = o.device != NULL ? tutti_device_cpu(o.device) : tutti_cpu_best(),
@@ -248,7 +249,7 @@ void tutti_nn_close(tutti_nn *nn)
     tutti_free(nn->width);
     tutti_nn_sums_close(nn);
     tutti_free(nn->own_running);
-    tutti_free(nn->part_statistics);
+    tutti_free(nn->block_statistics);
     tutti_free(nn->mean_statistics);
     tutti_free(nn);
 }
@@ -329,7 +330,7 @@ void tutti_nn_draw(tutti_nn *nn, uint64_t seed, uint64_t first)
 
 void tutti_nn_hold_statistics(tutti_nn *nn, bool hold)
 {
-    nn->held = hold;
+    nn->hold_statistics = hold;
 }
 
 void tutti_nn_losses(tutti_nn *nn, float *losses)
@@ -337,20 +338,20 @@ void tutti_nn_losses(tutti_nn *nn, float *losses)
     nn->losses = losses;
 }
 
-void tutti_nn_look(tutti_nn *nn, const tutti_nn_hooks *hooks)
+void tutti_nn_evaluation_hooks(tutti_nn *nn, const tutti_nn_hooks *hooks)
 {
-    nn->looks = hooks;
+    nn->evaluation_hooks = hooks;
 }
 
-int64_t tutti_nn_look_samples(const tutti_nn *nn)
+int64_t tutti_nn_evaluation_samples(const tutti_nn *nn)
 {
-    return nn->piece;
+    return nn->eval_samples;
 }
 
-void tutti_nn_outputs(tutti_nn *nn, float *outputs, int place)
+void tutti_nn_outputs(tutti_nn *nn, float *outputs, int position)
 {
     nn->outputs = outputs;
-    nn->place = place;
+    nn->position = position;
 }
 
 tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples,
@@ -359,8 +360,8 @@ tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labe
     *loss_sum = 0;
     *correct = 0;
     TUTTI_TRY(check_kind(nn, NN_VALUES, err));
-    return tutti_nn_assess(nn, &(nn_run){ .x = x, .labels = labels, .samples = samples, .values = values }, loss_sum,
-                           correct, err);
+    return tutti_nn_evaluate_run(nn, &(nn_run){ .x = x, .labels = labels, .samples = samples, .values = values },
+                                 loss_sum, correct, err);
 }
 
 tutti_status tutti_nn_evaluate_tokens(tutti_nn *nn, const uint32_t *tokens, const uint32_t *next, int64_t samples,
@@ -369,8 +370,8 @@ tutti_status tutti_nn_evaluate_tokens(tutti_nn *nn, const uint32_t *tokens, cons
     *loss_sum = 0;
     *correct = 0;
     TUTTI_TRY(check_kind(nn, NN_TOKENS, err));
-    return tutti_nn_assess(nn, &(nn_run){ .tokens = tokens, .next = next, .samples = samples, .values = values },
-                           loss_sum, correct, err);
+    return tutti_nn_evaluate_run(nn, &(nn_run){ .tokens = tokens, .next = next, .samples = samples, .values = values },
+                                 loss_sum, correct, err);
 }
 
 tutti_status tutti_nn_evaluate_rows(tutti_nn *nn, const float *x, const uint32_t *rows, const uint8_t *labels,
@@ -380,10 +381,9 @@ tutti_status tutti_nn_evaluate_rows(tutti_nn *nn, const float *x, const uint32_t
     *loss_sum = 0;
     *correct = 0;
     TUTTI_TRY(check_kind(nn, NN_CATEGORIES, err));
-    return tutti_nn_assess(nn,
-                           &(nn_run){ .x = x, .rows = rows, .labels = labels, .samples = samples, .values = values,
-                                      .logits = logits },
-                           loss_sum, correct, err);
+    return tutti_nn_evaluate_run(
+        nn, &(nn_run){ .x = x, .rows = rows, .labels = labels, .samples = samples, .values = values, .logits = logits },
+        loss_sum, correct, err);
 }
 
 /* ---- accounts ---- */
@@ -401,17 +401,18 @@ void tutti_nn_flops(const tutti_nn *nn, double *forward, double *backward)
     }
 }
 
-int tutti_nn_times(tutti_nn *nn, tutti_nn_time *times, int room)
+int tutti_nn_times(tutti_nn *nn, tutti_nn_time *times, int capacity)
 {
     const nn_sequence *s = nn->net.sequence;
 
-    for (int i = 0; i < nn->times.count && i < room; i++) {
+    for (int i = 0; i < nn->times.count && i < capacity; i++) {
         const nn_image *im = nn->net.image;
         const tutti_layer *l = s != NULL    ? &s->nodes[i].layer
                                : im == NULL ? &nn->net.layers[nn->net.units[i].index]
                                             : NULL;
         const double flops = s != NULL ? s->nodes[i].flops : nn->unit[i].flops;
-        const bool first = s != NULL ? i <= nn_unit_own(s, 0) : i == 0; /* has no slope of its input */
+        const bool first =
+            s != NULL ? i <= nn_unit_param_node(s, 0) : i == 0; /* the slope of its input is not computed */
         times[i] = (tutti_nn_time){ .forward = (double)nn->times.spent[i][0] * 1e-9,
                                     .backward = (double)nn->times.spent[i][1] * 1e-9,
                                     .flops = flops * (first ? 2 : 3) * (double)nn->timed_samples };
@@ -444,7 +445,7 @@ size_t tutti_nn_bytes(const tutti_nn *nn)
            nn->statistics * ((1 + blocks) * sizeof(float) + sizeof(double)) + tutti_nn_sums_bytes(nn) + bytes;
 }
 
-/* Training gives nothing back. */
+/* Training frees no memory, so the peak since the last evaluation is the present. */
 size_t tutti_nn_bytes_most(const tutti_nn *nn)
 {
     const size_t now = tutti_nn_bytes(nn);

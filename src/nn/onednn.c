@@ -1,9 +1,9 @@
-/* onednn.c: the fast backend of networks of images and vectors:
-   plans for a run, the loss, the table.
+/* onednn.c: the backend of chains of plain convolutions and linear layers (onednn_internal.h):
+   begins a run, computes the loss, and defines the backend's table.
 
-   - The ReLU behind a product or convolution drops a NaN (its maximum takes the other operand).
-     So a NaN in the parameters may not reach the loss; a caller that must know checks the
-     parameters. */
+   A ReLU after a product or convolution turns a NaN into 0 (its maximum returns the other operand).
+   So a NaN in the parameters may not reach the loss; a caller that must know checks the
+   parameters. */
 #include "onednn_internal.h"
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 /* Prepares plans and memory for `samples` samples. */
 static tutti_status prepare(onednn *b, int64_t samples, bool train, tutti_error *err)
 {
-    const int64_t rows = train ? samples : DN_PIECE;
+    const int64_t rows = train ? samples : DN_EVAL_SAMPLES;
 
     TUTTI_TRY(tutti_nn_dn_linear_plan(b, rows, train, &b->linear, err));
     if (rows >= DN_TILE)
@@ -34,11 +34,11 @@ static tutti_status onednn_begin(void *self, const nn_run *run, tutti_error *err
     tutti_nn_dn_copies_begin(&b->core, run->values, run->same_weights);
     for (int images = 0; images <= DN_TILE; images++)
         memset(b->tiles[images].sum_begun, 0, sizeof b->tiles[images].sum_begun);
-    if (!run->train && b->net->conv_count == 0 && run->samples < DN_PIECE) {
+    if (!run->train && b->net->conv_count == 0 && run->samples < DN_EVAL_SAMPLES) {
         const size_t values = (size_t)nn_values(b->net->units[0].in), given = (size_t)run->samples * values;
         float *filled = dn_at(b, 0, DN_FILLED);
         memcpy(filled, run->x, given * sizeof *filled);
-        memset(filled + given, 0, (DN_PIECE * values - given) * sizeof *filled);
+        memset(filled + given, 0, (DN_EVAL_SAMPLES * values - given) * sizeof *filled);
         b->run.x = filled;
     }
     if (run->backward && b->net->leaves) {
@@ -129,7 +129,7 @@ static void onednn_loss(void *self, double divisor, double *sum, int64_t *correc
                         dn_at(b, last, DN_ROWS_SLOPE), sum, correct);
 }
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 static void onednn_close(void *self)
 {
     onednn *b = self;
@@ -217,13 +217,14 @@ static int onednn_describe(const void *self, char *text, size_t bytes)
     for (int u = 0; u < b->net->unit_count; u++) {
         if (is_conv(b, u)) {
             const dn_conv *c = &tile->units[u];
-            const dn_op *const ops[] = { &c->give_forward, &c->conv_input,    &c->conv,          &c->flatten,
-                                         &c->unflatten,    &c->weights_input, &c->weights_slope, &c->weights,
-                                         &c->take_weights, &c->give_data,     &c->data_slope,    &c->data,
+            const dn_op *const ops[] = { &c->pack_forward,   &c->conv_input,    &c->conv,          &c->flatten,
+                                         &c->unflatten,      &c->weights_input, &c->weights_slope, &c->weights,
+                                         &c->unpack_weights, &c->pack_data,     &c->data_slope,    &c->data,
                                          &c->data_result };
             length = tutti_nn_dn_describe(ops, TUTTI_LENGTH(ops), text, bytes, length);
             if (c->plain)
-                length = tutti_nn_say(text, bytes, length, "conv2d %d weights: our own\n", b->net->units[u].index);
+                length =
+                    tutti_nn_append_text(text, bytes, length, "conv2d %d weights: our own\n", b->net->units[u].index);
         } else {
             const dn_linear *l = &b->full.units[u];
             const dn_op *const ops[] = { &l->forward, &l->weights, &l->weights_add, &l->data };
@@ -236,7 +237,7 @@ static int onednn_describe(const void *self, char *text, size_t bytes)
 const nn_backend tutti_nn_onednn = {
     .name = "onednn",
     .tile = DN_TILE,
-    .piece = DN_PIECE,
+    .eval_samples = DN_EVAL_SAMPLES,
     .open = onednn_open,
     .close = onednn_close,
     .begin = onednn_begin,

@@ -1,25 +1,26 @@
-/* onednn_conv.c: convolution units, a tile of a few images at a time. oneDNN's preferences decide
-   the layouts. Weights and activations are in blocks of channels: plain weights would fall into
-   reference code, hundreds of times slower. Only the network's input and the rows handed to the
-   first linear unit are plain.
+/* onednn_conv.c: computes convolution units (onednn_internal.h), a tile of a few images at a time.
+   oneDNN chooses the layouts: weights and activations are in blocks of channels. With plain weights
+   it would use its reference code, which is hundreds of times slower. Only the network's input, and
+   the rows for the first linear unit, are plain.
 
      forward   conv -> pool with ReLU -> (next unit, or flatten)
      backward  (unflatten) -> mask with pool back -> weights -> data
 
-   with a reorder between two of them where they disagree, as happens for numbers of channels that
-   fill no block.
+   with a reorder between two primitives whose layouts differ, which happens where the number of
+   channels fills no block.
 
-   - max(0, max(x)) = max over max(0, x): the ReLU runs behind the pooling, on a quarter of the
-     data, and its mask is the pooled output, so conv's own output is not kept. A unit without
-     pooling has the ReLU inside conv.
+   - max(0, max(x)) = max over max(0, x): the ReLU is computed after the pooling, on a quarter of
+     the data. Its mask is the pooled output, so conv's own output is not kept. In a unit without
+     pooling the ReLU is a post-op of conv.
    - Pooling is our own (pool.h), in the layout that conv chose for its output.
-   - oneDNN fills the channels of the network's input up to a block of its own and multiplies zeros:
-     eight times the work where an image is grey and vectors are of eight. The gradients of such
-     weights are our own loops' (loops.h).
-   - Of every tile only the pooled output and the place of each maximum stay until backward. With
-     `recomputes` they do not either: a tile goes forward again before it goes back.
+   - oneDNN fills the channels of the network's input up to a block and multiplies the zeros: eight
+     times the work if an image has one channel and a block eight. The gradients of such weights are
+     computed by loops.h.
+   - Of every tile only the pooled output and the index of each window's largest value are kept
+     until backward. With `recomputes` they are not kept: forward of a tile is computed again before
+     its backward.
    - Gradients of weights are summed over the tiles of one size in their blocked layout, then
-     brought to the plain gradient. */
+     reordered to the plain gradient. */
 #include "onednn_internal.h"
 #include "parallel.h"
 #include "pool.h"
@@ -32,8 +33,8 @@ static nn_mdref out_md(const dn_conv *c)
     return c->wide.lanes > 0 ? nn_md_of(&c->pooled) : tutti_nn_dn_md(&c->conv, DNNL_ARG_DST);
 }
 
-/* The layouts a unit starts from: plain ones, and `any` where the implementation shall choose;
-   `narrow`: of operands in the core's precision. */
+/* Layouts from which primitives are made: plain ones; ANY_...: the primitive chooses; NARROW_...:
+   the same, in the core's precision. */
 enum {
     PLAIN_IN,
     ANY_IN,
@@ -124,7 +125,7 @@ static tutti_status describe_pooling(dn_conv *c, const nn_unit *u, int64_t image
                               err);
 }
 
-/* input: how the unit's input comes. */
+/* Makes the primitives of forward. input: the layout of the unit's input. */
 static tutti_status build_forward(onednn *b, dn_conv *c, const nn_unit *u, int64_t images, const nn_md *m,
                                   nn_mdref input, bool last, tutti_error *err)
 {
@@ -140,7 +141,7 @@ static tutti_status build_forward(onednn *b, dn_conv *c, const nn_unit *u, int64
         TUTTI_TRY(describe_pooling(c, u, images, err));
     if (last)
         TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &c->flatten, u, "flatten", out_md(c), nn_md_of(&m[PLAIN_OUT]), err));
-    return tutti_nn_dn_reorder(&b->core, &c->give_forward, u, "forward weights reorder", nn_md_of(&m[PLAIN_W]),
+    return tutti_nn_dn_reorder(&b->core, &c->pack_forward, u, "forward weights reorder", nn_md_of(&m[PLAIN_W]),
                                tutti_nn_dn_md(&c->conv, DNNL_ARG_WEIGHTS), err);
 }
 
@@ -149,7 +150,7 @@ static size_t bytes_of(const dn_op *op, int arg)
     return op->primitive != NULL ? dnnl_memory_desc_get_size(tutti_nn_dn_md(op, arg)) : 0;
 }
 
-/* Are the weights' gradients ours to make? */
+/* Returns true if loops.h computes the weights' gradients. */
 static bool is_plain(const dn_conv *c, const nn_unit *u, const dn_core *core)
 {
     const bool fills = bytes_of(&c->weights, DNNL_ARG_SRC) > c->wide.images * (size_t)nn_values(u->in) * sizeof(float);
@@ -180,7 +181,7 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
                                 tutti_nn_dn_md(&c->weights, DNNL_ARG_SRC), err));
     TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &c->weights_slope, u, "weights slope reorder", wide,
                                 tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_DST), err));
-    TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &c->take_weights, u, "weights reorder",
+    TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &c->unpack_weights, u, "weights reorder",
                                   tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_WEIGHTS), nn_md_of(&m[PLAIN_W]), err));
     if (first)
         return TUTTI_OK;
@@ -191,7 +192,7 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
                                 tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_DST), err));
     TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &c->data_result, u, "data result reorder",
                                 tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_SRC), input, err));
-    return tutti_nn_dn_reorder(&b->core, &c->give_data, u, "data weights reorder", nn_md_of(&m[PLAIN_W]),
+    return tutti_nn_dn_reorder(&b->core, &c->pack_data, u, "data weights reorder", nn_md_of(&m[PLAIN_W]),
                                tutti_nn_dn_md(&c->data, DNNL_ARG_WEIGHTS), err);
 }
 
@@ -202,14 +203,14 @@ static void measure(onednn *b, dn_conv *c, int unit, bool last)
     const size_t out = dnnl_memory_desc_get_size(out_md(c)), wide = bytes_of(&c->conv, DNNL_ARG_DST);
     const size_t gradient = c->plain ? u->weights * sizeof(float) : bytes_of(&c->weights, DNNL_ARG_DIFF_WEIGHTS),
                  bias = (size_t)u->wide.channels * sizeof(float);
-    const dn_op *const forward[] = { &c->conv, &c->flatten, &c->give_forward, &c->conv_input };
+    const dn_op *const forward[] = { &c->conv, &c->flatten, &c->pack_forward, &c->conv_input };
     const dn_op *const weights[] = { &c->unflatten, &c->weights, &c->weights_input, &c->weights_slope,
-                                     &c->take_weights };
-    const dn_op *const data[] = { &c->data, &c->give_data, &c->data_slope, &c->data_result };
+                                     &c->unpack_weights };
+    const dn_op *const data[] = { &c->data, &c->pack_data, &c->data_slope, &c->data_result };
 
     c->bytes[DN_ACT] = c->bytes[DN_SLOPE] = out;
     c->bytes[DN_ROWS] = last ? (size_t)nn_values(u->out) * sizeof(float) : 0; /* of an image */
-    c->bytes[DN_WORKSPACE] = u->pool > 0 ? out / sizeof(float) * nn_place_bytes((size_t)u->pool) : 0;
+    c->bytes[DN_WORKSPACE] = u->pool > 0 ? out / sizeof(float) * nn_argmax_bytes((size_t)u->pool) : 0;
     c->bytes[DN_WIDE] = c->bytes[DN_WIDE_SLOPE] = u->pool > 0 ? wide : 0;
     c->bytes[DN_INPUT] = bytes_of(&c->conv_input, DNNL_ARG_TO);
     c->bytes[DN_WEIGHTS_INPUT] = bytes_of(&c->weights_input, DNNL_ARG_TO);
@@ -222,19 +223,19 @@ static void measure(onednn *b, dn_conv *c, int unit, bool last)
     c->forward_bytes = bytes_of(&c->conv, DNNL_ARG_WEIGHTS);
     c->data_bytes = bytes_of(&c->data, DNNL_ARG_WEIGHTS);
     for (size_t i = 0; i < TUTTI_LENGTH(forward); i++) {
-        tutti_nn_dn_note_scratch(b, true, unit, DN_FORWARD_SCRATCH, forward[i]);
-        tutti_nn_dn_note_scratch(b, false, unit, DN_FORWARD_SCRATCH, forward[i]);
+        tutti_nn_dn_require_scratch(b, true, unit, DN_FORWARD_SCRATCH, forward[i]);
+        tutti_nn_dn_require_scratch(b, false, unit, DN_FORWARD_SCRATCH, forward[i]);
     }
     for (size_t i = 0; i < TUTTI_LENGTH(weights); i++)
-        tutti_nn_dn_note_scratch(b, true, unit, DN_WEIGHTS_SCRATCH, weights[i]);
+        tutti_nn_dn_require_scratch(b, true, unit, DN_WEIGHTS_SCRATCH, weights[i]);
     for (size_t i = 0; i < TUTTI_LENGTH(data); i++)
-        tutti_nn_dn_note_scratch(b, true, unit, DN_DATA_SCRATCH, data[i]);
+        tutti_nn_dn_require_scratch(b, true, unit, DN_DATA_SCRATCH, data[i]);
 }
 
 static void close_unit(dn_conv *c)
 {
-    dn_op *const ops[] = { &c->conv,          &c->flatten,    &c->unflatten,    &c->weights,    &c->data,
-                           &c->give_forward,  &c->give_data,  &c->take_weights, &c->conv_input, &c->weights_input,
+    dn_op *const ops[] = { &c->conv,          &c->flatten,    &c->unflatten,      &c->weights,    &c->data,
+                           &c->pack_forward,  &c->pack_data,  &c->unpack_weights, &c->conv_input, &c->weights_input,
                            &c->weights_slope, &c->data_slope, &c->data_result };
     for (size_t i = 0; i < TUTTI_LENGTH(ops); i++)
         tutti_nn_dn_op_close(ops[i]);
@@ -278,7 +279,7 @@ tutti_status tutti_nn_dn_conv_plan(onednn *b, int64_t images, tutti_error *err)
             nn_md_free(&m[i]);
     }
     plan->made = status == TUTTI_OK;
-    tutti_nn_dn_forget_layouts(b);
+    tutti_nn_dn_invalidate_layouts(b);
     if (!plan->made)
         tutti_nn_dn_conv_close(b, plan);
     return status;
@@ -290,8 +291,8 @@ static dn_conv *unit_of(onednn *b, int unit, int64_t count)
     return &b->tiles[b->run.train ? count : DN_TILE].units[unit];
 }
 
-/* A unit's output of the tile that begins with sample `first`; an evaluation keeps none but the
-   current one. */
+/* Returns a unit's output of the tile that begins with sample `first`. An evaluation keeps only the
+   current tile's. */
 static void *act_of(const onednn *b, int unit, int64_t first)
 {
     return (char *)dn_at(b, unit, DN_ACT) + (size_t)(first / DN_TILE) * b->layout->act_step[unit];
@@ -302,8 +303,8 @@ static void *workspace_of(const onednn *b, int unit, int64_t first)
     return (char *)dn_at(b, unit, DN_WORKSPACE) + (size_t)(first / DN_TILE) * b->layout->workspace_step[unit];
 }
 
-/* *x to another layout, if there is a reorder for it. */
-static tutti_status turn(onednn *b, dn_op *op, void *to, void **x, tutti_error *err)
+/* Reorders *x to another layout, if the op has a primitive; *x is then the reordered buffer. */
+static tutti_status reorder(onednn *b, dn_op *op, void *to, void **x, tutti_error *err)
 {
     void *const pointers[] = { *x, to };
 
@@ -314,7 +315,7 @@ static tutti_status turn(onednn *b, dn_op *op, void *to, void **x, tutti_error *
     return TUTTI_OK;
 }
 
-/* The unit's input as it comes. */
+/* Returns the unit's input; in evaluations a short tile is filled up with zeros. */
 static void *input_of(const onednn *b, int unit, int64_t first, int64_t count)
 {
     const size_t values = (size_t)nn_values(b->net->units[0].in);
@@ -330,14 +331,15 @@ static void *input_of(const onednn *b, int unit, int64_t first, int64_t count)
     return memcpy(filled, x, (size_t)count * values * sizeof *filled);
 }
 
-/* Weights in the layout wanted, made once for each set of values. */
-static tutti_status copy_weights(onednn *b, dn_op *give, int unit, void *copy, uint64_t *version, tutti_error *err)
+/* Copies the weights to the layout of a primitive, unless *version says that the copy has the
+   values of this run. */
+static tutti_status copy_weights(onednn *b, dn_op *pack, int unit, void *copy, uint64_t *version, tutti_error *err)
 {
     void *const pointers[] = { (void *)b->run.values[nn_weight(b->net, unit)], copy };
 
     if (*version == b->version)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_nn_dn_op_run(&b->core, give, pointers, err));
+    TUTTI_TRY(tutti_nn_dn_op_run(&b->core, pack, pointers, err));
     *version = b->version;
     return TUTTI_OK;
 }
@@ -350,8 +352,8 @@ tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_
          *wide = u->pool > 0 ? dn_at(b, unit, again ? DN_AGAIN_WIDE : DN_WIDE) : out;
     void *x = input_of(b, unit, first, count);
 
-    TUTTI_TRY(turn(b, &c->conv_input, dn_at(b, unit, again ? DN_AGAIN_INPUT : DN_INPUT), &x, err));
-    TUTTI_TRY(copy_weights(b, &c->give_forward, unit, copy, &c->forward_version, err));
+    TUTTI_TRY(reorder(b, &c->conv_input, dn_at(b, unit, again ? DN_AGAIN_INPUT : DN_INPUT), &x, err));
+    TUTTI_TRY(copy_weights(b, &c->pack_forward, unit, copy, &c->forward_version, err));
     {
         void *const pointers[] = { x, copy, (void *)b->run.values[nn_bias(b->net, unit)], wide };
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->conv, pointers, err));
@@ -367,9 +369,8 @@ tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_
     return TUTTI_OK;
 }
 
-/* Brings the sums over the tiles of one size to the gradient: the first written (unless the pass
-   adds), later ones added. */
-static tutti_status give_gradient(onednn *b, dn_conv *c, int unit, bool add, tutti_error *err)
+/* Writes the sums over the tiles of one size to the gradient, or adds them (`add`). */
+static tutti_status write_gradient(onednn *b, dn_conv *c, int unit, bool add, tutti_error *err)
 {
     const nn_unit *u = &b->net->units[unit];
     float *weights = b->run.gradients[nn_weight(b->net, unit)], *bias = b->run.gradients[nn_bias(b->net, unit)];
@@ -379,7 +380,7 @@ static tutti_status give_gradient(onednn *b, dn_conv *c, int unit, bool add, tut
     if (c->plain)
         memcpy(pointers[1], pointers[0], u->weights * sizeof *weights);
     else
-        TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->take_weights, pointers, err));
+        TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->unpack_weights, pointers, err));
     if (add) {
         b->loops->add(u->weights, plain, weights);
         b->loops->add((size_t)u->wide.channels, bias_sum, bias);
@@ -389,7 +390,7 @@ static tutti_status give_gradient(onednn *b, dn_conv *c, int unit, bool add, tut
     return TUTTI_OK;
 }
 
-/* The place of the gradient of conv's own output, once `weights` has written it there. */
+/* Returns the slope of conv's output; `weights` writes it. */
 static void *slope_of(const onednn *b, int unit)
 {
     return dn_at(b, unit, b->net->units[unit].pool > 0 ? DN_WIDE_SLOPE : DN_SLOPE);
@@ -432,8 +433,8 @@ tutti_status tutti_nn_dn_conv_weights(onednn *b, int unit, int64_t first, int64_
     else if (u->relu)
         b->loops->mask(c->bytes[DN_SLOPE] / sizeof(float), act_of(b, unit, first), given);
 
-    TUTTI_TRY(turn(b, &c->weights_input, dn_at(b, unit, DN_WEIGHTS_INPUT), &x, err));
-    TUTTI_TRY(turn(b, &c->weights_slope, dn_at(b, unit, DN_WEIGHTS_SLOPE), &slope, err));
+    TUTTI_TRY(reorder(b, &c->weights_input, dn_at(b, unit, DN_WEIGHTS_INPUT), &x, err));
+    TUTTI_TRY(reorder(b, &c->weights_slope, dn_at(b, unit, DN_WEIGHTS_SLOPE), &slope, err));
     if (c->plain) {
         plain_weights w = { b->loops,
                             &c->wide,
@@ -453,7 +454,7 @@ tutti_status tutti_nn_dn_conv_weights(onednn *b, int unit, int64_t first, int64_
         b->loops->add((size_t)u->wide.channels, bias_part, bias_sum);
     }
     *begun = left >= count; /* otherwise the next tile, if any, is of another size, or all are done */
-    return *begun ? TUTTI_OK : give_gradient(b, c, unit, b->run.add || (count < DN_TILE && first > 0), err);
+    return *begun ? TUTTI_OK : write_gradient(b, c, unit, b->run.add || (count < DN_TILE && first > 0), err);
 }
 
 tutti_status tutti_nn_dn_conv_data(onednn *b, int unit, int64_t first, int64_t count, tutti_error *err)
@@ -463,11 +464,11 @@ tutti_status tutti_nn_dn_conv_data(onednn *b, int unit, int64_t first, int64_t c
     void *result = c->data_result.primitive != NULL ? dn_at(b, unit, DN_DATA_RESULT) : to;
 
     (void)first;
-    TUTTI_TRY(copy_weights(b, &c->give_data, unit, copy, &c->data_version, err));
-    TUTTI_TRY(turn(b, &c->data_slope, dn_at(b, unit, DN_DATA_SLOPE), &slope, err));
+    TUTTI_TRY(copy_weights(b, &c->pack_data, unit, copy, &c->data_version, err));
+    TUTTI_TRY(reorder(b, &c->data_slope, dn_at(b, unit, DN_DATA_SLOPE), &slope, err));
     {
         void *const pointers[] = { slope, copy, result };
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->data, pointers, err));
     }
-    return turn(b, &c->data_result, to, &result, err);
+    return reorder(b, &c->data_result, to, &result, err);
 }

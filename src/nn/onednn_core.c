@@ -1,12 +1,13 @@
-/* onednn_core.c: engine, stream and primitives of oneDNN, for all files that compute with it.
+/* onednn_core.c: engine, stream and primitives of oneDNN (onednn_internal.h).
 
    - Every network has an engine, a stream, scratch memory and primitives of its own, so that
-     networks run in threads side by side. The scratchpad is always ours: one kept by the library
-     belongs to the thread that made the primitive, and sharing it gave wrong results.
-   - oneDNN takes the number of threads from the calling OpenMP thread. It is set on entry and put
-     back on leaving: between two calls other workers of a simulation may run on the same thread.
-   - No primitive may be the library's reference code; that is checked when it is made, with its
-     name kept for `describe`. */
+     networks can run in several threads. The scratchpad is always the network's: one that the
+     library keeps belongs to the thread that made the primitive, and gives wrong results if it is
+     shared.
+   - oneDNN uses the number of threads of the calling OpenMP thread. It is set on entry and restored
+     on leaving: between two calls other workers of a simulation may run on the same thread.
+   - No primitive may be the library's reference code. This is checked when a primitive is made; its
+     name is kept for `describe`. */
 #include "onednn_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -148,7 +149,7 @@ int tutti_nn_dn_describe(const dn_op *const *ops, size_t count, char *text, size
 {
     for (size_t i = 0; i < count; i++)
         if (ops[i]->primitive != NULL)
-            length = tutti_nn_say(text, bytes, length, "%s: %s\n", ops[i]->label, ops[i]->implementation);
+            length = tutti_nn_append_text(text, bytes, length, "%s: %s\n", ops[i]->label, ops[i]->implementation);
     return length;
 }
 
@@ -191,7 +192,7 @@ tutti_status tutti_nn_dn_core_open(dn_core *core, const nn_settings *settings, t
 
     core->threads = settings->threads;
     core->precision = settings->precision;
-    core->meet = settings->copies;
+    core->shared_copies = settings->copies;
     if (core->precision != TUTTI_F32)
         TUTTI_TRY(tutti_device_open_host(&core->device, NULL, settings->cpu, err));
     before = tutti_nn_dn_enter(core);

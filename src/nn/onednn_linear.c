@@ -1,41 +1,41 @@
-/* onednn_linear.c: linear units as three matrix products on plain row-major memory. With X (rows x
-   in), W (out x in, where PyTorch and the flat vector have it), Y (rows x out):
+/* onednn_linear.c: computes linear units (onednn_internal.h) as three matrix products on plain
+   row-major memory. With X (rows x in), W (out x in, where PyTorch and the flat vector have it),
+   Y (rows x out):
 
-     forward  Y  = X W^T + b, with ReLU after it       src X, weights W read as (in x out) by its
-                                                       strides
-     weights  dW = dY^T X                              src dY read as (out x rows), straight
-                                                       into the gradient's memory
+     forward  Y  = X W^T + b, then ReLU     W is read as (in x out), by its strides
+     weights  dW = dY^T X                   dY is read as (out x rows); dW is written directly
+                                            to the gradient's memory
      data     dX = dY W
 
-   The same memory serves all three by its strides, so no second copy of the weights and no reorder
-   exist. oneDNN's inner product is up to a quarter slower on plain weights, and blocked weights
-   cost more to reorder each step than they gain. The bias gradient, a sum of columns, is taken in
-   the pass over dY that the ReLU's mask needs anyway. */
+   The strides let the same memory serve all three products, so there is no second copy of the
+   weights and no reorder. oneDNN's inner product is up to a quarter slower on plain weights, and
+   with blocked weights a reorder in each step costs more than it gains. The bias gradient, a sum
+   of columns, is computed while dY is masked by the ReLU. */
 #include "math/math.h"
 #include "onednn_internal.h"
 #include "parallel.h"
 #include <string.h>
 
-tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t of, int64_t rows,
-                                      int parts, tutti_error *err)
+tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t wide, int64_t rows,
+                                      int flags, tutti_error *err)
 {
     const int64_t in = nn_values(u->in), out = u->wide.channels;
-    const dn_matrix x = { rows, in, in, 1 }, y = { rows, out, of, 1 }, w = { out, in, in, 1 },
-                    w_turned = { in, out, 1, in }, y_turned = { out, rows, 1, of };
+    const dn_matrix x = { rows, in, in, 1 }, y = { rows, out, wide, 1 }, w = { out, in, in, 1 },
+                    w_turned = { in, out, 1, in }, y_turned = { out, rows, 1, wide };
     /* the product for the weights' gradient reads no weight */
-    const int first = parts & DN_NARROW ? DN_NARROW_X : 0, both = parts & DN_NARROW ? DN_NARROW_X | DN_NARROW_W : 0;
+    const int first = flags & DN_NARROW ? DN_NARROW_X : 0, both = flags & DN_NARROW ? DN_NARROW_X | DN_NARROW_W : 0;
     tutti_status status;
 
-    status = tutti_nn_dn_product(core, &l->forward, u, "forward", x, w_turned, !(parts & DN_BARE), y, first,
+    status = tutti_nn_dn_product(core, &l->forward, u, "forward", x, w_turned, !(flags & DN_BARE), y, first,
                                  u->relu ? core->relu : core->plain, err);
-    if (status == TUTTI_OK && parts & DN_WEIGHTS)
+    if (status == TUTTI_OK && flags & DN_WEIGHTS)
         status = tutti_nn_dn_product(core, &l->weights, u, "weights", y_turned, x, false, w, both, core->plain, err);
-    if (status == TUTTI_OK && parts & DN_WEIGHTS)
+    if (status == TUTTI_OK && flags & DN_WEIGHTS)
         status =
             tutti_nn_dn_product(core, &l->weights_add, u, "weights added", y_turned, x, false, w, both, core->sum, err);
-    if (status == TUTTI_OK && parts & DN_DATA)
+    if (status == TUTTI_OK && flags & DN_DATA)
         status = tutti_nn_dn_product(core, &l->data, u, "data", y, w, false, x, first, core->plain, err);
-    if (status == TUTTI_OK && parts & DN_DATA_ADD)
+    if (status == TUTTI_OK && flags & DN_DATA_ADD)
         status = tutti_nn_dn_product(core, &l->data_add, u, "data added", y, w, false, x, first, core->sum, err);
     return status;
 }
@@ -55,9 +55,9 @@ void tutti_nn_dn_linear_close(onednn *b, dn_linear_plan *plan)
     *plan = (dn_linear_plan){ 0 };
 }
 
-/* The place of a plan: its own, that of the same size, an empty one, or the one not used for
-   longest. */
-static dn_linear_plan *place_of_plan(onednn *b, int64_t rows, bool train)
+/* Returns where a plan is or will be: that of evaluations, that of the full batch, one for the same
+   number of rows, an empty one, or the least recently used one. */
+static dn_linear_plan *slot_of_plan(onednn *b, int64_t rows, bool train)
 {
     dn_linear_plan *oldest = &b->others[0];
 
@@ -67,26 +67,30 @@ static dn_linear_plan *place_of_plan(onednn *b, int64_t rows, bool train)
         return &b->full;
     for (int i = 0; i < DN_PLANS; i++) {
         dn_linear_plan *p = &b->others[i];
-        if (p->used != 0 && p->rows == rows)
+        if (p->last_used != 0 && p->rows == rows)
             return p;
-        if (p->used < oldest->used)
+        if (p->last_used < oldest->last_used)
             oldest = p;
     }
     return oldest;
 }
 
 /* ---- sums over rows ---- */
-typedef struct sums { const nn_loops *loops; size_t rows, columns; float *x, *parts; } sums;
+typedef struct sums {
+    const nn_loops *loops;
+    size_t rows, columns;
+    float *x, *partials;
+} sums;
 
-size_t tutti_nn_dn_parts(size_t rows)
+size_t tutti_nn_dn_partials(size_t rows)
 {
     return (rows + NN_ROWS - 1) / NN_ROWS;
 }
 
-void tutti_nn_dn_add_parts(const nn_loops *loops, size_t rows, size_t step, float *parts)
+void tutti_nn_dn_add_partials(const nn_loops *loops, size_t rows, size_t columns, float *partials)
 {
-    for (size_t k = 1; k < tutti_nn_dn_parts(rows); k++)
-        loops->add(step, parts + k * step, parts);
+    for (size_t k = 1; k < tutti_nn_dn_partials(rows); k++)
+        loops->add(columns, partials + k * columns, partials);
 }
 
 static void some_sums(void *arg, size_t first, size_t count, int thread)
@@ -96,26 +100,26 @@ static void some_sums(void *arg, size_t first, size_t count, int thread)
     (void)thread;
     for (size_t k = first; k < first + count; k++) {
         const size_t row = k * NN_ROWS, some = s->rows - row < NN_ROWS ? s->rows - row : NN_ROWS;
-        s->loops->bias(some, s->columns, NULL, s->x + row * s->columns, s->parts + k * s->columns, false);
+        s->loops->bias(some, s->columns, NULL, s->x + row * s->columns, s->partials + k * s->columns, false);
     }
 }
 
 void tutti_nn_dn_column_sums(const dn_core *core, const nn_loops *loops, size_t rows, size_t columns, float *x,
-                             float *parts)
+                             float *partials)
 {
-    sums s = { loops, rows, columns, x, parts };
+    sums s = { loops, rows, columns, x, partials };
 
-    tutti_nn_parallel(core->threads, tutti_nn_dn_parts(rows), nn_least_items(NN_ROWS * columns), some_sums, &s);
-    tutti_nn_dn_add_parts(loops, rows, columns, parts);
+    tutti_nn_parallel(core->threads, tutti_nn_dn_partials(rows), nn_least_items(NN_ROWS * columns), some_sums, &s);
+    tutti_nn_dn_add_partials(loops, rows, columns, partials);
 }
 
 tutti_status tutti_nn_dn_linear_plan(onednn *b, int64_t rows, bool train, dn_linear_plan **out, tutti_error *err)
 {
-    dn_linear_plan *plan = place_of_plan(b, rows, train);
+    dn_linear_plan *plan = slot_of_plan(b, rows, train);
     tutti_status status = TUTTI_OK;
 
     *out = NULL;
-    if (plan->used == 0 || plan->rows != rows) {
+    if (plan->last_used == 0 || plan->rows != rows) {
         tutti_nn_dn_linear_close(b, plan);
         plan->units = tutti_alloc((size_t)b->net->unit_count, sizeof *plan->units);
         if (plan->units == NULL)
@@ -127,17 +131,17 @@ tutti_status tutti_nn_dn_linear_plan(onednn *b, int64_t rows, bool train, dn_lin
             status = tutti_nn_dn_linear_build(&b->core, &plan->units[u], &b->net->units[u],
                                               b->net->units[u].wide.channels, rows,
                                               train ? DN_WEIGHTS | (u > 0 || b->net->enters ? DN_DATA : 0) : 0, err);
-            tutti_nn_dn_note_scratch(b, train, u, DN_FORWARD_SCRATCH, &l->forward);
-            tutti_nn_dn_note_scratch(b, train, u, DN_WEIGHTS_SCRATCH, &l->weights);
-            tutti_nn_dn_note_scratch(b, train, u, DN_WEIGHTS_SCRATCH, &l->weights_add);
-            tutti_nn_dn_note_scratch(b, train, u, DN_DATA_SCRATCH, &l->data);
+            tutti_nn_dn_require_scratch(b, train, u, DN_FORWARD_SCRATCH, &l->forward);
+            tutti_nn_dn_require_scratch(b, train, u, DN_WEIGHTS_SCRATCH, &l->weights);
+            tutti_nn_dn_require_scratch(b, train, u, DN_WEIGHTS_SCRATCH, &l->weights_add);
+            tutti_nn_dn_require_scratch(b, train, u, DN_DATA_SCRATCH, &l->data);
         }
         if (status != TUTTI_OK) {
             tutti_nn_dn_linear_close(b, plan);
             return status;
         }
     }
-    plan->used = ++b->clock;
+    plan->last_used = ++b->clock;
     *out = plan;
     return TUTTI_OK;
 }

@@ -1,30 +1,22 @@
-/* onednn_lstm.c: a layer of long short-term memory on rows in the order (moment, window), so that a
-   moment of all windows is one block of rows. In one direction, with W_ih (4H x in), W_hh (4H x H)
-   and the two biases where PyTorch has them, X (rows x in) and H, the layer's rows:
+/* onednn_lstm.c: computes lstm layers (onednn_internal.h) on rows that are ordered by time step, so
+   that a time step of all windows is one block of rows. For one direction, with W_ih (4H x in),
+   W_hh (4H x H) and the two biases where PyTorch has them, X (rows x in), and the layer's output
+   rows H:
 
-     forward  G = X W_ih^T + (b_ih + b_hh)                all moments in one product
-              G_t += H_(t-1) W_hh^T, then the gates       a moment after the other (math.h: lstm)
-     weights  a moment before the other: the gates' slopes dG_t, then dG_t W_hh, the slope that
-              H_(t-1) gets from here
-              dW_ih = dG^T X;  dW_hh = dG^T H, H a moment earlier;  both biases: the sums of dG's
-              columns
+     forward  G = X W_ih^T + (b_ih + b_hh)          all time steps in one product; then, for each
+              G_t += H_(t-1) W_hh^T, then gates     time step t in order (nn_math.lstm)
+     weights  for each time step t in reverse order: the gates' slopes dG_t, then dG_t W_hh, the
+              part of the slope of H_(t-1) that comes from here
+              dW_ih = dG^T X;  dW_hh = dG^T H, with H one time step earlier;  both biases: the sums
+              of dG's columns
      data     dX = dG W_ih, the second direction's added
 
-   A window begins with h = c = 0. The second direction runs from the last moment to the first and
-   has the right half of each row of H.
+   A window begins with h = c = 0. The second direction runs from the last time step to the first
+   and writes the right half of each row of H.
 
-   The products are oneDNN's, the recurrence is ours. Only W_hh is reordered, once a direction and
-   pass, to what the product of few rows reads fastest; it is read once a moment.
-
-   oneDNN's own LSTM primitive is not used:
-
-   - It has one bias, no adding to a gradient, and a workspace of its own layout.
-   - Its weights are in orders that are not PyTorch's: a reorder of each tensor and gradient a pass,
-     in both directions of time a memory of its own.
-   - In 2.6 both its halves bear the name of reference code ("ref"), by which dn_op refuses what is
-     hundreds of times slower.
-   - It is not faster: 16 windows of 64 moments, 256 values in and out, forward and backward with
-     those reorders, took 15.6 to 16.5 ms on one core of an EPYC, this file 14.1 to 15.2 ms. */
+   oneDNN computes the products, nn_math the recurrence. Only W_hh is reordered, once for each
+   direction and pass, to the layout that a product of few rows reads fastest, since each time step
+   reads it. docs/design/network.md says why oneDNN's LSTM primitive is not used. */
 #include "math/math.h"
 #include "onednn_internal.h"
 #include "parallel.h"
@@ -41,11 +33,11 @@ static size_t floats(size_t n)
 }
 
 /* ---- primitives ---- */
-/* y (windows x out) = x (windows x in, a row every x_step) w, w in x out and plain with these
-   steps, given to the product in the layout that it prefers. */
-static tutti_status moment_product(dn_core *core, const nn_unit *u, dn_op *op, dn_op *give, const char *what,
-                                   const char *give_what, dn_matrix x, dn_matrix w, dn_matrix y,
-                                   dnnl_primitive_attr_t attr, tutti_error *err)
+/* Makes the product of a time step, y (windows x out) = x w, and the reorder of the plain matrix w
+   (in x out, by its steps) to the layout that the product prefers. */
+static tutti_status step_product(dn_core *core, const nn_unit *u, dn_op *op, dn_op *pack, const char *what,
+                                 const char *pack_what, dn_matrix x, dn_matrix w, dn_matrix y,
+                                 dnnl_primitive_attr_t attr, tutti_error *err)
 {
     static const int args[] = { DNNL_ARG_FROM, DNNL_ARG_TO };
     const dnnl_dims_t size = { w.rows, w.columns }, step = { w.row_step, w.column_step };
@@ -59,7 +51,7 @@ static tutti_status moment_product(dn_core *core, const nn_unit *u, dn_op *op, d
         if (made == dnnl_success)
             made = dnnl_reorder_primitive_desc_create(&pd, nn_md_of(&plain), core->engine,
                                                       tutti_nn_dn_md(op, DNNL_ARG_WEIGHTS), core->engine, core->plain);
-        status = tutti_nn_dn_op_open(core, give, pd, made, u, give_what, args, 2, err);
+        status = tutti_nn_dn_op_open(core, pack, pd, made, u, pack_what, args, 2, err);
     }
     nn_md_free(&plain);
     return status;
@@ -71,20 +63,21 @@ static tutti_status build_forward(dn_core *core, dn_lstm *l, const nn_unit *u, t
     const dn_matrix x = { l->windows, width, l->directions * width, 1 }, w = { width, 4 * width, 1, width },
                     y = { l->windows, 4 * width, 4 * width, 1 };
 
-    return moment_product(core, u, &l->step, &l->give_step, "moment", "moment's weights", x, w, y, core->sum, err);
+    return step_product(core, u, &l->step, &l->pack_step, "moment", "moment's weights", x, w, y, core->sum, err);
 }
 
 static tutti_status build_backward(dn_core *core, dn_lstm *l, const nn_unit *u, tutti_error *err)
 {
     const int64_t width = l->width, rows = l->windows * (l->length - 1);
     const dn_matrix g = { l->windows, 4 * width, 4 * width, 1 }, h_slope = { l->windows, width, width, 1 },
-                    g_turned = { 4 * width, rows, 1, 4 * width };
+                    g_transposed = { 4 * width, rows, 1, 4 * width };
     const dn_matrix h = { rows, width, l->directions * width, 1 }, w = { 4 * width, width, width, 1 };
 
-    TUTTI_TRY(moment_product(core, u, &l->back, &l->give_back, "moment back", "moment back's weights", g, w, h_slope,
-                             core->plain, err));
-    TUTTI_TRY(tutti_nn_dn_product(core, &l->hidden, u, "hidden weights", g_turned, h, false, w, 0, core->plain, err));
-    return tutti_nn_dn_product(core, &l->hidden_add, u, "hidden weights added", g_turned, h, false, w, 0, core->sum,
+    TUTTI_TRY(step_product(core, u, &l->back, &l->pack_back, "moment back", "moment back's weights", g, w, h_slope,
+                           core->plain, err));
+    TUTTI_TRY(
+        tutti_nn_dn_product(core, &l->hidden, u, "hidden weights", g_transposed, h, false, w, 0, core->plain, err));
+    return tutti_nn_dn_product(core, &l->hidden_add, u, "hidden weights added", g_transposed, h, false, w, 0, core->sum,
                                err);
 }
 
@@ -102,20 +95,20 @@ static size_t most_scratch(const dn_op *const *ops, size_t count)
     return lines(most);
 }
 
-/* The memory of a call: the primitives' scratchpad, W_hh in the product's layout, then own
-   vectors. */
+/* Computes the bytes of scratch of a call: the primitives' scratchpad, W_hh in the product's
+   layout, then vectors of this file. */
 static void measure(dn_lstm *l)
 {
-    const dn_op *const forward[] = { &l->layer.forward, &l->step, &l->give_step };
+    const dn_op *const forward[] = { &l->layer.forward, &l->step, &l->pack_step };
     const dn_op *const back[] = { &l->layer.weights, &l->layer.weights_add, &l->layer.data, &l->layer.data_add,
-                                  &l->back,          &l->give_back,         &l->hidden,     &l->hidden_add };
+                                  &l->back,          &l->pack_back,         &l->hidden,     &l->hidden_add };
     const size_t width = (size_t)l->width;
 
     l->forward_packed = most_scratch(forward, TUTTI_LENGTH(forward));
     l->forward_bytes = l->forward_packed + packed_bytes(&l->step) + floats(4 * width);
     l->back_packed = most_scratch(back, TUTTI_LENGTH(back));
     l->back_bytes = l->back_packed + packed_bytes(&l->back) + 2 * floats((size_t)l->windows * width) +
-                    floats(tutti_nn_dn_parts((size_t)(l->windows * l->length)) * 4 * width);
+                    floats(tutti_nn_dn_partials((size_t)(l->windows * l->length)) * 4 * width);
 }
 
 tutti_status tutti_nn_dn_lstm_build(dn_core *core, dn_lstm *l, int index, int64_t in, bool train, tutti_error *err)
@@ -135,7 +128,7 @@ tutti_status tutti_nn_dn_lstm_build(dn_core *core, dn_lstm *l, int index, int64_
 
 void tutti_nn_dn_lstm_free(dn_lstm *l)
 {
-    dn_op *const ops[] = { &l->step, &l->give_step, &l->back, &l->give_back, &l->hidden, &l->hidden_add };
+    dn_op *const ops[] = { &l->step, &l->pack_step, &l->back, &l->pack_back, &l->hidden, &l->hidden_add };
 
     tutti_nn_dn_linear_free(&l->layer);
     for (size_t i = 0; i < TUTTI_LENGTH(ops); i++)
@@ -152,7 +145,7 @@ int tutti_nn_dn_lstm_describe(const dn_lstm *l, char *text, size_t bytes, int le
     return tutti_nn_dn_describe(ops, TUTTI_LENGTH(ops), text, bytes, length);
 }
 
-size_t tutti_nn_dn_lstm_kept(int64_t rows, int64_t width, int directions)
+size_t tutti_nn_dn_lstm_kept_bytes(int64_t rows, int64_t width, int directions)
 {
     return (size_t)directions * 5 * floats((size_t)(rows * width)); /* gates and cells */
 }
@@ -160,12 +153,12 @@ size_t tutti_nn_dn_lstm_kept(int64_t rows, int64_t width, int directions)
 /* ---- running ---- */
 enum { W_IH, W_HH, B_IH, B_HH, TENSORS };
 
-/* The buffers of a direction. Its moments are numbered in the order in which it processes
+/* The buffers of a direction. Its time steps are numbered in the order in which it computes
    them. */
 typedef struct direction {
-    float *gates, *cells, *rows; /* rows: of H, one every `stride` values */
+    float *gates, *cells, *rows; /* rows: of H, `stride` floats apart */
     size_t stride, windows, width;
-    bool turned;
+    bool reversed;
     int64_t length;
 } direction;
 
@@ -180,14 +173,14 @@ static direction direction_of(const dn_lstm *l, const dn_lstm_run *r, int d)
                         .stride = (size_t)l->directions * width,
                         .windows = (size_t)l->windows,
                         .width = width,
-                        .turned = d == 1,
+                        .reversed = d == 1,
                         .length = l->length };
 }
 
-/* Index of the first row of moment t. */
+/* Returns the index of the first row of time step t. */
 static size_t row_of(const direction *d, int64_t t)
 {
-    return (size_t)(d->turned ? d->length - 1 - t : t) * d->windows;
+    return (size_t)(d->reversed ? d->length - 1 - t : t) * d->windows;
 }
 
 static float *packed_at(const dn_lstm_run *r, size_t packed)
@@ -195,19 +188,20 @@ static float *packed_at(const dn_lstm_run *r, size_t packed)
     return (float *)(void *)((char *)r->scratch + packed);
 }
 
-/* A moment's gates, split among the threads by windows. */
-typedef struct moment {
+/* Arguments of nn_math.lstm and lstm_back for a time step, which are split among threads by
+   windows. */
+typedef struct time_step {
     const nn_math *math;
     size_t width, stride;
     float *gates, *cell, *out;   /* forward */
     const float *before;
     const float *dy, *dh;        /* backward; there cell is only read */
     float *dc;
-} moment;
+} time_step;
 
 static void some_gates(void *arg, size_t first, size_t count, int thread)
 {
-    const moment *m = arg;
+    const time_step *m = arg;
     const size_t at = first * m->width;
 
     (void)thread;
@@ -217,7 +211,7 @@ static void some_gates(void *arg, size_t first, size_t count, int thread)
 
 static void some_slopes(void *arg, size_t first, size_t count, int thread)
 {
-    const moment *m = arg;
+    const time_step *m = arg;
     const size_t at = first * m->width;
 
     (void)thread;
@@ -239,16 +233,16 @@ tutti_status tutti_nn_dn_lstm_forward(dn_core *core, dn_lstm *l, const nn_math *
         TUTTI_TRY(tutti_nn_dn_op_run(core, &l->layer.forward,
                                      (void *const[]){ (void *)r->x, (void *)w[W_IH], d.gates, bias }, err));
         if (l->length > 1)
-            TUTTI_TRY(tutti_nn_dn_op_run(core, &l->give_step, (void *const[]){ (void *)w[W_HH], packed }, err));
+            TUTTI_TRY(tutti_nn_dn_op_run(core, &l->pack_step, (void *const[]){ (void *)w[W_HH], packed }, err));
         for (int64_t t = 0; t < l->length; t++) {
             const size_t at = row_of(&d, t), last = t > 0 ? row_of(&d, t - 1) : 0;
-            moment m = { .math = math,
-                         .width = width,
-                         .stride = d.stride,
-                         .gates = d.gates + at * 4 * width,
-                         .cell = d.cells + at * width,
-                         .out = d.rows + at * d.stride,
-                         .before = t > 0 ? d.cells + last * width : NULL };
+            time_step m = { .math = math,
+                            .width = width,
+                            .stride = d.stride,
+                            .gates = d.gates + at * 4 * width,
+                            .cell = d.cells + at * width,
+                            .out = d.rows + at * d.stride,
+                            .before = t > 0 ? d.cells + last * width : NULL };
             if (t > 0)
                 TUTTI_TRY(tutti_nn_dn_op_run(core, &l->step,
                                              (void *const[]){ d.rows + last * d.stride, packed, m.gates }, err));
@@ -258,7 +252,7 @@ tutti_status tutti_nn_dn_lstm_forward(dn_core *core, dn_lstm *l, const nn_math *
     return TUTTI_OK;
 }
 
-/* Both biases get the same; dG's columns are summed once. */
+/* Writes or adds the gradients of both biases, which are equal. */
 static void bias_gradients(const dn_core *core, const nn_loops *loops, const direction *d, float *const *gradient,
                            float *sum, bool add)
 {
@@ -276,10 +270,10 @@ static void bias_gradients(const dn_core *core, const nn_loops *loops, const dir
 static tutti_status hidden_gradient(dn_core *core, dn_lstm *l, const direction *d, float *gradient, bool add,
                                     tutti_error *err)
 {
-    /* rows at which all moments but the first, and but the last, begin */
-    const size_t next = d->turned ? 0 : d->windows, before = d->turned ? d->windows : 0;
+    /* first row of all time steps but the first, and of all but the last */
+    const size_t next = d->reversed ? 0 : d->windows, before = d->reversed ? d->windows : 0;
 
-    if (l->length == 1) { /* no moment has one before it */
+    if (l->length == 1) { /* no time step precedes another */
         if (!add)
             memset(gradient, 0, 4 * d->width * d->width * sizeof *gradient);
         return TUTTI_OK;
@@ -303,20 +297,20 @@ tutti_status tutti_nn_dn_lstm_weights(dn_core *core, dn_lstm *l, const nn_math *
         float *const *g = r->gradients + k * TENSORS;
         const float *slope = r->slope + (size_t)k * width;
         if (l->length > 1)
-            TUTTI_TRY(tutti_nn_dn_op_run(core, &l->give_back,
+            TUTTI_TRY(tutti_nn_dn_op_run(core, &l->pack_back,
                                          (void *const[]){ (void *)r->values[k * TENSORS + W_HH], packed }, err));
         for (int64_t t = l->length - 1; t >= 0; t--) {
             const size_t at = row_of(&d, t);
             const bool last = t == l->length - 1;
-            moment m = { .math = math,
-                         .width = width,
-                         .stride = d.stride,
-                         .gates = d.gates + at * 4 * width,
-                         .cell = d.cells + at * width,
-                         .before = t > 0 ? d.cells + row_of(&d, t - 1) * width : NULL,
-                         .dy = slope + at * d.stride,
-                         .dh = last ? NULL : dh,
-                         .dc = dc };
+            time_step m = { .math = math,
+                            .width = width,
+                            .stride = d.stride,
+                            .gates = d.gates + at * 4 * width,
+                            .cell = d.cells + at * width,
+                            .before = t > 0 ? d.cells + row_of(&d, t - 1) * width : NULL,
+                            .dy = slope + at * d.stride,
+                            .dh = last ? NULL : dh,
+                            .dc = dc };
             if (!last)
                 TUTTI_TRY(tutti_nn_dn_op_run(
                     core, &l->back, (void *const[]){ d.gates + row_of(&d, t + 1) * 4 * width, packed, dh }, err));

@@ -1,26 +1,31 @@
-/* onednn_memory.c: one arena for a network. The moments of a pass are its calls, in the order
-   pass.c makes them:
+/* onednn_memory.c: the memory of the backend of onednn.c: one arena. The moments of the memory
+   planner are the calls of a pass, in the order in which pass.c makes them (U units):
 
-     0 .. U-1       forward of unit u (U units)
+     0 .. U-1       forward of unit u
      U              the loss
      U+1, U+2 ..    for u from U-1 down to 0: weights, then data. If tiles are computed again, the
-                    forwards of convolutions stand before their first weights
+                    forwards of convolutions precede their first weights
 
-   Each thing of dn_thing lives from the call that writes it to the last one that reads it.
-   Convolutions run these calls in tiles. What belongs to the tile alone lives from call to call.
-   What spans tiles (outputs and workspaces kept for backward, rows, sums) lives from the first
-   call of the block of tiles to its last. Training is laid out for the full batch, and smaller
-   passes use the same places; evaluation has a layout of its own on the same memory.
+   A buffer's lifetime is from the call that writes it to the last one that reads it. The calls of
+   convolutions run in tiles. A buffer of one tile lives from call to call; a buffer of several
+   tiles (outputs and workspaces kept for backward, rows, sums) from the first call of the
+   convolutions to their last. Training is planned for the full batch, and smaller passes use the
+   same offsets; evaluation runs have a layout of their own in the same memory.
 
-   Of a stage, what forward leaves for backward has memory of its own (nn_kept). Its last unit's
-   slope comes in at U.
+   In a stage, buffers that forward leaves for backward have separate memory (nn_kept). The slope of
+   the stage's output is written at moment U.
 
-   The copies of weights stand before all that, outlive passes, and are known by the version of the
-   values they were made from. */
+   The copies of convolutions' weights precede all buffers. They outlive passes; their version says
+   from which values they were made. */
 #include "onednn_internal.h"
 #include <string.h>
 
-typedef struct lives { onednn *b; nn_buffer *list; dn_layout *layout; int count; } lives;
+typedef struct buffer_list {
+    onednn *b;
+    nn_buffer *list;
+    dn_layout *layout;
+    int count;
+} buffer_list;
 
 static int weights_at(const onednn *b, int unit)
 {
@@ -29,19 +34,19 @@ static int weights_at(const onednn *b, int unit)
            (b->net->recomputes && unit < convs ? convs : 0);
 }
 
-/* The last call that handles the gradient of what the unit's layer gives. */
+/* Returns the moment of the last call that reads the slope of the unit's output. */
 static int slope_end(const onednn *b, int unit)
 {
     return weights_at(b, unit) + (unit > 0 || b->net->enters);
 }
 
-static void live(lives *l, int unit, enum dn_thing thing, size_t bytes, int first, int last)
+static void add_buffer(buffer_list *l, int unit, enum dn_buffer buffer, size_t bytes, int first, int last)
 {
     l->list[l->count++] =
-        (nn_buffer){ .bytes = bytes, .first = first, .last = last, .place = &l->layout->at[unit][thing] };
+        (nn_buffer){ .bytes = bytes, .first = first, .last = last, .result = &l->layout->offset[unit][buffer] };
 }
 
-/* The unit whose backward has that call. */
+/* Returns the unit whose backward has a moment. */
 static int unit_of(const onednn *b, int moment)
 {
     int unit = b->net->unit_count - 1;
@@ -51,26 +56,26 @@ static int unit_of(const onednn *b, int moment)
     return unit;
 }
 
-/* Keeps a buffer from forward to backward. */
-static void keep(lives *l, int unit, enum dn_thing thing, size_t bytes, int first, int last)
+/* Declares a buffer that may live from forward to backward: outside the arena in a stage. */
+static void keep(buffer_list *l, int unit, enum dn_buffer buffer, size_t bytes, int first, int last)
 {
     onednn *b = l->b;
 
     if (!b->net->stage || last < b->net->unit_count || bytes == 0) {
-        live(l, unit, thing, bytes, first, last);
+        add_buffer(l, unit, buffer, bytes, first, last);
         return;
     }
     b->kept[b->kept_count++] = (nn_kept){ bytes, first, unit_of(b, last) };
-    l->layout->kept[unit][thing] = b->kept_count;
+    l->layout->kept[unit][buffer] = b->kept_count;
 }
 
-static size_t largest(const onednn *b, int unit, enum dn_thing thing)
+static size_t largest(const onednn *b, int unit, enum dn_buffer buffer)
 {
     size_t most = 0;
 
     for (int images = 1; images <= DN_TILE; images++)
-        if (b->tiles[images].made && b->tiles[images].units[unit].bytes[thing] > most)
-            most = b->tiles[images].units[unit].bytes[thing];
+        if (b->tiles[images].made && b->tiles[images].units[unit].bytes[buffer] > most)
+            most = b->tiles[images].units[unit].bytes[buffer];
     return most;
 }
 
@@ -79,7 +84,7 @@ static size_t lines(size_t bytes)
     return (bytes + NN_ARENA_LINE - 1) / NN_ARENA_LINE * NN_ARENA_LINE;
 }
 
-static void conv_lives(lives *l, int u, bool train, int64_t rows)
+static void conv_buffers(buffer_list *l, int u, bool train, int64_t rows)
 {
     const onednn *b = l->b;
     const int convs = b->net->conv_count, last = convs - 1, weights = weights_at(b, u), data = weights + 1;
@@ -89,42 +94,43 @@ static void conv_lives(lives *l, int u, bool train, int64_t rows)
     const size_t tiles = !train ? 0 : again ? 1 : (size_t)((rows + DN_TILE - 1) / DN_TILE);
     const size_t plain_rows = (size_t)rows * largest(b, u, DN_ROWS);
 
-    live(l, u, DN_INPUT, largest(b, u, DN_INPUT), u, u);
-    live(l, u, DN_WIDE, largest(b, u, DN_WIDE), u, u);
+    add_buffer(l, u, DN_INPUT, largest(b, u, DN_INPUT), u, u);
+    add_buffer(l, u, DN_WIDE, largest(b, u, DN_WIDE), u, u);
     if (u == last && train && convs < b->net->unit_count)
         keep(l, u, DN_ROWS, plain_rows, 0, weights_at(b, convs));
     else if (u == last)
-        live(l, u, DN_ROWS, plain_rows, 0, convs);
+        add_buffer(l, u, DN_ROWS, plain_rows, 0, convs);
     if (!train) {
-        live(l, u, DN_ACT, largest(b, u, DN_ACT), u, u == last ? u : u + 1);
+        add_buffer(l, u, DN_ACT, largest(b, u, DN_ACT), u, u == last ? u : u + 1);
         return;
     }
     l->layout->act_step[u] = again ? 0 : lines(largest(b, u, DN_ACT));
     l->layout->workspace_step[u] = again ? 0 : lines(largest(b, u, DN_WORKSPACE));
-    (again ? live : keep)(l, u, DN_ACT, lines(largest(b, u, DN_ACT)) * tiles, 0, end);
-    (again ? live : keep)(l, u, DN_WORKSPACE, lines(largest(b, u, DN_WORKSPACE)) * tiles, 0, end);
+    (again ? add_buffer : keep)(l, u, DN_ACT, lines(largest(b, u, DN_ACT)) * tiles, 0, end);
+    (again ? add_buffer : keep)(l, u, DN_WORKSPACE, lines(largest(b, u, DN_WORKSPACE)) * tiles, 0, end);
     if (again) {
         const int now = block + u;
-        live(l, u, DN_AGAIN_INPUT, largest(b, u, DN_INPUT), now, now);
-        live(l, u, DN_AGAIN_WIDE, largest(b, u, DN_WIDE), now, now);
-        live(l, u, DN_AGAIN_SCRATCH, l->layout->scratch[u][0], now, now);
+        add_buffer(l, u, DN_AGAIN_INPUT, largest(b, u, DN_INPUT), now, now);
+        add_buffer(l, u, DN_AGAIN_WIDE, largest(b, u, DN_WIDE), now, now);
+        add_buffer(l, u, DN_AGAIN_SCRATCH, l->layout->scratch[u][0], now, now);
     }
     if (u == last)
-        live(l, u, DN_ROWS_SLOPE, plain_rows, weights_at(b, convs) + 1, end);
-    live(l, u, DN_SLOPE, largest(b, u, DN_SLOPE), u == last ? weights : weights - 1, pools ? weights : slope_end(b, u));
-    live(l, u, DN_WIDE_SLOPE, largest(b, u, DN_WIDE_SLOPE), weights, slope_end(b, u));
-    live(l, u, DN_WEIGHTS_INPUT, largest(b, u, DN_WEIGHTS_INPUT), weights, weights);
-    live(l, u, DN_WEIGHTS_SLOPE, largest(b, u, DN_WEIGHTS_SLOPE), weights, weights);
-    live(l, u, DN_DATA_SLOPE, largest(b, u, DN_DATA_SLOPE), data, data);
-    live(l, u, DN_DATA_RESULT, largest(b, u, DN_DATA_RESULT), data, data);
-    live(l, u, DN_SUM, largest(b, u, DN_SUM), block, end);
-    live(l, u, DN_BIAS_SUM, largest(b, u, DN_BIAS_SUM), block, end);
-    live(l, u, DN_PART, largest(b, u, DN_PART), weights, weights);
-    live(l, u, DN_BIAS_PART, largest(b, u, DN_BIAS_PART), weights, weights);
-    live(l, u, DN_PLAIN, largest(b, u, DN_PLAIN), weights, weights);
+        add_buffer(l, u, DN_ROWS_SLOPE, plain_rows, weights_at(b, convs) + 1, end);
+    add_buffer(l, u, DN_SLOPE, largest(b, u, DN_SLOPE), u == last ? weights : weights - 1,
+               pools ? weights : slope_end(b, u));
+    add_buffer(l, u, DN_WIDE_SLOPE, largest(b, u, DN_WIDE_SLOPE), weights, slope_end(b, u));
+    add_buffer(l, u, DN_WEIGHTS_INPUT, largest(b, u, DN_WEIGHTS_INPUT), weights, weights);
+    add_buffer(l, u, DN_WEIGHTS_SLOPE, largest(b, u, DN_WEIGHTS_SLOPE), weights, weights);
+    add_buffer(l, u, DN_DATA_SLOPE, largest(b, u, DN_DATA_SLOPE), data, data);
+    add_buffer(l, u, DN_DATA_RESULT, largest(b, u, DN_DATA_RESULT), data, data);
+    add_buffer(l, u, DN_SUM, largest(b, u, DN_SUM), block, end);
+    add_buffer(l, u, DN_BIAS_SUM, largest(b, u, DN_BIAS_SUM), block, end);
+    add_buffer(l, u, DN_PART, largest(b, u, DN_PART), weights, weights);
+    add_buffer(l, u, DN_BIAS_PART, largest(b, u, DN_BIAS_PART), weights, weights);
+    add_buffer(l, u, DN_PLAIN, largest(b, u, DN_PLAIN), weights, weights);
 }
 
-static void linear_lives(lives *l, int u, bool train, int64_t rows)
+static void linear_buffers(buffer_list *l, int u, bool train, int64_t rows)
 {
     const onednn *b = l->b;
     const nn_unit *unit = &b->net->units[u];
@@ -133,44 +139,45 @@ static void linear_lives(lives *l, int u, bool train, int64_t rows)
     const bool last = u == b->net->unit_count - 1;
 
     if (!train) {
-        live(l, u, DN_ACT, bytes, u, u + 1);
+        add_buffer(l, u, DN_ACT, bytes, u, u + 1);
         return;
     }
     keep(l, u, DN_ACT, bytes, u, unit->relu ? weights_at(b, u)
                                  : !last ? weights_at(b, u + 1)
                                  : b->net->leaves ? u : b->net->unit_count);
-    live(l, u, DN_ROWS_SLOPE, bytes, last ? b->net->unit_count : weights_at(b, u) - 1, slope_end(b, u));
+    add_buffer(l, u, DN_ROWS_SLOPE, bytes, last ? b->net->unit_count : weights_at(b, u) - 1, slope_end(b, u));
 }
 
 static tutti_status lay_out(onednn *b, bool train, tutti_error *err)
 {
     const nn_net *net = b->net;
-    const int64_t rows = train ? b->batch : DN_PIECE;
-    lives l = { b, tutti_alloc((size_t)net->unit_count * DN_THINGS, sizeof *l.list), &b->layouts[train], 0 };
+    const int64_t rows = train ? b->batch : DN_EVAL_SAMPLES;
+    buffer_list l = { b, tutti_alloc((size_t)net->unit_count * DN_BUFFERS, sizeof *l.list), &b->layouts[train], 0 };
     tutti_status status;
 
     if (l.list == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the buffers of %d layers", net->unit_count);
-    memset(l.layout->at, 0, sizeof l.layout->at);
+    memset(l.layout->offset, 0, sizeof l.layout->offset);
     memset(l.layout->kept, 0, sizeof l.layout->kept);
     b->kept_count = train ? 0 : b->kept_count;
     for (int u = 0; u < net->unit_count; u++) {
         if (u < net->conv_count)
-            conv_lives(&l, u, train, rows);
+            conv_buffers(&l, u, train, rows);
         else
-            linear_lives(&l, u, train, rows);
-        live(&l, u, DN_FORWARD_SCRATCH, l.layout->scratch[u][0], u, u);
-        live(&l, u, DN_WEIGHTS_SCRATCH, l.layout->scratch[u][1], weights_at(b, u), weights_at(b, u));
-        live(&l, u, DN_DATA_SCRATCH, l.layout->scratch[u][2], slope_end(b, u), slope_end(b, u));
+            linear_buffers(&l, u, train, rows);
+        add_buffer(&l, u, DN_FORWARD_SCRATCH, l.layout->scratch[u][0], u, u);
+        add_buffer(&l, u, DN_WEIGHTS_SCRATCH, l.layout->scratch[u][1], weights_at(b, u), weights_at(b, u));
+        add_buffer(&l, u, DN_DATA_SCRATCH, l.layout->scratch[u][2], slope_end(b, u), slope_end(b, u));
     }
     if (!train)
-        live(&l, 0, DN_FILLED,
-             (size_t)(net->conv_count > 0 ? DN_TILE : DN_PIECE) * (size_t)nn_values(net->units[0].in) * sizeof(float),
-             0, 0);
+        add_buffer(&l, 0, DN_FILLED,
+                   (size_t)(net->conv_count > 0 ? DN_TILE : DN_EVAL_SAMPLES) * (size_t)nn_values(net->units[0].in) *
+                       sizeof(float),
+                   0, 0);
     status = tutti_nn_arena_plan(l.list, l.count, &l.layout->end, err);
-    for (int u = 0; u < net->unit_count; u++) /* behind the copies */
-        for (int thing = 0; thing < DN_THINGS; thing++)
-            l.layout->at[u][thing] += b->copies_end;
+    for (int u = 0; u < net->unit_count; u++) /* after the copies */
+        for (int buffer = 0; buffer < DN_BUFFERS; buffer++)
+            l.layout->offset[u][buffer] += b->copies_end;
     l.layout->end += b->copies_end;
     l.layout->made = status == TUTTI_OK;
     tutti_free(l.list);
@@ -182,8 +189,8 @@ static nn_mdref copy_md(const dn_conv *c, bool data)
     return tutti_nn_dn_md(data ? &c->data : &c->conv, DNNL_ARG_WEIGHTS);
 }
 
-/* Tiles of most sizes need weights in the same layout, and share the copy; each makes it when it
-   finds it old, the second time with the same values. */
+/* Returns the offset of a copy of weights. Tiles of most sizes need the same layout and share a
+   copy; each plan makes it if its version is old, so it may be made twice from the same values. */
 static size_t place_copy(onednn *b, int images, int unit, bool data)
 {
     const dn_conv *c = &b->tiles[images].units[unit];
@@ -199,7 +206,7 @@ static size_t place_copy(onednn *b, int images, int unit, bool data)
     return at;
 }
 
-/* A place for each copy of weights; what stood there is void. */
+/* Assigns an offset to each copy of weights, and marks all copies as not made. */
 static void place_copies(onednn *b)
 {
     b->copies_end = 0;
@@ -212,9 +219,9 @@ static void place_copies(onednn *b)
         }
 }
 
-void tutti_nn_dn_note_scratch(onednn *b, bool train, int unit, enum dn_thing which, const dn_op *op)
+void tutti_nn_dn_require_scratch(onednn *b, bool train, int unit, enum dn_buffer scratch, const dn_op *op)
 {
-    size_t *most = &b->layouts[train].scratch[unit][which - DN_FORWARD_SCRATCH];
+    size_t *most = &b->layouts[train].scratch[unit][scratch - DN_FORWARD_SCRATCH];
 
     if (op->scratch > *most) {
         *most = op->scratch;
@@ -222,7 +229,7 @@ void tutti_nn_dn_note_scratch(onednn *b, bool train, int unit, enum dn_thing whi
     }
 }
 
-void tutti_nn_dn_forget_layouts(onednn *b)
+void tutti_nn_dn_invalidate_layouts(onednn *b)
 {
     b->layouts[false].made = b->layouts[true].made = false;
     b->layouts[false].end = b->layouts[true].end = 0;

@@ -1,25 +1,25 @@
-/* onednn_operand.c: products whose operands have 16 bits (Micikevicius et al. 2018; Kalamkar et
-   al. 2019). Weights, activations and slopes are rounded to bf16 or fp16, nearest even, on their
-   way into a product, which multiplies them exactly and adds in float32. Everything else is
-   float32: biases, what comes out of a product, norms, softmax, attention's own products within
-   its tiles, the loss, gradients of weights and their sums. So are the weights themselves: the
-   optimiser never sees a rounded one.
+/* onednn_operand.c: products whose operands have 16 bits (onednn_internal.h; Micikevicius et al.
+   2018; Kalamkar et al. 2019). Weights, activations and slopes are rounded to bf16 or fp16, to
+   nearest even, before a product reads them. The product multiplies them exactly and adds in
+   float32. Everything else is float32: biases, results of products, norms, softmax, the products
+   within attention's tiles, the loss, gradients of weights and their sums. So are the weights: the
+   optimiser never reads a rounded one.
 
-   Which numbers a product reads is settled here, in one place for all layers, by what is given
-   and what oneDNN's primitive takes:
+   The operand that a product reads depends on the type in which the caller gives it, and on the
+   type that oneDNN's primitive takes:
 
                          the primitive takes 16 bits    it takes float32
      given as float32    narrowed into scratch          rounded to 16 bits and back, into scratch
      given in 16 bits    as it is                       widened into scratch
 
-   oneDNN is queried for every product whether it takes 16 bits. oneDNN 2.6 has none of fp16 on
-   any CPU, and of bf16 on AVX-512 only. Elsewhere the right column computes the same products of
-   the same rounded numbers at the speed of float32 or below. So a run has the requested precision
-   on every CPU, and differs between them by the order of sums.
+   oneDNN is asked for every product whether it takes 16 bits. oneDNN 2.6 takes fp16 on no CPU, and
+   bf16 on AVX-512 only. Elsewhere the right column computes the same products of the same rounded
+   numbers, at the speed of float32 or below. So a run has the requested precision on every CPU, and
+   differs between CPUs by the order of sums.
 
-   Weights are rounded once for each set of values: the copy that a product asks for is known by
-   where the weight stands. Where blocks go unit by unit, copies are held of one unit at a time, and
-   made twice a pass, for all its blocks. */
+   Weights are rounded once for each set of values: a product's operand is recognised as a weight by
+   its address. If blocks run unit by unit, there are copies of one unit at a time, made twice in a
+   pass, for all its blocks. */
 #include "onednn_internal.h"
 #include "parallel.h"
 
@@ -46,8 +46,8 @@ void tutti_nn_dn_operand(dn_core *core, dn_op *op, int index, size_t values, boo
     o->values = values > 0 ? values : dnnl_memory_desc_get_size(md) / (takes ? sizeof(uint16_t) : sizeof(float));
     if (o->form == DN_AS_IS)
         return;
-    o->at = (op->scratch + NN_ARENA_LINE - 1) / NN_ARENA_LINE * NN_ARENA_LINE;
-    op->scratch = o->at + o->values * (takes ? sizeof(uint16_t) : sizeof(float));
+    o->offset = (op->scratch + NN_ARENA_LINE - 1) / NN_ARENA_LINE * NN_ARENA_LINE;
+    op->scratch = o->offset + o->values * (takes ? sizeof(uint16_t) : sizeof(float));
 }
 
 static dnnl_status_t describe_conv(const dn_core *core, dnnl_primitive_desc_t *pd, dn_conv_kind kind,
@@ -91,7 +91,7 @@ tutti_status tutti_nn_dn_conv(dn_core *core, dn_op *op, dn_conv_kind kind, nn_co
 }
 
 /* ---- conversions ---- */
-/* by STRETCH values */
+/* A conversion of n values, STRETCH values at a time. */
 typedef struct conversion {
     const dn_core *core;
     size_t n;
@@ -156,7 +156,8 @@ static size_t lines(size_t values)
     return (values + line - 1) / line * line;
 }
 
-/* One behind the other; by unit, each unit's from the beginning. Gives the values of all. */
+/* Assigns memory to the copies, one after another; by unit, each unit's from the beginning.
+   Returns the values of all. */
 static size_t place_copies(dn_copies *c, const dn_wanted *wanted, bool by_unit)
 {
     size_t most = 0, at = 0;
@@ -176,8 +177,8 @@ static size_t place_copies(dn_copies *c, const dn_wanted *wanted, bool by_unit)
 
 tutti_status tutti_nn_dn_copies_open(dn_core *core, const dn_wanted *wanted, int n, tutti_error *err)
 {
-    const bool by_unit = core->meet != NULL;
-    dn_copies *c = by_unit ? *core->meet : NULL;
+    const bool by_unit = core->shared_copies != NULL;
+    dn_copies *c = by_unit ? *core->shared_copies : NULL;
 
     if (core->precision == TUTTI_F32)
         return TUTTI_OK;
@@ -195,7 +196,7 @@ tutti_status tutti_nn_dn_copies_open(dn_core *core, const dn_wanted *wanted, int
             return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for copies of weights in 16 bits");
         place_copies(c, wanted, by_unit);
         if (by_unit)
-            *core->meet = c;
+            *core->shared_copies = c;
     }
     c->users++;
     core->copies = c;
@@ -226,11 +227,11 @@ void tutti_nn_dn_copies_begin(dn_core *core, const float *const *values, bool sa
 {
     for (int k = 0; core->copies != NULL && k < core->copies->count; k++) {
         dn_copy *c = &core->copies->list[k];
-        c->made = c->made && same && c->from == values[k];
+        c->valid = c->valid && same && c->from == values[k];
         c->from = values[k];
     }
     if (core->copies != NULL)
-        core->copies->stand = values;
+        core->copies->weights = values;
 }
 
 /* Other copies in the same memory become invalid. */
@@ -238,11 +239,11 @@ static void make_copy(dn_core *core, dn_copy *c)
 {
     for (int k = 0; k < core->copies->count; k++) {
         dn_copy *other = &core->copies->list[k];
-        if (other->made)
-            other->made = other->to + other->count <= c->to || c->to + c->count <= other->to;
+        if (other->valid)
+            other->valid = other->to + other->count <= c->to || c->to + c->count <= other->to;
     }
     tutti_nn_dn_narrow(core, c->count, c->from, c->to);
-    c->made = true;
+    c->valid = true;
 }
 
 /* The copy of [from, from + n), which may be a part of a weight; NULL: there is none. */
@@ -250,15 +251,15 @@ static uint16_t *copy_of(dn_core *core, const float *from, size_t n)
 {
     for (int k = 0; core->copies != NULL && k < core->copies->count; k++) {
         dn_copy *c = &core->copies->list[k];
-        const float *now = core->copies->stand[k];
+        const float *now = core->copies->weights[k];
         if (c->count == 0 || now == NULL || (uintptr_t)from < (uintptr_t)now ||
             (uintptr_t)(from + n) > (uintptr_t)(now + c->count))
             continue;
-        if (c->from != now) { /* it was elsewhere, where another may stand by now */
+        if (c->from != now) { /* the weight has moved; another may be at its old address */
             c->from = now;
-            c->made = false;
+            c->valid = false;
         }
-        if (!c->made)
+        if (!c->valid)
             make_copy(core, c);
         return c->to + (from - c->from);
     }
@@ -269,8 +270,8 @@ static uint16_t *copy_of(dn_core *core, const float *from, size_t n)
 void *tutti_nn_dn_operand_ready(dn_core *core, const dn_op *op, int index, void *given)
 {
     const dn_operand *o = &op->operands[index];
-    void *const room = (char *)core->scratch + o->at;
-    conversion c = { .core = core, .n = o->values, .wide = given, .narrow = given, .result = room };
+    void *const converted = (char *)core->scratch + o->offset;
+    conversion c = { .core = core, .n = o->values, .wide = given, .narrow = given, .result = converted };
     uint16_t *copy;
 
     if (o->form == DN_AS_IS)
@@ -280,9 +281,9 @@ void *tutti_nn_dn_operand_ready(dn_core *core, const dn_op *op, int index, void 
             return copy;
         c.narrow = copy;
         convert(&c, widen_part);
-        return room;
+        return converted;
     }
-    c.narrow = o->form == DN_NARROWED ? room : given;
+    c.narrow = o->form == DN_NARROWED ? converted : given;
     convert(&c, o->form == DN_NARROWED ? narrow_part : o->form == DN_WIDENED ? widen_part : round_part);
-    return room;
+    return converted;
 }

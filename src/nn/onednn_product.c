@@ -1,11 +1,11 @@
-/* onednn_product.c: a matrix product on plain row-major memory, its operands as its caller has
-   them.
+/* onednn_product.c: matrix products on plain row-major memory (onednn_internal.h).
 
-   The bits of a product must not depend on the number of threads. oneDNN's kernels of AVX-512 keep
-   to that. Those below ("gemm") do not: the edges of a thread's share are computed by other
-   kernels, which add in another order, and with few rows and columns the sums themselves are
-   split. So such a product is split here, by columns of the result, into parts that depend on its
-   shape alone. Each part is computed by one thread, the parts by as many threads as there are. */
+   The bits of a product must not depend on the number of threads. oneDNN's AVX-512 kernels ("brg")
+   ensure that. The kernels for other CPUs ("gemm") do not: the edges of a thread's share are
+   computed by other kernels, which add in another order, and with few rows and columns the sums
+   themselves are split. So such a product is split here, by columns of the result, into parts that
+   depend only on its shape. One thread computes a part; the parts run on as many threads as there
+   are. */
 #include "onednn_internal.h"
 #include "parallel.h"
 #include <string.h>
@@ -18,8 +18,9 @@ enum {
 
 struct dn_part {
     dn_op op;
-    dnnl_stream_t stream; /* parts run at once */
-    size_t column, scratch; /* its first column; where its scratch is in the product's */
+    dnnl_stream_t stream; /* of its own, since parts run at the same time */
+    size_t column;        /* its first */
+    size_t scratch;       /* offset of its scratch in the product's */
     dnnl_status_t status;
 };
 
@@ -35,7 +36,7 @@ static size_t span(dn_matrix m)
     return m.column_step > 0 ? (size_t)((m.rows - 1) * m.row_step + (m.columns - 1) * m.column_step + 1) : 0;
 }
 
-/* With operands of such a type. *pd NULL on failure. */
+/* Makes the descriptor of a product with operands of a type. *pd is NULL on failure. */
 static dnnl_status_t describe_product(const dn_core *core, dnnl_primitive_desc_t *pd, dn_matrix x, dn_matrix w,
                                       bool bias, dn_matrix y, dnnl_data_type_t type, dnnl_primitive_attr_t attr)
 {
@@ -77,11 +78,11 @@ static dn_matrix columns_of(dn_matrix m, int64_t count)
     return m;
 }
 
-/* Into `op`, which is open and one thread's until then. A part that oneDNN has no kernel for
-   leaves it so. */
-static tutti_status cut_product(dn_core *core, dn_op *op, const nn_unit *u, const char *what, dn_matrix x, dn_matrix w,
-                                bool bias, dn_matrix y, dnnl_data_type_t type, dnnl_primitive_attr_t attr,
-                                const int *args, tutti_error *err)
+/* Splits the product of `op`, which is open, into parts. If there is only one part, or oneDNN has
+   no kernel for a part, one thread computes the whole product. */
+static tutti_status split_product(dn_core *core, dn_op *op, const nn_unit *u, const char *what, dn_matrix x,
+                                  dn_matrix w, bool bias, dn_matrix y, dnnl_data_type_t type,
+                                  dnnl_primitive_attr_t attr, const int *args, tutti_error *err)
 {
     const int count = (int)((y.columns + PART - 1) / PART);
     const double flops = 2.0 * (double)y.rows * PART * (double)x.columns;
@@ -177,7 +178,7 @@ tutti_status tutti_nn_dn_product(dn_core *core, dn_op *op, const nn_unit *u, con
     }
     TUTTI_TRY(tutti_nn_dn_op_open(core, op, pd, status, u, what, args, bias ? 4 : 3, err));
     if (strncmp(op->implementation, "brg", 3) != 0)
-        TUTTI_TRY(cut_product(core, op, u, what, x, w, bias, y, takes ? type : dnnl_f32, attr, args, err));
+        TUTTI_TRY(split_product(core, op, u, what, x, w, bias, y, takes ? type : dnnl_f32, attr, args, err));
     tutti_nn_dn_operand(core, op, 0, span(x), narrow & DN_NARROW_X);
     tutti_nn_dn_operand(core, op, 1, span(w), w.column_step > 0 ? narrow & DN_NARROW_W : takes);
     return TUTTI_OK;

@@ -1,5 +1,5 @@
-/* parallel.c: by libgomp's own entry, which is what gcc makes of a parallel region: clang would
-   bring an OpenMP of its own (dnnl_compat.h). */
+/* parallel.c: implements parallel.h with libgomp's entry point, to which gcc translates a parallel
+   region. A pragma would, with clang, use another OpenMP than oneDNN does (dnnl_compat.h). */
 #include "parallel.h"
 
 extern void GOMP_parallel(void (*work)(void *), void *arg, unsigned threads, unsigned flags);

@@ -1,29 +1,29 @@
-/* pass.c: a backend through a pass, and the hooks.
+/* pass.c: leads a backend through passes and evaluations, and calls the hooks (driver.h).
 
-   The convolution units are one block as far as hooks go: all are needed before its first tile and
-   done after its last. So the order of the calls does not depend on how many tiles, that is
-   samples, a worker has. `ready` is called as soon as a tensor is final, between a unit's two
-   halves of backward, so that its exchange overlaps the rest. A pass of no samples makes the same
+   For the hooks all convolution units are one: they are acquired before the first tile and released
+   after the last. So the order of the calls does not depend on the number of tiles, and so of
+   samples. grad_ready is called as soon as a tensor is final, between the two halves of a unit's
+   backward, so that its exchange overlaps the second half. A pass of no samples makes the same
    calls in the same order without computing. */
 #include "driver.h"
 #include "math/math.h"
 #include <math.h>
 #include <string.h>
 
-static const double momentum = 0.1; /* of running statistics */
+static const double momentum = 0.1; /* by which running statistics move */
 
 /* ---- running statistics ---- */
-void tutti_nn_count_statistics(tutti_nn *nn, const float *part, int64_t samples)
+void tutti_nn_add_statistics(tutti_nn *nn, const float *block, int64_t samples)
 {
     for (size_t i = 0; i < nn->statistics; i++)
-        nn->mean_statistics[i] += (double)part[i] * (double)samples;
+        nn->mean_statistics[i] += (double)block[i] * (double)samples;
 }
 
 /* Called after a successful pass. Values that are not finite change nothing: the step may be
    skipped, and a NaN would stay for good. */
 static void move_statistics(tutti_nn *nn, int64_t samples)
 {
-    for (size_t i = 0; i < nn->statistics && !nn->held; i++) {
+    for (size_t i = 0; i < nn->statistics && !nn->hold_statistics; i++) {
         const double now = (double)nn->running[i], mean = nn->mean_statistics[i] / (double)samples;
         if (isfinite(mean))
             nn->running[i] = (float)(now + momentum * (mean - now));
@@ -31,12 +31,12 @@ static void move_statistics(tutti_nn *nn, int64_t samples)
 }
 
 /* ---- hooks and accounts ---- */
-tutti_status tutti_nn_need(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err)
+tutti_status tutti_nn_acquire_unit(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err)
 {
     return h != NULL && h->unit_acquire != NULL ? h->unit_acquire(h->user, unit, backward, err) : TUTTI_OK;
 }
 
-tutti_status tutti_nn_done(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err)
+tutti_status tutti_nn_release_unit(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err)
 {
     return h != NULL && h->unit_release != NULL ? h->unit_release(h->user, unit, backward, err) : TUTTI_OK;
 }
@@ -61,7 +61,7 @@ static void charge(const tutti_nn *nn, double flops, int64_t samples)
         tutti_device_charge(nn->device, flops * (double)samples, 0);
 }
 
-/* ---- the halves of a pass. samples = 0: the calls alone ---- */
+/* ---- forward and backward ---- */
 int64_t tutti_nn_tile_of(const tutti_nn *nn, int64_t samples, int64_t first)
 {
     const int64_t tile = nn->ops->tile > 0 ? nn->ops->tile : samples, left = samples - first;
@@ -95,25 +95,26 @@ tutti_status tutti_nn_forward_tiles(tutti_nn *nn, int64_t samples, tutti_error *
     return TUTTI_OK;
 }
 
-/* Units stay acquired over all blocks: `needs` in the first one, `dones` in the last. */
-static tutti_status forward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_hooks *needs,
-                                 const tutti_nn_hooks *dones, tutti_error *err)
+/* Runs forward of one block. Units stay acquired over all blocks: acquire has the hooks in the
+   first block, release in the last; both are NULL in others. samples = 0: only calls hooks. */
+static tutti_status forward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_hooks *acquire,
+                                 const tutti_nn_hooks *release, tutti_error *err)
 {
     const int convs = nn->convs;
 
     for (int u = 0; u < convs; u++)
-        TUTTI_TRY(tutti_nn_need(needs, u, false, err));
+        TUTTI_TRY(tutti_nn_acquire_unit(acquire, u, false, err));
     TUTTI_TRY(tutti_nn_forward_tiles(nn, samples, err));
     for (int u = 0; u < convs; u++)
-        TUTTI_TRY(tutti_nn_done(dones, u, false, err));
+        TUTTI_TRY(tutti_nn_release_unit(release, u, false, err));
     for (int u = convs; u < nn->units; u++) {
-        TUTTI_TRY(tutti_nn_need(needs, u, false, err));
+        TUTTI_TRY(tutti_nn_acquire_unit(acquire, u, false, err));
         if (samples > 0)
             TUTTI_TRY(tutti_nn_forward_unit(nn, u, 0, samples, err));
         if (u > 0 || !nn->tied)
-            TUTTI_TRY(tutti_nn_done(dones, u, false, err));
+            TUTTI_TRY(tutti_nn_release_unit(release, u, false, err));
     }
-    return nn->tied ? tutti_nn_done(dones, 0, false, err) : TUTTI_OK;
+    return nn->tied ? tutti_nn_release_unit(release, 0, false, err) : TUTTI_OK;
 }
 
 tutti_status tutti_nn_backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count, bool last,
@@ -129,10 +130,10 @@ tutti_status tutti_nn_backward_unit(tutti_nn *nn, int unit, int64_t first, int64
     }
     if (last && sums != NULL)
         for (int k = 0; k < nn->unit[unit].params; k++)
-            tutti_nn_stack_fall(nn, sums, nn->unit[unit].param + k);
-    for (int k = nn->unit[unit].param; k < nn->unit[unit].param + nn->unit[unit].params && last && nn->ends; k++)
+            tutti_nn_stack_merge(nn, sums, nn->unit[unit].param + k);
+    for (int k = nn->unit[unit].param; k < nn->unit[unit].param + nn->unit[unit].params && last && nn->last_block; k++)
         if (nn->width[k] > 0)
-            tutti_nn_give_rows(nn, k, hooks);
+            tutti_nn_scatter_rows(nn, k, hooks);
     if (last)
         TUTTI_TRY(ready(nn, hooks, unit, err));
     begun = nn_times_begin(&nn->times);
@@ -145,7 +146,6 @@ tutti_status tutti_nn_backward_unit(tutti_nn *nn, int unit, int64_t first, int64
     return TUTTI_OK;
 }
 
-/* Is the unit the last of a segment that was dropped? */
 bool tutti_nn_ends_segment(const tutti_nn *nn, int unit)
 {
     const int segment = nn->unit[unit].segment;
@@ -171,7 +171,7 @@ static tutti_status segment_again(tutti_nn *nn, int last, int64_t samples, const
         if (!nn->unit[u].again)
             continue;
         if (u > 0 || !nn->tied)
-            TUTTI_TRY(tutti_nn_need(hooks, u, true, err));
+            TUTTI_TRY(tutti_nn_acquire_unit(hooks, u, true, err));
         if (samples > 0 && nn->ops->again != NULL)
             TUTTI_TRY(tutti_nn_forward_again(nn, u, 0, samples, err));
     }
@@ -196,27 +196,28 @@ tutti_status tutti_nn_backward_tiles(tutti_nn *nn, int64_t samples, const nn_sta
     return TUTTI_OK;
 }
 
-/* sums: the stack of several blocks; hooks NULL in all but the last. */
+/* Runs backward of one block. sums: NULL if the pass has one block; hooks: NULL unless it is the
+   last block. samples = 0: only calls hooks. */
 static tutti_status backward_pass(tutti_nn *nn, int64_t samples, const nn_stack *sums, const tutti_nn_hooks *hooks,
                                   tutti_error *err)
 {
     const int convs = nn->convs;
 
     if (nn->tied)
-        TUTTI_TRY(tutti_nn_need(hooks, 0, true, err));
+        TUTTI_TRY(tutti_nn_acquire_unit(hooks, 0, true, err));
     for (int u = nn->units - 1; u >= convs; u--) {
         if (tutti_nn_ends_segment(nn, u))
             TUTTI_TRY(segment_again(nn, u, samples, hooks, err));
         if (!nn->unit[u].again && (u > 0 || !nn->tied))
-            TUTTI_TRY(tutti_nn_need(hooks, u, true, err));
+            TUTTI_TRY(tutti_nn_acquire_unit(hooks, u, true, err));
         TUTTI_TRY(tutti_nn_backward_unit(nn, u, 0, samples, true, sums, hooks, err));
-        TUTTI_TRY(tutti_nn_done(hooks, u, true, err));
+        TUTTI_TRY(tutti_nn_release_unit(hooks, u, true, err));
     }
     for (int u = convs - 1; u >= 0; u--)
-        TUTTI_TRY(tutti_nn_need(hooks, u, true, err));
+        TUTTI_TRY(tutti_nn_acquire_unit(hooks, u, true, err));
     TUTTI_TRY(tutti_nn_backward_tiles(nn, samples, sums, hooks, err));
     for (int u = convs - 1; u >= 0; u--)
-        TUTTI_TRY(tutti_nn_done(hooks, u, true, err));
+        TUTTI_TRY(tutti_nn_release_unit(hooks, u, true, err));
     return TUTTI_OK;
 }
 
@@ -249,7 +250,7 @@ tutti_status tutti_nn_check_samples(const tutti_nn *nn, const nn_run *run, tutti
     return TUTTI_OK;
 }
 
-void tutti_nn_skip(const tutti_nn *nn, nn_run *run, int64_t first)
+void tutti_nn_run_from(const tutti_nn *nn, nn_run *run, int64_t first)
 {
     const nn_shape sample = { nn->net.task.channels, nn->net.task.height, nn->net.task.width };
 
@@ -282,17 +283,17 @@ static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double div
         int64_t correct;
         double sum;
 
-        tutti_nn_skip(nn, &run, first);
+        tutti_nn_run_from(nn, &run, first);
         run.samples = last ? whole->samples - first : nn->block;
         run.same_weights = first > 0 || whole->same_weights;
         tutti_nn_stack_push(nn, &s, &run, block, last);
-        nn->ends = last;
+        nn->last_block = last;
         nn->prepared = false;
         TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
         TUTTI_TRY(forward_pass(nn, run.samples, first == 0 ? hooks : NULL, last ? hooks : NULL, err));
         nn->ops->loss(nn->backend, divisor, &sum, &correct);
         total += sum;
-        tutti_nn_count_statistics(nn, nn->part_statistics, run.samples);
+        tutti_nn_add_statistics(nn, nn->block_statistics, run.samples);
         TUTTI_TRY(backward_pass(nn, run.samples, &s, last ? hooks : NULL, err));
         tutti_nn_stack_pop(nn, &s);
     }
@@ -300,7 +301,7 @@ static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double div
     return TUTTI_OK;
 }
 
-/* That went well. */
+/* Ends a pass that has succeeded. */
 static void end_pass(tutti_nn *nn, int64_t samples)
 {
     const int blocks = nn->by_unit ? (int)((samples + nn->block - 1) / nn->block) : 1;
@@ -324,7 +325,7 @@ tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutt
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pass with the divisor %g; it must be positive and finite",
                           divisor);
     TUTTI_TRY(tutti_nn_check_samples(nn, &run, err));
-    TUTTI_TRY(tutti_nn_need_rows(nn, &run, hooks, err));
+    TUTTI_TRY(tutti_nn_acquire_rows(nn, &run, hooks, err));
 
     if (!run.same_weights)
         nn->prepared = false;
@@ -334,18 +335,18 @@ tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutt
     run.first = nn->first;
     run.running = nn->running;
     run.losses = nn->losses;
-    run.statistics = nn->part_statistics;
+    run.statistics = nn->block_statistics;
     for (size_t i = 0; i < nn->statistics; i++)
         nn->mean_statistics[i] = 0;
     nn->timed_samples += samples;
     run.tables = nn->tables;
-    nn->given = run.gradients;
+    nn->gradients = run.gradients;
     nn->adds = run.add;
-    nn->ends = true;
+    nn->last_block = true;
     nn->backend = nn->backends[0];
     if (samples == 0) {
         TUTTI_TRY(forward_pass(nn, 0, hooks, hooks, err));
-        for (int k = 0; k < nn->params; k++) { /* gradients are ours from `need` on */
+        for (int k = 0; k < nn->params; k++) { /* only after unit_acquire may gradients be written */
             nn->tables[k].n = 0;
             if (!run.add && nn->width[k] == 0)
                 memset(run.gradients[k], 0, nn->count[k] * sizeof(float));
@@ -361,22 +362,23 @@ tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutt
     TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
     TUTTI_TRY(forward_pass(nn, samples, hooks, hooks, err));
     nn->ops->loss(nn->backend, divisor, &sum, &correct);
-    tutti_nn_count_statistics(nn, nn->part_statistics, samples);
+    tutti_nn_add_statistics(nn, nn->block_statistics, samples);
     TUTTI_TRY(backward_pass(nn, samples, NULL, hooks, err));
     end_pass(nn, samples);
     *loss_sum = sum;
     return TUTTI_OK;
 }
 
-/* The place for the outputs of sample `first`. */
+/* Returns where the outputs of sample `first` are written. */
 static float *outputs_at(const tutti_nn *nn, int64_t first)
 {
-    const int64_t places = nn_kind_of(nn) == NN_TOKENS && nn->place < 0 ? nn->net.sequence->context : 1;
+    const int64_t positions = nn_kind_of(nn) == NN_TOKENS && nn->position < 0 ? nn->net.sequence->context : 1;
 
-    return nn->outputs != NULL ? nn->outputs + first * places * nn->net.task.classes : NULL;
+    return nn->outputs != NULL ? nn->outputs + first * positions * nn->net.task.classes : NULL;
 }
 
-tutti_status tutti_nn_assess(tutti_nn *nn, const nn_run *whole, double *loss_sum, int64_t *correct, tutti_error *err)
+tutti_status tutti_nn_evaluate_run(tutti_nn *nn, const nn_run *whole, double *loss_sum, int64_t *correct,
+                                   tutti_error *err)
 {
     double total = 0;
     int64_t right = 0;
@@ -386,26 +388,26 @@ tutti_status tutti_nn_assess(tutti_nn *nn, const nn_run *whole, double *loss_sum
     TUTTI_TRY(tutti_nn_check_samples(nn, whole, err));
     nn->backend = nn->backends[0];
     nn->prepared = false; /* these values may differ from the next pass's: it prepares again */
-    for (int64_t first = 0; first < whole->samples; first += nn->piece) {
+    for (int64_t first = 0; first < whole->samples; first += nn->eval_samples) {
         nn_run run = *whole;
         double sum = 0;
         int64_t hits = 0;
 
-        tutti_nn_skip(nn, &run, first);
+        tutti_nn_run_from(nn, &run, first);
         run.running = nn->running;
         run.outputs = outputs_at(nn, first);
-        run.place = nn->place;
-        run.samples = whole->samples - first < nn->piece ? whole->samples - first : nn->piece;
+        run.position = nn->position;
+        run.samples = whole->samples - first < nn->eval_samples ? whole->samples - first : nn->eval_samples;
         run.same_weights = first > 0;
         TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
-        TUTTI_TRY(forward_pass(nn, run.samples, nn->looks, nn->looks, err));
+        TUTTI_TRY(forward_pass(nn, run.samples, nn->evaluation_hooks, nn->evaluation_hooks, err));
         nn->ops->loss(nn->backend, 1, &sum, &hits);
         total += sum;
         right += hits;
     }
     if (whole->samples == 0)
-        TUTTI_TRY(forward_pass(nn, 0, nn->looks, nn->looks, err));
-    nn->bytes_most = tutti_nn_bytes_most(nn); /* before it gives back what only evaluations need */
+        TUTTI_TRY(forward_pass(nn, 0, nn->evaluation_hooks, nn->evaluation_hooks, err));
+    nn->bytes_most = tutti_nn_bytes_most(nn); /* before memory that only evaluations use is freed */
     if (nn->ops->evaluated != NULL)
         nn->ops->evaluated(nn->backend);
     *loss_sum = total;

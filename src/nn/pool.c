@@ -1,4 +1,4 @@
-/* pool.c: see pool.h. */
+/* pool.c: implements pool.h. */
 #include "pool.h"
 #include "parallel.h"
 
@@ -8,7 +8,7 @@ typedef struct pooling {
     size_t side;
     const float *x;
     float *y;
-    void *place;
+    void *argmax;
     const float *slope;
     float *dx;
     bool relu;
@@ -19,7 +19,7 @@ static void some_lines(void *arg, size_t first, size_t count, int thread)
     const pooling *p = arg;
 
     (void)thread;
-    p->loops->pool(p->m, p->side, first, count, p->x, p->y, p->place, p->relu);
+    p->loops->pool(p->m, p->side, first, count, p->x, p->y, p->argmax, p->relu);
 }
 
 static void some_lines_back(void *arg, size_t first, size_t count, int thread)
@@ -27,7 +27,7 @@ static void some_lines_back(void *arg, size_t first, size_t count, int thread)
     const pooling *p = arg;
 
     (void)thread;
-    p->loops->pool_back(p->m, p->side, first, count, p->y, p->place, p->slope, p->dx);
+    p->loops->pool_back(p->m, p->side, first, count, p->y, p->argmax, p->slope, p->dx);
 }
 
 static size_t least_lines(const nn_maps *m, size_t side)
@@ -36,18 +36,18 @@ static size_t least_lines(const nn_maps *m, size_t side)
 }
 
 void tutti_nn_pool(const nn_loops *loops, int threads, const nn_maps *m, size_t side, const float *x, float *y,
-                   void *place, bool relu)
+                   void *argmax, bool relu)
 {
-    pooling p = { .loops = loops, .m = m, .side = side, .x = x, .y = y, .place = place, .relu = relu };
+    pooling p = { .loops = loops, .m = m, .side = side, .x = x, .y = y, .argmax = argmax, .relu = relu };
 
     tutti_nn_parallel(threads, nn_pool_lines(m, side), least_lines(m, side), some_lines, &p);
 }
 
 void tutti_nn_pool_back(const nn_loops *loops, int threads, const nn_maps *m, size_t side, const float *y,
-                        const void *place, const float *slope, float *dx)
+                        const void *argmax, const float *slope, float *dx)
 {
     pooling p = {
-        .loops = loops, .m = m, .side = side, .y = (float *)y, .place = (void *)place, .slope = slope, .dx = dx
+        .loops = loops, .m = m, .side = side, .y = (float *)y, .argmax = (void *)argmax, .slope = slope, .dx = dx
     };
 
     tutti_nn_parallel(threads, nn_pool_lines(m, side), least_lines(m, side), some_lines_back, &p);

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LANES = 16, PIECE = 1024 };
+enum { LANES = 16, EVAL_SAMPLES = 1024 };
 
 typedef struct quadratic {
     const nn_net *net;
@@ -149,13 +149,13 @@ static size_t quadratic_bytes(const void *self)
 static int quadratic_describe(const void *self, char *text, size_t bytes)
 {
     (void)self;
-    return tutti_nn_say(text, bytes, 0, "quadratic 0: own loop\n");
+    return tutti_nn_append_text(text, bytes, 0, "quadratic 0: own loop\n");
 }
 
 const nn_backend tutti_nn_quadratic = {
     .name = "quadratic",
     .tile = 0,
-    .piece = PIECE,
+    .eval_samples = EVAL_SAMPLES,
     .open = quadratic_open,
     .close = quadratic_close,
     .begin = quadratic_begin,

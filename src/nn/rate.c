@@ -1,5 +1,6 @@
-/* rate.c: the yardstick of a step: the rate of one large product of oneDNN on the same threads.
-   The matrices fit into the second cache of no CPU and into the third of most, as a step's do. */
+/* rate.c: measures the rate of one large product of oneDNN, to compare steps with
+   (tutti_nn_product_rate). The matrices fit into the second-level cache of no CPU and into the
+   third of most, as a step's do. */
 #include "onednn_internal.h"
 #include <stdlib.h>
 

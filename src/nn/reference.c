@@ -1,9 +1,11 @@
-/* reference.c: the scalar backend, the oracle of the tests. Every layer straight from its formula,
-   one after the other as the list has them, in double. Only the parameters and the gradients given
-   back are float. It shares no code with the fast backend but the shapes of the units, and no
-   trick: no tiles, no fusion, no reordering of ReLU and pooling.
+/* reference.c: the scalar backend of chains of plain convolutions and linear layers, and of
+   quadratics, with which tests compare the fast ones. It computes every layer by its formula, in
+   the order of the list, in double; only parameters and gradients are float. It shares only the
+   shapes of the units with the fast backend, and has none of its tricks: no tiles, no fusion, no
+   reordering of ReLU and pooling.
 
-   With x a layer's input, y its output, dy the gradient of the loss with respect to y:
+   With x a layer's input, y its output, dy the slope of y (the gradient of the loss
+   with respect to y):
 
      linear     y[i] = b[i] + sum_j W[i][j] x[j]
                 dW[i][j] += dy[i] x[j];  db[i] += dy[i];  dx[j] = sum_i W[i][j] dy[i]
@@ -12,7 +14,7 @@
      relu       y = max(x, 0)
                 dx = dy where x > 0, else 0
      maxpool    y = the largest of the k x k window (the first of equals, row by row)
-                dx = dy at that place
+                dx = dy at that position
      quadratic  y = 1/2 sum_j lambda_j (x[j] - xi[j])^2, x: the parameter, xi: the sample
                 dx[j] = sum over samples of lambda_j (x[j] - xi[j]) / divisor
      loss       -log softmax(y)[label]
@@ -29,7 +31,7 @@ typedef struct reference {
     const nn_net *net;
     layer layers[NN_LAYERS_MAX];
     double *value[NN_LAYERS_MAX + 1];  /* [l]: input of layer l; the last: logits. capacity samples each */
-    double *slope, *other;             /* gradient at the place that backward has reached; space for the next */
+    double *slope, *other;             /* slope of the layer that backward has reached; memory for the next */
     double *weight_sum;                /* gradients of one tensor */
     double *lambda, divisor;           /* of a quadratic */
     int64_t capacity;                  /* samples */
@@ -38,7 +40,7 @@ typedef struct reference {
     nn_run run;
 } reference;
 
-enum { PIECE = 64 };
+enum { EVAL_SAMPLES = 64 };
 
 static void reference_close(void *self)
 {
@@ -101,7 +103,7 @@ static tutti_status reference_open(void **out, const nn_net *net, const nn_setti
     if (enough) {
         r->net = net;
         r->bytes = sizeof *r;
-        r->capacity = settings->batch > PIECE ? settings->batch : PIECE;
+        r->capacity = settings->batch > EVAL_SAMPLES ? settings->batch : EVAL_SAMPLES;
         infer(r);
         for (int l = 0; l < net->layer_count && enough; l++)
             enough = (r->value[l] = doubles(r, (size_t)r->capacity, r->layers[l].in_values)) != NULL;
@@ -135,7 +137,7 @@ static tutti_status reference_begin(void *self, const nn_run *run, tutti_error *
     return TUTTI_OK;
 }
 
-/* ---- layers, one sample at a time. at(s, c, y, x) is the place in the c, h, w order ---- */
+/* ---- layers, one sample at a time. at(s, c, y, x) is the index in the order c, h, w ---- */
 static size_t at(nn_shape s, int64_t c, int64_t y, int64_t x)
 {
     return (size_t)((c * s.height + y) * s.width + x);
@@ -170,16 +172,16 @@ static void conv_forward(const layer *l, int64_t k, const float *w, const float 
             }
 }
 
-/* The place of the largest value in the window of output (c, r, s). */
-static size_t pool_place(const layer *l, int64_t k, const double *x, int64_t c, int64_t r, int64_t s)
+/* Returns the index of the largest value in the window of output (c, r, s). */
+static size_t pool_argmax(const layer *l, int64_t k, const double *x, int64_t c, int64_t r, int64_t s)
 {
     size_t best = at(l->in, c, r * k, s * k);
 
     for (int64_t a = 0; a < k; a++)
         for (int64_t e = 0; e < k; e++) {
-            const size_t place = at(l->in, c, r * k + a, s * k + e);
-            if (x[place] > x[best])
-                best = place;
+            const size_t index = at(l->in, c, r * k + a, s * k + e);
+            if (x[index] > x[best])
+                best = index;
         }
     return best;
 }
@@ -218,7 +220,7 @@ static void layer_forward(const reference *r, int index, int unit, const double 
         for (int64_t c = 0; c < l->out.channels; c++)
             for (int64_t p = 0; p < l->out.height; p++)
                 for (int64_t q = 0; q < l->out.width; q++)
-                    y[at(l->out, c, p, q)] = x[pool_place(l, k, x, c, p, q)];
+                    y[at(l->out, c, p, q)] = x[pool_argmax(l, k, x, c, p, q)];
         break;
     default: break; /* tokens: refused when the network is opened */
     }
@@ -282,7 +284,7 @@ static void follower_backward(const reference *r, int index, const double *x, co
         for (int64_t c = 0; c < l->out.channels; c++)
             for (int64_t p = 0; p < l->out.height; p++)
                 for (int64_t q = 0; q < l->out.width; q++)
-                    dx[pool_place(l, k, x, c, p, q)] += dy[at(l->out, c, p, q)];
+                    dx[pool_argmax(l, k, x, c, p, q)] += dy[at(l->out, c, p, q)];
         return;
     }
     for (size_t i = 0; i < l->in_values; i++)
@@ -414,8 +416,8 @@ static int reference_describe(const void *self, char *text, size_t bytes)
     int length = 0;
 
     for (int u = 0; u < r->net->unit_count; u++) {
-        length = tutti_nn_say(text, bytes, length, "%s %d: scalar reference\n",
-                              tutti_nn_layer_name(r->net->units[u].kind), r->net->units[u].index);
+        length = tutti_nn_append_text(text, bytes, length, "%s %d: scalar reference\n",
+                                      tutti_nn_layer_name(r->net->units[u].kind), r->net->units[u].index);
     }
     return length;
 }
@@ -423,7 +425,7 @@ static int reference_describe(const void *self, char *text, size_t bytes)
 const nn_backend tutti_nn_reference = {
     .name = "reference",
     .tile = 0,
-    .piece = PIECE,
+    .eval_samples = EVAL_SAMPLES,
     .open = reference_open,
     .close = reference_close,
     .begin = reference_begin,

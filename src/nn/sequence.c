@@ -1,6 +1,7 @@
-/* sequence.c: from a list of layers on rows to shapes, units and parameters. Initial values are
-   PyTorch's for its layers: linear layers and biases uniform in +-1/sqrt(inputs), norms 1 and 0;
-   `deviation` of a layer makes its matrix normal instead, as GPTs have it. */
+/* sequence.c: builds networks of rows (sequence.h) from lists of layers: shapes, units and
+   parameters. Initial values are PyTorch's for its layers: linear layers and biases uniform in
+   +-1/sqrt(inputs), norms 1 and 0; a layer's `deviation` makes its matrix normal instead, as in
+   GPTs. */
 #include "sequence.h"
 #include <stdio.h>
 
@@ -48,7 +49,7 @@ static tutti_status infer_tables(nn_sequence *s, int i, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* branch: the innermost that is open, or -1. */
+/* Infers a mean layer. branch: the innermost branch that is not joined yet; -1: none. */
 static tutti_status infer_mean(nn_sequence *s, int i, int branch, tutti_error *err)
 {
     nn_node *n = &s->nodes[i];
@@ -118,7 +119,7 @@ static tutti_status infer_linear(nn_sequence *s, int i, tutti_error *err)
         TUTTI_TRY(infer_tile(s, i, err));
     n->params = l->tied ? 0 : l->bare ? 1 : 2;
     n->out = l->out;
-    for (int k = 0; k <= l->tile; k++) /* of the last one it stays */
+    for (int k = 0; k <= l->tile; k++) /* the last tile sets the width of all */
         n[-k].wide = nn_width_after(n);
     n->flops = 2.0 * (double)n->length * (double)n->in * (double)n->out;
     if (l->tied && (!s->tokens || i < s->node_count - 1 || !l->bare || n->in != s->nodes[0].out))
@@ -162,7 +163,7 @@ static tutti_status infer_attention(nn_sequence *s, int i, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* branch: the one that it joins. */
+/* Infers a join of `branch`. */
 static tutti_status infer_join(nn_sequence *s, int i, int branch, tutti_error *err)
 {
     nn_node *n = &s->nodes[i];
@@ -173,7 +174,7 @@ static tutti_status infer_join(nn_sequence *s, int i, int branch, tutti_error *e
                           i);
     n->partner = branch;
     s->nodes[branch].partner = i;
-    for (int k = branch; k < i; k++) { /* one whose slope is a new buffer */
+    for (int k = branch; k < i; k++) { /* a layer whose input has a slope in a new buffer */
         const tutti_layer_kind kind = s->nodes[k].layer.kind;
         linear = linear || kind == TUTTI_LAYER_LINEAR || kind == TUTTI_LAYER_LSTM;
     }
@@ -206,9 +207,9 @@ static tutti_status check_segment(const nn_sequence *s, int i, const int *open, 
     return TUTTI_OK;
 }
 
-/* reads_input: does backward of the layer read its input? reads_own: does it read what the
-   layer has computed: its output, if that does not end its segment, or a by-product such as
-   statistics? */
+/* reads_input returns whether backward of the layer reads its input. reads_own returns whether it
+   reads what the layer has computed: a by-product such as statistics, or the output, unless that
+   ends the segment and is kept. */
 static bool reads_input(const nn_node *n)
 {
     switch (n->layer.kind) {
@@ -240,13 +241,14 @@ void tutti_nn_sequence_segments(nn_sequence *s)
             ends = n[1].layer.segment || (ends && n[1].layer.kind == TUTTI_LAYER_BRANCH);
             n->again = reads_own(n, ends) || (!n[1].layer.segment && (n[1].again || reads_input(&n[1])));
         } else {
-            n->again = n[1].again; /* of a layer in tiles all or none */
+            n->again = n[1].again; /* all tiles of a layer, or none */
         }
         s->recomputes = s->recomputes || n->again;
     }
 }
 
-/* One layer: its output's width and what it must follow. open: branches not yet joined. */
+/* Infers a layer: the width of its output. Checks which layers it may follow. open: [depth], the
+   branches that are not joined yet. */
 static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX], int *depth, tutti_error *err)
 {
     nn_node *n = &s->nodes[i];
@@ -262,7 +264,7 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "layer %d (%s): a network of tokens begins with an embedding and has no other, "
                           "one of frames with frames, one of categories with tables", i, name);
-    if (s->by_moment &&
+    if (s->time_major &&
         (l->kind == TUTTI_LAYER_POSITIONS || l->kind == TUTTI_LAYER_ROTARY || l->kind == TUTTI_LAYER_ATTENTION))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "layer %d (%s) takes rows window by window, "
@@ -323,8 +325,8 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
     }
 }
 
-/* weight_ih, weight_hh, bias_ih, bias_hh of one direction, then of the other, as PyTorch lists
-   them. All start uniform within 1 / sqrt(out). */
+/* Describes weight_ih, weight_hh, bias_ih and bias_hh of one direction, then of the other, as
+   PyTorch lists them. All are initially uniform within 1 / sqrt(out). */
 static void describe_lstm(nn_sequence *s, int i)
 {
     static const char *const names[] = { "weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0" };
@@ -404,13 +406,13 @@ static tutti_status check_categories(const tutti_nn_task *t, tutti_error *err)
     return TUTTI_OK;
 }
 
-static bool goes_by_moment(const tutti_layer *layers, int count)
+static bool is_time_major(const tutti_layer *layers, int count)
 {
-    bool by_moment = false;
+    bool time_major = false;
 
     for (int i = 0; i < count; i++)
-        by_moment = by_moment || layers[i].kind == TUTTI_LAYER_LSTM || layers[i].kind == TUTTI_LAYER_FRAMES;
-    return by_moment;
+        time_major = time_major || layers[i].kind == TUTTI_LAYER_LSTM || layers[i].kind == TUTTI_LAYER_FRAMES;
+    return time_major;
 }
 
 static tutti_status check_task(const nn_sequence *s, const tutti_nn_task *task, tutti_error *err)
@@ -469,7 +471,7 @@ tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers
                             .classes = task->classes,
                             .width = task->width,
                             .tokens = !tables && !frames,
-                            .by_moment = goes_by_moment(layers, count),
+                            .time_major = is_time_major(layers, count),
                             .node_count = count };
         if (tables)
             s->tables = task->tables, s->rows = task->rows, s->values = task->channels * task->height * task->width;
@@ -504,7 +506,7 @@ tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers
     s->unit_node[0] = 0;
     s->unit_node[s->unit_count] = count;
     for (int u = unit; u >= 0; u--) { /* the last unit's gradients are ready first */
-        const int i = nn_unit_own(s, u);
+        const int i = nn_unit_param_node(s, u);
         s->nodes[i].param = param;
         param += s->nodes[i].params;
         describe_params(s, i);

@@ -1,4 +1,4 @@
-/* sequence_back.c: see sequence_run.h. */
+/* sequence_back.c: computes backward of each layer of the backend of sequence_run.h. */
 #include "sequence_run.h"
 
 static void mean_back(size_t n, int length, const float *slope, float *back)
@@ -24,7 +24,7 @@ static size_t rows_of_part(size_t rows, size_t k)
     return rows - k * NN_ROWS < NN_ROWS ? rows - k * NN_ROWS : NN_ROWS;
 }
 
-/* Sums of a slope's columns, and the slope for its products. */
+/* Sums the columns of a slope for the bias gradient, and converts the slope for its products. */
 static void bias_part(void *arg, size_t first, size_t count, int thread)
 {
     const loop_args *loop = arg;
@@ -53,8 +53,8 @@ static tutti_status linear_weights(sequence *b, int i, dn_linear *op, size_t col
         give_operand(b, rows * (size_t)n->in, at(b, b->layout->place[i - 1 - n->layer.tile].out), p->in);
     if (bias != NULL && nn_last_tile(n)) {
         loop_args loop = { .b = b, .i = i, .columns = wide, .rows = slope, .sums = at(b, p->parts) };
-        run_parallel(b, tutti_nn_dn_parts(rows), NN_ROWS * wide, bias_part, &loop);
-        tutti_nn_dn_add_parts(b->loops, rows, wide, loop.sums);
+        run_parallel(b, tutti_nn_dn_partials(rows), NN_ROWS * wide, bias_part, &loop);
+        tutti_nn_dn_add_partials(b->loops, rows, wide, loop.sums);
     } else if (nn_last_tile(n))
         give_operand(b, rows * wide, slope, p->given);
     if (bias != NULL)
@@ -113,7 +113,8 @@ static tutti_status lstm_weights(sequence *b, int i, tutti_error *err)
     return tutti_nn_dn_lstm_weights(&b->core, &plan_of(b)->lstm[b->net->nodes[i].lstm], b->math, b->loops, &r, err);
 }
 
-/* Columns of the table, so that a row's sum keeps the order of the tokens. */
+/* Adds to the columns [first, first + count) of a table. Split by columns, so that a row's sum
+   keeps the order of the tokens. */
 static void embedding_part(void *arg, size_t first, size_t count, int thread)
 {
     const loop_args *loop = arg;
@@ -123,8 +124,9 @@ static void embedding_part(void *arg, size_t first, size_t count, int thread)
     b->math->scatter_add(rows_of(b, loop->i), loop->columns, first, count, b->run.tokens, loop->rows, loop->sums);
 }
 
-/* The categories' slopes close up over those of the values. */
-static void close_up(const sequence *b, int i, float *slope)
+/* Moves the slopes of the categories' rows together: removes the slopes of a sample's other
+   values. */
+static void remove_values(const sequence *b, int i, float *slope)
 {
     const size_t width = (size_t)b->net->nodes[i].out, wide = width - (size_t)b->net->values;
 
@@ -143,7 +145,7 @@ static void table_part(void *arg, size_t first, size_t count, int thread)
     b->math->sum_rows(loop->columns, first, count, order, begin, loop->rows, loop->sums);
 }
 
-/* slope: a row an id. */
+/* Computes the rows of a table's gradient. slope: a row for each id. */
 static void sum_table(sequence *b, int i, float *slope)
 {
     const size_t n = ids_of(b, b->windows);
@@ -185,8 +187,8 @@ static void norm_back(sequence *b, int i)
     const size_t width = (size_t)b->net->nodes[i].out, rows = rows_of(b, i);
     loop_args loop = { .b = b, .i = i, .sums = at(b, b->layout->place[i].parts) };
 
-    run_parallel(b, tutti_nn_dn_parts(rows), NN_ROWS * width, norm_part, &loop);
-    tutti_nn_dn_add_parts(b->loops, rows, 2 * width, loop.sums);
+    run_parallel(b, tutti_nn_dn_partials(rows), NN_ROWS * width, norm_part, &loop);
+    tutti_nn_dn_add_partials(b->loops, rows, 2 * width, loop.sums);
     for (int k = 0; k < b->net->nodes[i].params; k++)
         store_sum(b, width, loop.sums + (size_t)k * width, gradient(b, i, k));
 }
@@ -209,7 +211,9 @@ static void back_part(void *arg, size_t first, size_t count, int thread)
         break;
     case TUTTI_LAYER_GELU: b->math->gelu_back(count * width, in + at_row, slope + at_row, back + at_row); break;
     case TUTTI_LAYER_BRANCH: b->math->sum(count * width, back + at_row, slope + at_row, back + at_row); break;
-    case TUTTI_LAYER_ROTARY: tutti_nn_seq_turn(b, i, first, count, true, back); break;
+    case TUTTI_LAYER_ROTARY:
+        tutti_nn_seq_rotate(b, i, first, count, true, back);
+        break;
     case TUTTI_LAYER_DROPOUT: tutti_nn_seq_drop(b, i, first, count, slope, back); break;
     case TUTTI_LAYER_ATTENTION: {
         const nn_attention a = attention_of(b, i, b->windows);
@@ -231,13 +235,16 @@ tutti_status tutti_nn_seq_weights(sequence *b, int i, tutti_error *err)
 
     b->core.scratch = at(b, p->back_scratch);
     switch (n->layer.kind) {
-    case TUTTI_LAYER_TABLES: close_up(b, i, at(b, p->slope)); sum_table(b, i, at(b, p->slope)); break;
+    case TUTTI_LAYER_TABLES:
+        remove_values(b, i, at(b, p->slope));
+        sum_table(b, i, at(b, p->slope));
+        break;
     case TUTTI_LAYER_EMBEDDING:
         if (!b->net->tied) {
             sum_table(b, i, at(b, p->slope));
             break;
         }
-        loop.columns = width; /* the head has begun the sum */
+        loop.columns = width; /* added to the head's gradient */
         loop.rows = at(b, p->slope);
         loop.sums = gradient(b, i, 0);
         run_parallel(b, width, rows_of(b, i), embedding_part, &loop);
@@ -255,9 +262,10 @@ tutti_status tutti_nn_seq_weights(sequence *b, int i, tutti_error *err)
                                                    gradient(b, i, 0), gradient(b, i, 1), err);
     case TUTTI_LAYER_FRAMES: break;
     case TUTTI_LAYER_LEAVE: memcpy(at(b, p->slope), b->run.slope, rows_of(b, i) * width * sizeof(float)); break;
-    case TUTTI_LAYER_JOIN: break; /* its slope goes both ways as it is */
+    case TUTTI_LAYER_JOIN:
+        break; /* body and branch read its slope unchanged */
     case TUTTI_LAYER_BRANCH:
-        if (is_norm(&n[1])) /* which has added its slope itself */
+        if (is_norm(&n[1])) /* it has added the slope of its input to the stream's already */
             break;
         run_parallel(b, items_of(b, i), values_of(b, i), back_part, &loop);
         break;
@@ -290,6 +298,6 @@ tutti_status tutti_nn_seq_data(sequence *b, int i, tutti_error *err)
 {
     if (is_linear(b, i) && i != head_index(b))
         return linear_data(b, i, err);
-    /* of the others it was done along with the weights */
+    /* other layers have computed it along with the weights */
     return b->net->nodes[i].layer.kind == TUTTI_LAYER_LSTM ? lstm_data(b, i, err) : TUTTI_OK;
 }

@@ -1,8 +1,8 @@
-/* sequence_forward.c: see sequence_run.h. */
+/* sequence_forward.c: computes forward of each layer of the backend of sequence_run.h. */
 #include "sequence_run.h"
 
 static const float norm_eps = 1e-5F;
-/* and the layer's index: far from the streams of initial values */
+/* Stream of dropout's draws, plus the layer's index: far from the streams of initial values. */
 static const uint64_t draws_stream = (uint64_t)1 << 32;
 
 tutti_status tutti_nn_seq_logits(sequence *b, int first, int *count, tutti_error *err)
@@ -27,19 +27,19 @@ static void entropy_part(void *arg, size_t first, size_t count, int thread)
                      b->labels + first, (nn_entropy *)at(b, b->layout->state) + first);
 }
 
-/* Keeps the outputs of classes from `first` on, for evaluations that ask for them. */
+/* Copies the logits of `count` classes from `first` on to the run's outputs. */
 static void keep_outputs(const sequence *b, int first, int count)
 {
     const size_t length = (size_t)b->net->nodes[head_index(b)].length, samples = (size_t)b->run.samples,
                  all = (size_t)b->net->classes, many = (size_t)count;
-    const size_t begin = b->run.place < 0 || length == 1 ? 0 : (size_t)b->run.place,
-                 end = b->run.place < 0 ? length : begin + 1;
+    const size_t begin = b->run.position < 0 || length == 1 ? 0 : (size_t)b->run.position,
+                 end = b->run.position < 0 ? length : begin + 1;
     const float *rows = at(b, b->layout->place[head_index(b)].out);
     float *to = b->run.outputs + first;
 
     for (size_t k = 0; k < samples; k++)
         for (size_t t = begin; t < end; t++, to += all)
-            memcpy(to, rows + (b->net->by_moment ? t * (size_t)b->windows + k : k * length + t) * many,
+            memcpy(to, rows + (b->net->time_major ? t * (size_t)b->windows + k : k * length + t) * many,
                    many * sizeof *to);
 }
 
@@ -47,7 +47,7 @@ static tutti_status head_forward(sequence *b, tutti_error *err)
 {
     const int head = head_index(b);
     /* labels of windows that are filled up: none, or 0 */
-    const size_t rows = b->net->by_moment ? rows_of(b, head) : (size_t)(b->run.samples * b->net->context);
+    const size_t rows = b->net->time_major ? rows_of(b, head) : (size_t)(b->run.samples * b->net->context);
 
     if (b->net->tables > 0) {
         const float *z = at(b, b->layout->place[head].out);
@@ -71,7 +71,7 @@ static tutti_status head_forward(sequence *b, tutti_error *err)
     return TUTTI_OK;
 }
 
-void tutti_nn_seq_turn(const sequence *b, int i, size_t first, size_t count, bool back, float *x)
+void tutti_nn_seq_rotate(const sequence *b, int i, size_t first, size_t count, bool back, float *x)
 {
     const nn_node *n = &b->net->nodes[i];
     const size_t context = (size_t)b->net->context, heads = 2 * (size_t)n->layer.heads,
@@ -88,14 +88,14 @@ void tutti_nn_seq_drop(const sequence *b, int i, size_t first, size_t count, con
                  windows = (size_t)b->windows;
     const uint64_t stream = draws_stream + (uint64_t)(i + b->net->offset);
 
-    for (size_t t = first; t < first + count && b->net->by_moment; t++)
+    for (size_t t = first; t < first + count && b->net->time_major; t++)
         for (size_t w = 0; w < windows; w++) {
             const size_t row = (t * windows + w) * width;
             tutti_nn_dropout(b->math, b->draws,
                              (tutti_rng){ b->run.seed, stream, b->run.first + w }, t * width, width,
                              (float)n->layer.rate, x + row, y + row);
         }
-    for (size_t w = first; w < first + count && !b->net->by_moment; w++)
+    for (size_t w = first; w < first + count && !b->net->time_major; w++)
         tutti_nn_dropout(b->math, b->draws, (tutti_rng){ b->run.seed, stream, b->run.first + w }, 0, values,
                          (float)n->layer.rate, x + w * values, y + w * values);
 }
@@ -112,7 +112,7 @@ static void place_frames(const sequence *b, size_t width, float *y)
     }
 }
 
-/* A row of each table, then the sample's own values. */
+/* Writes a row of each table, then the sample's other values. */
 static void place_tables(const sequence *b, int i, float *y)
 {
     const nn_node *n = &b->net->nodes[i];
@@ -127,8 +127,8 @@ static void place_tables(const sequence *b, int i, float *y)
     }
 }
 
-/* The mean of `length` blocks of n values. */
-static void mean_of_moments(const sequence *b, size_t n, int length, const float *x, float *y)
+/* Writes the mean of `length` time steps of n values each. */
+static void mean_of_steps(const sequence *b, size_t n, int length, const float *x, float *y)
 {
     const float factor = (float)(1 / (double)length);
 
@@ -147,7 +147,7 @@ static tutti_status lstm_forward(sequence *b, int i, tutti_error *err)
     return tutti_nn_dn_lstm_forward(&b->core, &plan_of(b)->lstm[b->net->nodes[i].lstm], b->math, &r, err);
 }
 
-/* Rows [first, first + count) of a norm or a GELU into y, the first of them. */
+/* Computes rows [first, first + count) of a norm or a GELU; y: memory for them. */
 static void rows_of_node(const sequence *b, int i, size_t first, size_t count, float *y)
 {
     const nn_node *n = &b->net->nodes[i];
@@ -166,18 +166,18 @@ static void rows_of_node(const sequence *b, int i, size_t first, size_t count, f
     }
 }
 
-/* The same for the next, linear node. */
+/* Computes the same rows a few at a time, in 16 bits for the next, linear node. */
 static void narrow_part(const sequence *b, int i, size_t first, size_t count, int thread)
 {
     const nn_node *n = &b->net->nodes[i];
     const size_t width = (size_t)n->out, step = rows_at_once(n), end = first + count;
-    float *room = (float *)at(b, b->layout->place[i].forward_scratch) + (size_t)thread * step * width;
+    float *scratch = (float *)at(b, b->layout->place[i].forward_scratch) + (size_t)thread * step * width;
     uint16_t *to = at(b, b->layout->place[i + 1].in);
 
     for (size_t some; first < end; first += some) {
         some = end - first < step ? end - first : step;
-        rows_of_node(b, i, first, some, room);
-        tutti_cast(b->core.device, tutti_host(room, some * width, TUTTI_F32),
+        rows_of_node(b, i, first, some, scratch);
+        tutti_cast(b->core.device, tutti_host(scratch, some * width, TUTTI_F32),
                    tutti_host(to + first * width, some * width, b->core.precision));
     }
 }
@@ -208,7 +208,9 @@ static void forward_part(void *arg, size_t first, size_t count, int thread)
         else
             rows_of_node(b, i, first, count, y);
         break;
-    case TUTTI_LAYER_ROTARY: tutti_nn_seq_turn(b, i, first, count, false, out); break;
+    case TUTTI_LAYER_ROTARY:
+        tutti_nn_seq_rotate(b, i, first, count, false, out);
+        break;
     case TUTTI_LAYER_DROPOUT: tutti_nn_seq_drop(b, i, first, count, in, out); break;
     case TUTTI_LAYER_ATTENTION: {
         const nn_attention a = attention_of(b, i, b->windows);
@@ -233,7 +235,7 @@ tutti_status tutti_nn_seq_forward(sequence *b, int i, tutti_error *err)
     case TUTTI_LAYER_LEAVE: memcpy(b->run.out, at(b, p->out), rows_of(b, i) * width * sizeof(float)); break;
     case TUTTI_LAYER_FRAMES: place_frames(b, width, at(b, p->out)); break;
     case TUTTI_LAYER_MEAN:
-        mean_of_moments(b, rows_of(b, i) * width, n[-1].length, at(b, p[-1].out), at(b, p->out));
+        mean_of_steps(b, rows_of(b, i) * width, n[-1].length, at(b, p[-1].out), at(b, p->out));
         break;
     case TUTTI_LAYER_LSTM: return lstm_forward(b, i, err);
     case TUTTI_LAYER_LINEAR: {

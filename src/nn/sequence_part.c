@@ -1,8 +1,8 @@
-/* sequence_part.c: a part of a network of rows as a network of its own: where it can be split,
-   and its input and output there in place of samples and loss. */
+/* sequence_part.c: makes a network of a range of units of a network of rows (sequence.h), for
+   stages: where it can be split, and the layers ENTER and LEAVE at its ends. */
 #include "sequence.h"
 
-/* Does the model have activations that are recomputed? */
+/* Returns whether the model has segments. */
 static bool has_segments(const nn_sequence *s)
 {
     bool some = false;
@@ -14,7 +14,7 @@ static bool has_segments(const nn_sequence *s)
 
 tutti_status tutti_nn_sequence_cut(const nn_sequence *s, int unit, int *node, tutti_error *err)
 {
-    const int own = nn_unit_own(s, unit);
+    const int own = nn_unit_param_node(s, unit);
     const tutti_layer_kind kind = s->nodes[own].layer.kind;
     const char *name = tutti_nn_layer_name(kind);
 
@@ -41,7 +41,8 @@ tutti_status tutti_nn_sequence_cut(const nn_sequence *s, int unit, int *node, tu
     return TUTTI_OK;
 }
 
-/* Layers [from, to) of the whole, behind what enters and before what leaves. */
+/* Copies layers [from, to) of the whole network, after the ENTER layer and before the LEAVE
+   layer. */
 static void copy_part(nn_sequence *s, const nn_sequence *whole, int from, int to, int first)
 {
     const int shift = s->enters ? 1 - from : -from;
@@ -102,13 +103,13 @@ tutti_status tutti_nn_sequence_part(nn_sequence **out, const nn_sequence *whole,
                        .in = nn_width_after(before), .out = nn_width_after(before), .length = before->length,
                        .unit = s->unit_count - 1, .partner = -1 };
     }
-    /* the stage's input is a segment of its own, and the segment's end is kept */
+    /* the ENTER layer is a segment by itself, and a segment's end is kept */
     if (enters && has_segments(whole))
-        s->nodes[nn_unit_own(whole, first) - s->offset].layer.segment = true;
+        s->nodes[nn_unit_param_node(whole, first) - s->offset].layer.segment = true;
     s->unit_node[0] = 0;
     s->unit_node[s->unit_count] = s->node_count;
-    /* parameters stand with the last unit's first */
-    least = whole->nodes[nn_unit_own(whole, end - 1)].param;
+    /* the last unit's parameters come first */
+    least = whole->nodes[nn_unit_param_node(whole, end - 1)].param;
     s->param_count = 0;
     for (int i = 0; i < s->node_count; i++) {
         nn_node *n = &s->nodes[i];

@@ -1,4 +1,5 @@
-/* sequence_plan.c: see sequence_run.h. */
+/* sequence_plan.c: makes the primitives of the backend of sequence_run.h, and declares its buffers
+   with their lifetimes. */
 #include "sequence_run.h"
 
 /* ---- primitives ---- */
@@ -24,12 +25,12 @@ static void note_bytes(seq_layout *l, int i, bool back, size_t bytes)
     size_t *most = &l->scratch[2 * i + back];
 
     if (bytes > *most)
-        *most = bytes, l->lives.made = false;
+        *most = bytes, l->buffers.made = false;
 }
 
 static void note_scratch(seq_layout *l, int i, const dn_linear *op)
 {
-    /* the head's chunks go forward again */
+    /* backward computes the logits of the head's chunks again */
     const dn_op *const back[] = { &op->forward, &op->weights, &op->weights_add, &op->data, &op->data_add };
 
     note_bytes(l, i, false, op->forward.scratch);
@@ -47,9 +48,9 @@ static tutti_status build_linear(sequence *b, dn_linear *op, int i, int64_t wind
     };
     const bool chunks = i == head_index(b) && n->out > HEAD_CHUNK;
     const int data = nn_last_tile(n) ? DN_DATA | (chunks ? DN_DATA_ADD : 0) : DN_DATA_ADD,
-              parts = (n->layer.bare ? DN_BARE : 0) | DN_NARROW | (train ? DN_WEIGHTS | data : 0);
+              flags = (n->layer.bare ? DN_BARE : 0) | DN_NARROW | (train ? DN_WEIGHTS | data : 0);
     const tutti_status status = tutti_nn_dn_linear_build(&b->core, op, &unit, n->layer.tiles > 1 ? n->wide : columns,
-                                                         (int64_t)padded_rows(windows, n->length, train), parts, err);
+                                                         (int64_t)padded_rows(windows, n->length, train), flags, err);
 
     note_scratch(&b->layouts[train], i, op);
     return status;
@@ -97,11 +98,13 @@ static tutti_status build_plan(void *self, nn_plan *plan, bool train, tutti_erro
 }
 
 /* ---- memory ---- */
-/* The buffer of an operand of a linear node that is in a float32 buffer. */
+/* Returns the buffer of an operand of a linear node: `buffer`, or with 16-bit products a new
+   one. */
 static int operand(const sequence *b, seq_layout *l, size_t rows, int values, int buffer, int moment)
 {
-    return b->core.precision == TUTTI_F32 ? buffer
-                                          : tutti_nn_life(&l->lives, rows * (size_t)values * sizeof(uint16_t), moment);
+    return b->core.precision == TUTTI_F32
+               ? buffer
+               : tutti_nn_buffer_new(&l->buffers, rows * (size_t)values * sizeof(uint16_t), moment);
 }
 
 static size_t row_bytes(size_t rows, int values)
@@ -110,13 +113,14 @@ static size_t row_bytes(size_t rows, int values)
     return rows * (size_t)values * sizeof(float);
 }
 
-/* The output's, from `moment` on. The segment's end has its place already. */
-static void output_life(seq_layout *l, seq_place *p, int kept, size_t bytes, int moment)
+/* Declares the output of a node, needed from `moment` on. kept: its buffer if it ends a segment
+   and is declared already, else NN_NONE. */
+static void output_buffer(seq_layout *l, seq_place *p, int kept, size_t bytes, int moment)
 {
-    p->out = kept != NN_NONE ? kept : tutti_nn_life(&l->lives, bytes, moment);
+    p->out = kept != NN_NONE ? kept : tutti_nn_buffer_new(&l->buffers, bytes, moment);
 }
 
-static void forward_lives(const sequence *b, seq_layout *l, int i, int64_t windows, bool train, int now)
+static void forward_buffers(const sequence *b, seq_layout *l, int i, int64_t windows, bool train, int now)
 {
     const nn_node *n = &b->net->nodes[i], *before = n - 1;
     const size_t rows = padded_rows(windows, n->length, train);
@@ -136,59 +140,60 @@ static void forward_lives(const sequence *b, seq_layout *l, int i, int64_t windo
         /* whose outputs backward or the join read */
         if (train && (before->layer.kind == TUTTI_LAYER_ATTENTION || before->layer.kind == TUTTI_LAYER_BRANCH ||
                       before->layer.kind == TUTTI_LAYER_LSTM))
-            output_life(l, p, kept, row_bytes(rows, n->out), now);
+            output_buffer(l, p, kept, row_bytes(rows, n->out), now);
         break;
     case TUTTI_LAYER_JOIN:
         /* whose output no other layer reads */
         if (before->layer.kind != TUTTI_LAYER_LINEAR && !(train && before->layer.kind == TUTTI_LAYER_DROPOUT))
-            output_life(l, p, kept, row_bytes(rows, n->out), now);
+            output_buffer(l, p, kept, row_bytes(rows, n->out), now);
         break;
     case TUTTI_LAYER_LINEAR:
-        if (!nn_first_tile(n)) { /* it has the places of the first */
+        if (!nn_first_tile(n)) { /* it has the buffers of the first tile */
             p->in = p[-1].in;
-            tutti_nn_touch(&l->lives, p->in, now);
+            tutti_nn_buffer_extend(&l->buffers, p->in, now);
             break;
         }
-        output_life(l, p, kept, row_bytes(rows, i == head_index(b) && n->out > HEAD_CHUNK ? HEAD_CHUNK : n->wide), now);
+        output_buffer(l, p, kept, row_bytes(rows, i == head_index(b) && n->out > HEAD_CHUNK ? HEAD_CHUNK : n->wide),
+                      now);
         if (!narrows(b, i - 1))
             p->in = operand(b, l, rows, n->in, p[-1].out, now);
-        tutti_nn_touch(&l->lives, p->in, now);
+        tutti_nn_buffer_extend(&l->buffers, p->in, now);
         break;
     case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM:
-        output_life(l, p, kept, narrows(b, i) ? 0 : row_bytes(rows, n->out), now);
-        p->stats = tutti_nn_life(&l->lives, row_bytes(rows, n->layer.kind == TUTTI_LAYER_LAYER_NORM ? 2 : 1), now);
+        output_buffer(l, p, kept, narrows(b, i) ? 0 : row_bytes(rows, n->out), now);
+        p->stats =
+            tutti_nn_buffer_new(&l->buffers, row_bytes(rows, n->layer.kind == TUTTI_LAYER_LAYER_NORM ? 2 : 1), now);
         break;
     case TUTTI_LAYER_LSTM:
-        output_life(l, p, kept, row_bytes(rows, n->out), now);
-        p->stats =
-            tutti_nn_life(&l->lives, tutti_nn_dn_lstm_kept((int64_t)rows, n->layer.out, n->layer.both ? 2 : 1), now);
+        output_buffer(l, p, kept, row_bytes(rows, n->out), now);
+        p->stats = tutti_nn_buffer_new(
+            &l->buffers, tutti_nn_dn_lstm_kept_bytes((int64_t)rows, n->layer.out, n->layer.both ? 2 : 1), now);
         break;
     case TUTTI_LAYER_ATTENTION: {
         const nn_attention a = attention_of(b, i, windows);
-        output_life(l, p, kept, row_bytes(rows, n->out), now);
-        p->stats = tutti_nn_life(&l->lives, row_bytes(rows, n->layer.heads), now);
+        output_buffer(l, p, kept, row_bytes(rows, n->out), now);
+        p->stats = tutti_nn_buffer_new(&l->buffers, row_bytes(rows, n->layer.heads), now);
         scratch = (size_t)b->core.threads * tutti_nn_attention_scratch(&a) * sizeof(float);
         break;
     }
     default:
-        output_life(l, p, kept, narrows(b, i) ? 0 : row_bytes(rows, n->out), now);
+        output_buffer(l, p, kept, narrows(b, i) ? 0 : row_bytes(rows, n->out), now);
     }
-    p->forward_scratch = tutti_nn_life(&l->lives, scratch, now);
-    tutti_nn_touch(&l->lives, p->out, now);
+    p->forward_scratch = tutti_nn_buffer_new(&l->buffers, scratch, now);
+    tutti_nn_buffer_extend(&l->buffers, p->out, now);
     if (i > 0)
-        tutti_nn_touch(&l->lives, p[-1].out, now);
+        tutti_nn_buffer_extend(&l->buffers, p[-1].out, now);
     if (n->layer.kind == TUTTI_LAYER_JOIN)
-        tutti_nn_touch(&l->lives, l->place[n->partner].out, now);
+        tutti_nn_buffer_extend(&l->buffers, l->place[n->partner].out, now);
 }
 
-/* For tutti_nn_unique of n ids: its scratch, the distinct ids' order, and where their runs
-   begin. */
+/* Returns the bytes of tutti_nn_unique's arrays for n ids: scratch, order and begin. */
 static size_t unique_bytes(size_t n)
 {
     return n * (2 * sizeof(uint64_t) + sizeof(uint32_t)) + (n + 1) * sizeof(uint32_t);
 }
 
-/* Of a tile: the places of the next tile, whose backward came before. */
+/* Gives a tile the buffers of the next tile, whose backward came before. */
 static void share_back(seq_layout *l, int i, int now)
 {
     seq_place *p = &l->place[i];
@@ -200,18 +205,19 @@ static void share_back(seq_layout *l, int i, int now)
     p->back = p[1].back;
     p->parts = p[1].parts;
     for (size_t k = 0; k < TUTTI_LENGTH(shared); k++)
-        tutti_nn_touch(&l->lives, shared[k], now);
-    p->back_scratch = tutti_nn_life(&l->lives, l->scratch[2 * i + 1], now);
+        tutti_nn_buffer_extend(&l->buffers, shared[k], now);
+    p->back_scratch = tutti_nn_buffer_new(&l->buffers, l->scratch[2 * i + 1], now);
 }
 
-/* slope: of the node's output. Gives that of its input. */
-static int back_lives(const sequence *b, seq_layout *l, int i, int slope, int64_t windows, int now)
+/* Declares the buffers of a node's backward. slope: buffer of the slope of its output. Returns the
+   buffer of the slope of its input. */
+static int back_buffers(const sequence *b, seq_layout *l, int i, int slope, int64_t windows, int now)
 {
     const nn_node *n = &b->net->nodes[i];
     const size_t rows = (size_t)(windows * n->length);
-    /* nothing goes back from here, though the head computes it */
-    const bool first = i == nn_unit_own(b->net, 0) && !b->net->enters;
-    /* the slope is also the stream's: not to be written */
+    /* the slope of its input is not read, though the head computes it */
+    const bool first = i == nn_unit_param_node(b->net, 0) && !b->net->enters;
+    /* a join reads this slope as well: it must not be written */
     const bool held = i < head_index(b) && n[1].layer.kind == TUTTI_LAYER_JOIN;
     const int source = i - 1 - n->layer.tile;
     seq_place *p = &l->place[i];
@@ -222,58 +228,58 @@ static int back_lives(const sequence *b, seq_layout *l, int i, int slope, int64_
         return p->back;
     }
     p->slope = p->back = slope;
-    tutti_nn_touch(&l->lives, slope, now);
+    tutti_nn_buffer_extend(&l->buffers, slope, now);
     switch (n->layer.kind) {
     case TUTTI_LAYER_LINEAR:
-        if (n->dropped && !n->again) /* its product has not run again and made it */
+        if (n->dropped && !n->again) /* forward was not computed again and has not made it */
             p->in = narrows(b, source) ? l->place[source + 1].in
                                        : operand(b, l, rows, n->in, l->place[source].out, now);
         if (makes_operand_late(b, i))
-            tutti_nn_touch(&l->lives, l->place[source].out, now);
-        tutti_nn_touch(&l->lives, p->in, now);
+            tutti_nn_buffer_extend(&l->buffers, l->place[source].out, now);
+        tutti_nn_buffer_extend(&l->buffers, p->in, now);
         p->given = operand(b, l, rows, i == head_index(b) && n->out > HEAD_CHUNK ? HEAD_CHUNK : n->wide, slope, now);
-        p->back = tutti_nn_life(&l->lives, first && i < head_index(b) ? 0 : row_bytes(rows, n->in), now);
+        p->back = tutti_nn_buffer_new(&l->buffers, first && i < head_index(b) ? 0 : row_bytes(rows, n->in), now);
         break;
     case TUTTI_LAYER_LSTM:
-        tutti_nn_touch(&l->lives, p[-1].out, now);
-        tutti_nn_touch(&l->lives, p->out, now);
-        tutti_nn_touch(&l->lives, p->stats, now);
-        p->back = tutti_nn_life(&l->lives, first ? 0 : row_bytes(rows, n->in), now);
+        tutti_nn_buffer_extend(&l->buffers, p[-1].out, now);
+        tutti_nn_buffer_extend(&l->buffers, p->out, now);
+        tutti_nn_buffer_extend(&l->buffers, p->stats, now);
+        p->back = tutti_nn_buffer_new(&l->buffers, first ? 0 : row_bytes(rows, n->in), now);
         break;
     case TUTTI_LAYER_MEAN:
-        p->back = tutti_nn_life(&l->lives, row_bytes((size_t)(windows * n[-1].length), n->in), now);
+        p->back = tutti_nn_buffer_new(&l->buffers, row_bytes((size_t)(windows * n[-1].length), n->in), now);
         break;
     case TUTTI_LAYER_GELU:
-        tutti_nn_touch(&l->lives, p[-1].out, now);
+        tutti_nn_buffer_extend(&l->buffers, p[-1].out, now);
         if (held)
-            p->back = tutti_nn_life(&l->lives, row_bytes(rows, n->in), now);
+            p->back = tutti_nn_buffer_new(&l->buffers, row_bytes(rows, n->in), now);
         break;
     case TUTTI_LAYER_DROPOUT:
         if (held)
-            p->back = tutti_nn_life(&l->lives, row_bytes(rows, n->in), now);
+            p->back = tutti_nn_buffer_new(&l->buffers, row_bytes(rows, n->in), now);
         break;
     case TUTTI_LAYER_ATTENTION: {
         const nn_attention a = attention_of(b, i, windows);
-        tutti_nn_touch(&l->lives, p[-1].out, now);
-        tutti_nn_touch(&l->lives, p->out, now);
-        tutti_nn_touch(&l->lives, p->stats, now);
-        p->back = tutti_nn_life(&l->lives, row_bytes(rows, n->in), now);
+        tutti_nn_buffer_extend(&l->buffers, p[-1].out, now);
+        tutti_nn_buffer_extend(&l->buffers, p->out, now);
+        tutti_nn_buffer_extend(&l->buffers, p->stats, now);
+        p->back = tutti_nn_buffer_new(&l->buffers, row_bytes(rows, n->in), now);
         scratch = (size_t)b->core.threads * tutti_nn_attention_scratch(&a) * sizeof(float);
         break;
     }
     case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM:
-        tutti_nn_touch(&l->lives, p[-1].out, now);
-        tutti_nn_touch(&l->lives, p->stats, now);
+        tutti_nn_buffer_extend(&l->buffers, p[-1].out, now);
+        tutti_nn_buffer_extend(&l->buffers, p->stats, now);
         scratch = (size_t)b->core.threads * 4 * (size_t)n->in * sizeof(float); /* RMS: half of it */
         if (n[-1].layer.kind == TUTTI_LAYER_BRANCH)
             p->back = p[-1].residual;
         else if (held)
-            p->back = tutti_nn_life(&l->lives, row_bytes(rows, n->in), now);
+            p->back = tutti_nn_buffer_new(&l->buffers, row_bytes(rows, n->in), now);
         break;
     case TUTTI_LAYER_RELU:
-        tutti_nn_touch(&l->lives, p->out, now);
+        tutti_nn_buffer_extend(&l->buffers, p->out, now);
         if (held)
-            p->back = tutti_nn_life(&l->lives, row_bytes(rows, n->in), now);
+            p->back = tutti_nn_buffer_new(&l->buffers, row_bytes(rows, n->in), now);
         break;
     case TUTTI_LAYER_EMBEDDING: case TUTTI_LAYER_TABLES:
         scratch = unique_bytes(ids_of(b, windows));
@@ -286,22 +292,23 @@ static int back_lives(const sequence *b, seq_layout *l, int i, int slope, int64_
         break;
     default: break;
     }
-    tutti_nn_touch(&l->lives, p->back, now);
-    p->back_scratch = tutti_nn_life(&l->lives, scratch, now);
+    tutti_nn_buffer_extend(&l->buffers, p->back, now);
+    p->back_scratch = tutti_nn_buffer_new(&l->buffers, scratch, now);
     if (n->params > 0 && (is_norm(n) || n->params == 2))
-        p->parts = tutti_nn_life(&l->lives,
-                                 row_bytes(tutti_nn_dn_parts(rows), is_norm(n) ? 2 * n->in
-                                                                    : i == head_index(b) && n->out > HEAD_CHUNK
-                                                                        ? HEAD_CHUNK
-                                                                        : n->wide),
-                                 now);
+        p->parts = tutti_nn_buffer_new(&l->buffers,
+                                       row_bytes(tutti_nn_dn_partials(rows), is_norm(n) ? 2 * n->in
+                                                                             : i == head_index(b) && n->out > HEAD_CHUNK
+                                                                                 ? HEAD_CHUNK
+                                                                                 : n->wide),
+                                       now);
     return p->back;
 }
 
 static const seq_place nowhere = { NN_NONE, NN_NONE, NN_NONE, NN_NONE, NN_NONE,
                                    NN_NONE, NN_NONE, NN_NONE, NN_NONE, NN_NONE };
 
-/* The last segment is as forward left it. Of the others only the end is there. */
+/* Sets the buffers at the beginning of backward: the last segment has those of forward; of the
+   others only the output of the last layer is kept. */
 static void begin_back(const sequence *b, seq_layout *l)
 {
     bool ends = true;
@@ -317,26 +324,26 @@ static void begin_back(const sequence *b, seq_layout *l)
     l->place = l->back;
 }
 
-/* Segment by segment, the last first. */
+/* Declares the buffers of backward, segment by segment, the last first. Returns the last moment. */
 static int lay_back(const sequence *b, seq_layout *l, int64_t windows)
 {
     const nn_node *last = &b->net->nodes[b->net->node_count - 1];
-    const int least = b->net->enters ? 1 : nn_unit_own(b->net, 0), n = b->net->node_count;
+    const int least = b->net->enters ? 1 : nn_unit_param_node(b->net, 0), n = b->net->node_count;
     int now = n, slope = l->place[n - 1].out; /* the logits become their slope in place */
 
     if (b->net->leaves)
-        slope = tutti_nn_life(&l->lives, row_bytes((size_t)(windows * last->length), last->out), n);
+        slope = tutti_nn_buffer_new(&l->buffers, row_bytes((size_t)(windows * last->length), last->out), n);
 
     begin_back(b, l);
     for (int end = n, first; end > 0; end = first) {
         first = nn_segment_first(b->net, end - 1);
         for (int i = first; i < end && b->net->nodes[i].again; i++) {
             l->units[++now] = b->net->nodes[i].unit;
-            forward_lives(b, l, i, windows, true, now);
+            forward_buffers(b, l, i, windows, true, now);
         }
         for (int i = end - 1; i >= first && i >= least; i--) {
             l->units[++now] = b->net->nodes[i].unit;
-            slope = back_lives(b, l, i, slope, windows, now);
+            slope = back_buffers(b, l, i, slope, windows, now);
         }
     }
     return now;
@@ -347,38 +354,38 @@ static void lay_out(void *self, bool train)
     sequence *b = self;
     seq_layout *l = &b->layouts[train];
     const int n = b->net->node_count;
-    const int64_t windows = train ? b->base.block : b->base.piece;
+    const int64_t windows = train ? b->base.block : b->base.eval_samples;
     const size_t rows = padded_rows(windows, b->net->context, train),
                  last = padded_rows(windows, b->net->nodes[n - 1].length, train);
-    const bool moved = b->net->by_moment || !train; /* tokens */
+    const bool moved = b->net->time_major || !train; /* tokens */
     const bool loss = !b->net->leaves, samples = !b->net->enters;
     int end = n;
 
     l->place = l->forward;
-    l->lives.turn = n;
+    l->buffers.backward_begin = n;
     for (int i = 0; i < n; i++) {
         l->place[i] = nowhere;
         l->units[i] = b->net->nodes[i].unit;
     }
     l->units[n] = b->net->unit_count - 1;
     for (int i = 0; i < n; i++)
-        forward_lives(b, l, i, windows, train, i);
-    l->state = tutti_nn_life(&l->lives, loss ? last * sizeof(nn_entropy) : 0, n - 1);
-    tutti_nn_touch(&l->lives, l->state, train ? n + 1 : n);
-    l->labels_buffer = tutti_nn_life(
-        &l->lives, loss && (b->net->by_moment || b->net->tables > 0) ? last * sizeof(uint32_t) : 0, 0);
-    tutti_nn_touch(&l->lives, l->labels_buffer, train ? n + 1 : n);
-    l->pairs = tutti_nn_life(&l->lives, loss && b->net->tables > 0 ? row_bytes(rows, 2) : 0, n - 1);
-    tutti_nn_touch(&l->lives, l->pairs, train ? n + 1 : n - 1);
+        forward_buffers(b, l, i, windows, train, i);
+    l->state = tutti_nn_buffer_new(&l->buffers, loss ? last * sizeof(nn_entropy) : 0, n - 1);
+    tutti_nn_buffer_extend(&l->buffers, l->state, train ? n + 1 : n);
+    l->labels_buffer = tutti_nn_buffer_new(
+        &l->buffers, loss && (b->net->time_major || b->net->tables > 0) ? last * sizeof(uint32_t) : 0, 0);
+    tutti_nn_buffer_extend(&l->buffers, l->labels_buffer, train ? n + 1 : n);
+    l->pairs = tutti_nn_buffer_new(&l->buffers, loss && b->net->tables > 0 ? row_bytes(rows, 2) : 0, n - 1);
+    tutti_nn_buffer_extend(&l->buffers, l->pairs, train ? n + 1 : n - 1);
     if (train)
         end = lay_back(b, l, windows);
-    l->tokens_buffer = tutti_nn_life(&l->lives,
-                                     !samples                  ? 0
-                                     : b->net->tables > 0      ? ids_of(b, windows) * sizeof(uint32_t)
-                                     : b->net->tokens && moved ? rows * sizeof(uint32_t)
-                                                               : 0,
-                                     0);
-    tutti_nn_touch(&l->lives, l->tokens_buffer, train ? end : 0);
+    l->tokens_buffer = tutti_nn_buffer_new(&l->buffers,
+                                           !samples                  ? 0
+                                           : b->net->tables > 0      ? ids_of(b, windows) * sizeof(uint32_t)
+                                           : b->net->tokens && moved ? rows * sizeof(uint32_t)
+                                                                     : 0,
+                                           0);
+    tutti_nn_buffer_extend(&l->buffers, l->tokens_buffer, train ? end : 0);
 }
 
 static int unit_of(const void *self, int moment)
@@ -386,7 +393,7 @@ static int unit_of(const void *self, int moment)
     return ((const sequence *)self)->layouts[true].units[moment];
 }
 
-const nn_layers tutti_nn_seq_layers = {
+const nn_layered_ops tutti_nn_seq_ops = {
     .build = build_plan,
     .drop = drop_plan,
     .lay_out = lay_out,

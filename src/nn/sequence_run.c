@@ -1,11 +1,12 @@
-/* sequence_run.c: see sequence_run.h. */
+/* sequence_run.c: the backend of sequence_run.h: begins a run, computes the loss, and defines the
+   backend's table. */
 #include "sequence_run.h"
 #include <string.h>
 
 static const double rotary_base = 10000;
 
 /* ---- a run ---- */
-/* Rows of each table become rows of all. */
+/* Makes ids of the categories: rows of all tables one after another. */
 static void place_categories(sequence *b)
 {
     const size_t tables = (size_t)b->net->tables, samples = (size_t)b->run.samples;
@@ -17,8 +18,9 @@ static void place_categories(sequence *b)
     b->run.tokens = ids;
 }
 
-/* From windows one after another to moments one after another; windows without samples get 0. */
-static void by_moment(const sequence *b, const uint32_t *from, uint32_t *to)
+/* Copies ids that are ordered by window to the order by time step; windows without samples get
+   0. */
+static void to_time_major(const sequence *b, const uint32_t *from, uint32_t *to)
 {
     const size_t length = (size_t)b->net->context, windows = (size_t)b->windows, samples = (size_t)b->run.samples;
 
@@ -33,14 +35,14 @@ static void place_tokens(sequence *b)
     uint32_t *filled = at(b, b->layout->tokens_buffer), *labels = at(b, b->layout->labels_buffer);
 
     b->labels = b->run.next;
-    if (b->net->by_moment && !b->net->leaves) {
-        by_moment(b, b->run.next, labels);
+    if (b->net->time_major && !b->net->leaves) {
+        to_time_major(b, b->run.next, labels);
         b->labels = labels;
     }
     if (b->net->enters)
         return;
-    if (b->net->by_moment) {
-        by_moment(b, b->run.tokens, filled);
+    if (b->net->time_major) {
+        to_time_major(b, b->run.tokens, filled);
     } else if (b->windows > b->run.samples) {
         memcpy(filled, b->run.tokens, given * sizeof *filled);
         memset(filled + given, 0, ((size_t)b->windows * context - given) * sizeof *filled);
@@ -65,7 +67,7 @@ static tutti_status sequence_begin(void *self, const nn_run *run, tutti_error *e
 
     TUTTI_TRY(tutti_nn_layered_begin(&b->base, run->samples, run->train, &b->windows, err));
     b->run = *run;
-    b->base.held = run->kept;
+    b->base.kept_memory = run->kept;
     tutti_nn_dn_copies_begin(&b->core, run->values, run->same_weights);
     b->layout = &b->layouts[run->train];
     b->layout->place = run->backward ? b->layout->back : b->layout->forward;
@@ -93,11 +95,11 @@ static tutti_status sequence_forward(void *self, int unit, int64_t first, int64_
     return tutti_nn_dn_leave(before, status);
 }
 
-/* Sample k's: the mean over its tokens, which stand one behind the other or, by moments, as many
-   windows apart as there are. */
+/* Writes the loss of each sample: the mean over its tokens, which are adjacent or, in time-major
+   order, as many rows apart as there are windows. */
 static void each_loss(const sequence *b, size_t length, const nn_entropy *states)
 {
-    const size_t apart = b->net->by_moment ? (size_t)b->windows : 1, next = b->net->by_moment ? 1 : length;
+    const size_t apart = b->net->time_major ? (size_t)b->windows : 1, next = b->net->time_major ? 1 : length;
 
     for (size_t k = 0; k < (size_t)b->run.samples; k++) {
         double total = 0;
@@ -107,13 +109,13 @@ static void each_loss(const sequence *b, size_t length, const nn_entropy *states
     }
 }
 
-/* A sample's loss is the mean over its tokens, so that divisors count samples. By moments, the
-   windows with samples come first in each. */
+/* A sample's loss is the mean over its tokens, so that divisors count samples. In time-major order
+   the windows with samples come first in each time step. */
 static void sequence_loss(void *self, double divisor, double *sum, int64_t *correct)
 {
     sequence *b = self;
     const size_t length = (size_t)b->net->nodes[head_index(b)].length, samples = (size_t)b->run.samples,
-                 moments = b->net->by_moment ? length : 1;
+                 steps = b->net->time_major ? length : 1;
     const nn_entropy *states = at(b, b->layout->state);
     double total = 0;
 
@@ -123,10 +125,10 @@ static void sequence_loss(void *self, double divisor, double *sum, int64_t *corr
     if (b->run.logits != NULL)
         memcpy(b->run.logits, at(b, b->layout->place[head_index(b)].out),
                (size_t)b->run.samples * sizeof *b->run.logits);
-    for (size_t t = 0; t < moments; t++) {
+    for (size_t t = 0; t < steps; t++) {
         const size_t first = t * (size_t)b->windows;
         size_t right;
-        total += tutti_nn_entropy_loss(samples * length / moments, states + first, b->labels + first, &right);
+        total += tutti_nn_entropy_loss(samples * length / steps, states + first, b->labels + first, &right);
         *correct += (int64_t)right;
     }
     if (b->run.losses != NULL)
@@ -158,7 +160,7 @@ static tutti_status sequence_weights(void *self, int unit, int64_t first, int64_
     tutti_status status = TUTTI_OK;
 
     (void)first, (void)count;
-    for (int i = b->net->unit_node[unit + 1] - 1; i >= nn_unit_own(b->net, unit) && status == TUTTI_OK; i--) {
+    for (int i = b->net->unit_node[unit + 1] - 1; i >= nn_unit_param_node(b->net, unit) && status == TUTTI_OK; i--) {
         const int64_t begun = nn_times_begin(b->times);
         status = tutti_nn_seq_weights(b, i, err);
         nn_times_end(b->times, i, true, begun);
@@ -166,8 +168,9 @@ static tutti_status sequence_weights(void *self, int unit, int64_t first, int64_
     return tutti_nn_dn_leave(before, status);
 }
 
-/* A stage's: what stands before its first unit's own layer are branches. */
-static tutti_status give_slope(sequence *b, int own, tutti_error *err)
+/* Writes the slope of a stage's input. Only branches precede the first unit's layer with
+   parameters. */
+static tutti_status write_slope(sequence *b, int own, tutti_error *err)
 {
     for (int i = own - 1; i > 0; i--)
         TUTTI_TRY(tutti_nn_seq_weights(b, i, err));
@@ -178,7 +181,7 @@ static tutti_status give_slope(sequence *b, int own, tutti_error *err)
 static tutti_status sequence_data(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
 {
     sequence *b = self;
-    const int i = nn_unit_own(b->net, unit), before = tutti_nn_dn_enter(&b->core);
+    const int i = nn_unit_param_node(b->net, unit), before = tutti_nn_dn_enter(&b->core);
     const int64_t begun = nn_times_begin(b->times);
     tutti_status status;
 
@@ -186,12 +189,13 @@ static tutti_status sequence_data(void *self, int unit, int64_t first, int64_t c
     status = tutti_nn_seq_data(b, i, err);
     nn_times_end(b->times, i, true, begun);
     if (unit == 0 && status == TUTTI_OK)
-        status = give_slope(b, i, err);
+        status = write_slope(b, i, err);
     return tutti_nn_dn_leave(before, status);
 }
 
-/* ---- life ---- */
-/* The first rotary node whose heads have the width of node i's; -1: i is none. */
+/* ---- opening and closing ---- */
+/* Returns the first rotary node whose heads have the width of node i's; -1: node i is not
+   rotary. */
 static int angles_owner(const sequence *b, int i)
 {
     const nn_node *n = b->net->nodes;
@@ -284,13 +288,13 @@ static tutti_status sequence_open(void **out, const nn_net *net, const nn_settin
     b->math = nn_math_of(settings->cpu);
     b->loops = nn_loops_of(settings->cpu);
     b->times = settings->times;
-    b->base = (nn_layered){ .ops = &tutti_nn_seq_layers,
+    b->base = (nn_layered){ .ops = &tutti_nn_seq_ops,
                             .self = b,
                             .core = &b->core,
                             .block = settings->batch,
-                            .piece = settings->piece,
+                            .eval_samples = settings->eval_samples,
                             .stage = net->stage,
-                            .lives = { &b->layouts[false].lives, &b->layouts[true].lives } };
+                            .tables = { &b->layouts[false].buffers, &b->layouts[true].buffers } };
     for (int k = 0; k < 2; k++) {
         seq_layout *l = &b->layouts[k];
         l->forward = tutti_alloc(n, sizeof *l->forward);

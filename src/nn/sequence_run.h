@@ -4,7 +4,7 @@
    the gradient of the loss with respect to it.
 
    - In backward the residual stream's gradient is one buffer, from the last join to the first
-     branch. A join passes this buffer to the last layer of its branch without a copy, so that layer
+     branch. A join passes this buffer to the last layer of its body without a copy, so that layer
      must not write it. A norm directly after a branch adds its input gradient to the buffer. So a
      norm computes its parameter gradients and its input gradient in one pass over the rows, in the
      hook `weights`; its hook `data` does nothing.
@@ -17,13 +17,13 @@
    - With recomputation (segments) there are two buffer tables: one for forward, one for backward
      and its recomputation. A segment's output, which the next segment reads, has the same buffer in
      both.
-   - Training buffers have the size of the full block. An evaluation runs in pieces of fixed size.
+   - Training buffers have the size of the full block. Evaluation runs have a fixed size.
      Missing windows are filled with zeros (token 0), and the rows of products are padded to a
      multiple of ROWS_STEP; the results of the padding are ignored. So a window's loss does not
-     depend on how many windows are evaluated (see DN_PIECE).
+     depend on how many windows are evaluated (see DN_EVAL_SAMPLES).
    - A dropout works in place where no other layer reads its input. It stores no mask; backward
      draws the same mask again. An evaluation skips it.
-   - Networks with by_moment store rows time step by time step. Their tokens and labels are
+   - Networks with time_major order rows by time step. Their tokens and labels are
      transposed into this order when a run begins, and frames in the frames layer. LSTMs and the
      mean over frames need this order. Dropout, the losses and the outputs take either order; all
      other layers of such a network treat each row alone.
@@ -57,40 +57,39 @@
 enum {
     HEAD_CHUNK = 8 * NN_CLASSES, /* classes whose logits are computed at a time */
     ROWS_STEP = 48               /* a multiple of every row block of oneDNN's kernels (see
-                                    DN_PIECE) */
+                                    DN_EVAL_SAMPLES) */
 };
 
 typedef struct seq_plan {        /* primitives for a number of samples */
-    dn_linear *linear;           /* by node; of the head: a full chunk of classes */
+    dn_linear *linear;           /* [nodes]; of the head: for a full chunk of classes */
     dn_linear rest;              /* the head's last chunk, if it is shorter */
-    dn_lstm *lstm;               /* by node.lstm */
+    dn_lstm *lstm;               /* [lstms]: by nn_node.lstm */
 } seq_plan;
 
 /* Buffers of one node: indexes for at(), NN_NONE: none. */
 typedef struct seq_place {
     int out;                     /* output; may be the previous node's, if computed in place */
-    int stats;                   /* what backward needs besides values: a norm's statistics,
+    int stats;                   /* what backward reads in addition to values: a norm's statistics,
                                     attention's softmax statistics, what an LSTM keeps */
-    int slope, back;             /* gradient of the output; gradient of the input */
-    int residual;                /* of a branch: the residual stream's gradient */
+    int slope, back;             /* slope of the output; slope of the input */
+    int residual;                /* of a branch: the residual stream's slope */
     int forward_scratch, back_scratch;
     int parts;                   /* partial sums over rows */
-    int in, given;               /* of a linear node: input and output gradient as its products read
-                                    them; with 16-bit products these are 16-bit copies */
+    int in, given;               /* of a linear node: its input, and the slope of its output, as its
+                                    products read them; with 16-bit products 16-bit copies */
 } seq_place;
 
 typedef struct seq_layout {
-    nn_lives lives;
+    nn_buffer_table buffers;
     int state;                   /* nn_entropy of each row of the head */
     int tokens_buffer;           /* reordered or padded tokens, or ids of table rows */
     int labels_buffer;           /* reordered or padded labels */
     int pairs;                   /* the two logits of each row, if the network has one logit */
-    seq_place *forward, *back;   /* buffers of node i; the two tables differ only in training with
-                                    segments */
+    seq_place *forward, *back;   /* [nodes]; the same array except in training with segments */
     seq_place *place;            /* the table of the half that runs: forward or back */
-    int *units;                  /* by moment: the unit that computes */
-    size_t *scratch;             /* [2 i + back]: largest scratch of node i's primitives in bytes;
-                                    back: 0 or 1 */
+    int *units;                  /* [moments]: the unit that computes */
+    size_t *scratch;             /* [nodes x 2]; [2 i + back]: most bytes of scratch that primitives
+                                    of node i need in forward (back 0) or backward (back 1) */
 } seq_layout;
 
 typedef struct sequence {
@@ -100,8 +99,8 @@ typedef struct sequence {
     dn_core core;
     nn_layered base;
     tutti_device *draws;         /* device that draws dropout masks; NULL: no dropout */
-    float **angles;              /* by node, of a rotary one: cosines and sines, each context x half
-                                    of a head's width; heads of one width share */
+    float **angles;              /* [nodes]; of a rotary node: cosines and sines, each context x
+                                    half of a head's width; heads of one width share them */
     const nn_times *times;       /* where the time of each node is added up, if wanted */
     seq_layout layouts[2];       /* [train] */
     seq_layout *layout;          /* of this run */
@@ -164,7 +163,7 @@ static inline nn_attention attention_of(const sequence *b, int i, int64_t window
 /* Address of a buffer of the run; NULL for NN_NONE. */
 static inline void *at(const sequence *b, int buffer)
 {
-    return nn_place_of(&b->base, buffer);
+    return nn_buffer_address(&b->base, buffer);
 }
 
 static inline size_t rows_of(const sequence *b, int i)
@@ -271,7 +270,7 @@ static inline dn_lstm_run lstm_run(const sequence *b, int i)
 }
 
 /* Number of items into which node i's loop can be split: windows for position and rotary layers;
-   time steps (by_moment) or windows for dropout; window x head pairs for attention; rows
+   time steps (time_major) or windows for dropout; window x head pairs for attention; rows
    otherwise. */
 static inline size_t items_of(const sequence *b, int i)
 {
@@ -280,7 +279,7 @@ static inline size_t items_of(const sequence *b, int i)
 
     switch (n->layer.kind) {
     case TUTTI_LAYER_POSITIONS: case TUTTI_LAYER_ROTARY: return windows;
-    case TUTTI_LAYER_DROPOUT: return b->net->by_moment ? (size_t)n->length : windows;
+    case TUTTI_LAYER_DROPOUT: return b->net->time_major ? (size_t)n->length : windows;
     case TUTTI_LAYER_ATTENTION: return windows * (size_t)n->layer.heads;
     default: return rows_of(b, i);
     }
@@ -299,7 +298,7 @@ static inline size_t values_of(const sequence *b, int i)
 }
 
 /* ---- sequence_plan.c ---- */
-extern const nn_layers tutti_nn_seq_layers;
+extern const nn_layered_ops tutti_nn_seq_ops;
 
 /* ---- sequence_forward.c ---- */
 tutti_status tutti_nn_seq_forward(sequence *b, int i, tutti_error *err);
@@ -307,7 +306,7 @@ tutti_status tutti_nn_seq_forward(sequence *b, int i, tutti_error *err);
 tutti_status tutti_nn_seq_logits(sequence *b, int first, int *count, tutti_error *err);
 /* Applies the rotary embedding (back: its transpose) to the queries and keys of windows [first,
    first + count), in place in x. Queries and keys are the first columns of a row. */
-void tutti_nn_seq_turn(const sequence *b, int i, size_t first, size_t count, bool back, float *x);
+void tutti_nn_seq_rotate(const sequence *b, int i, size_t first, size_t count, bool back, float *x);
 /* Applies dropout to items [first, first + count) (items_of) of x. y may be x. A sample's mask does
    not depend on which worker computes it. */
 void tutti_nn_seq_drop(const sequence *b, int i, size_t first, size_t count, const float *x,

@@ -1,21 +1,21 @@
-/* stage.c: slots, and the processing of a micro-batch by a stage (stages.h). A stage is a network
-   like any other (driver.h) with one block, whose forward and backward are two calls. The values
-   kept between them are in the slot's memory; for each such buffer the backend gives the unit
-   whose forward first writes it and the unit whose backward last reads it (nn_kept). */
+/* stage.c: stages (stages.h): slots, and forward and backward of a micro-batch. A stage is a
+   network (driver.h) with one block, whose forward and backward are two calls. The values that it
+   keeps in between are in the slot's memory: for each such buffer the backend gives the unit whose
+   forward first writes it and the unit whose backward last reads it (nn_kept). */
 #include "stage.h"
 #include <math.h>
 #include <string.h>
 
-enum { SAMPLE_PARTS = 5, NOBODY = -1 };
+enum { SAMPLE_PARTS = 5, NO_SLOT = -1 };
 
 typedef enum phase { FREE, FORWARD, FULL, BACKWARD } phase;
 typedef struct slot {
     phase phase;
-    int next;             /* FORWARD, BACKWARD: the unit that is computed next; first those behind the tiles */
+    int next;             /* FORWARD, BACKWARD: the unit that is computed next; convolutions count as one */
     double loss_sum;      /* BACKWARD */
     nn_run run;
-    const float **values; /* of the network's parameters */
-    void **kept;          /* as nn_backend.kept lists them; NULL: not taken */
+    const float **values; /* [params of the network] */
+    void **kept;          /* as nn_backend.kept lists them; NULL: not allocated */
     size_t *bytes;
     void *samples;
     size_t samples_bytes;
@@ -24,25 +24,25 @@ typedef struct slot {
 struct tutti_nn_stage {
     tutti_nn *nn;
     tutti_nn_store *store;
-    int first, end, param; /* its units, its first parameter, among the model's */
+    int first, end, param; /* of the model's units and parameters: [first, end), and the first parameter */
     size_t enters, leaves;
-    int slot_count, kept_room;
+    int slot_count, kept_capacity;
     slot *slots;
-    int busy;              /* the slot that is within a forward or a backward; NOBODY: none */
+    int busy; /* the slot that is within a forward or a backward; NO_SLOT: none */
 };
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 static tutti_status open_slots(tutti_nn_stage *g, tutti_error *err)
 {
     const nn_kept *list;
 
-    g->kept_room = g->nn->ops->kept(g->nn->backend, &list);
+    g->kept_capacity = g->nn->ops->kept(g->nn->backend, &list);
     g->slots = tutti_alloc((size_t)g->slot_count, sizeof *g->slots);
     for (int i = 0; i < g->slot_count && g->slots != NULL; i++) {
         slot *s = &g->slots[i];
         s->values = tutti_alloc((size_t)g->nn->params, sizeof *s->values);
-        s->kept = tutti_alloc((size_t)g->kept_room + 1, sizeof *s->kept);
-        s->bytes = tutti_alloc((size_t)g->kept_room + 1, sizeof *s->bytes);
+        s->kept = tutti_alloc((size_t)g->kept_capacity + 1, sizeof *s->kept);
+        s->bytes = tutti_alloc((size_t)g->kept_capacity + 1, sizeof *s->bytes);
         if (s->values == NULL || s->kept == NULL || s->bytes == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %d slots of a stage", g->slot_count);
     }
@@ -60,7 +60,7 @@ static tutti_status check_options(const tutti_nn_stage_options *o, tutti_error *
     return TUTTI_OK;
 }
 
-/* Takes what the network owns. */
+/* Opens the stage's network, which owns what *part owns. */
 static tutti_status open_nn(tutti_nn_stage *g, const nn_net *part, tutti_nn_options options, tutti_error *err)
 {
     options.by_unit = false;
@@ -90,12 +90,13 @@ tutti_status tutti_nn_stage_open(tutti_nn_stage **out, const char *model, const 
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu bytes of a stage", sizeof *g);
     }
     if (status == TUTTI_OK) {
-        *g = (tutti_nn_stage){
-            .store = options->store, .first = options->first, .end = options->end, .slot_count = options->slots,
-            .busy = NOBODY
-        };
+        *g = (tutti_nn_stage){ .store = options->store,
+                               .first = options->first,
+                               .end = options->end,
+                               .slot_count = options->slots,
+                               .busy = NO_SLOT };
         for (int u = options->end; u < tutti_nn_net_units(&whole); u++)
-            g->param += whole.sequence != NULL ? whole.sequence->nodes[nn_unit_own(whole.sequence, u)].params
+            g->param += whole.sequence != NULL ? whole.sequence->nodes[nn_unit_param_node(whole.sequence, u)].params
                                                : nn_unit_params(&whole);
         tutti_nn_net_cut(&whole, options->first, &g->enters, NULL);
         if (part.leaves)
@@ -140,7 +141,8 @@ size_t tutti_nn_stage_leaves(const tutti_nn_stage *g)
     return g->leaves;
 }
 
-/* The parts of a micro-batch that backward reads again, as parts of one buffer. */
+/* Sets the bytes of the arrays of a micro-batch that backward reads again: x, labels, tokens, next,
+   rows. */
 static void sample_parts(const tutti_nn_stage *g, int64_t samples, size_t bytes[SAMPLE_PARTS])
 {
     const nn_net *net = &g->nn->net;
@@ -172,15 +174,15 @@ static size_t sample_bytes(const tutti_nn_stage *g, int64_t samples)
     return bytes;
 }
 
-void tutti_nn_stage_unit_bytes(const tutti_nn_stage *g, int unit, size_t *taken, size_t *given)
+void tutti_nn_stage_unit_bytes(const tutti_nn_stage *g, int unit, size_t *allocated, size_t *freed)
 {
     const nn_kept *list;
     const int n = g->nn->ops->kept(g->nn->backend, &list);
 
-    *taken = *given = unit == g->first ? sample_bytes(g, g->nn->batch) : 0;
+    *allocated = *freed = unit == g->first ? sample_bytes(g, g->nn->batch) : 0;
     for (int k = 0; k < n; k++) {
-        *taken += list[k].taken == unit - g->first ? line_of(list[k].bytes) : 0;
-        *given += list[k].given == unit - g->first ? line_of(list[k].bytes) : 0;
+        *allocated += list[k].forward_unit == unit - g->first ? line_of(list[k].bytes) : 0;
+        *freed += list[k].backward_unit == unit - g->first ? line_of(list[k].bytes) : 0;
     }
 }
 
@@ -188,59 +190,59 @@ size_t tutti_nn_stage_bytes(const tutti_nn_stage *g)
 {
     return sizeof *g + tutti_nn_bytes(g->nn) +
            (size_t)g->slot_count * (sizeof *g->slots + (size_t)g->nn->params * sizeof(float *) +
-                                    (size_t)(g->kept_room + 1) * (sizeof(void *) + sizeof(size_t)));
+                                    (size_t)(g->kept_capacity + 1) * (sizeof(void *) + sizeof(size_t)));
 }
 
-/* ---- what a slot has ---- */
-static void release_kept(tutti_nn_stage *g, slot *s, int k)
+/* ---- a slot's memory ---- */
+static void free_kept(tutti_nn_stage *g, slot *s, int k)
 {
     if (s->kept[k] != NULL)
-        tutti_nn_store_give(g->store, s->kept[k], s->bytes[k]);
+        tutti_nn_store_free(g->store, s->kept[k], s->bytes[k]);
     s->kept[k] = NULL;
 }
 
-static tutti_status acquire_kept(tutti_nn_stage *g, slot *s, int k, size_t bytes, tutti_error *err)
+static tutti_status alloc_kept(tutti_nn_stage *g, slot *s, int k, size_t bytes, tutti_error *err)
 {
-    s->kept[k] = tutti_nn_store_take(g->store, bytes, err);
+    s->kept[k] = tutti_nn_store_alloc(g->store, bytes, err);
     s->bytes[k] = bytes;
     return s->kept[k] != NULL ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
-/* Takes the buffers that forward of the unit is the first to write. */
-static tutti_status take_unit(tutti_nn_stage *g, slot *s, int unit, tutti_error *err)
+/* Allocates the buffers that forward of the unit is the first to write. */
+static tutti_status alloc_unit(tutti_nn_stage *g, slot *s, int unit, tutti_error *err)
 {
     const nn_kept *list;
     const int n = g->nn->ops->kept(g->nn->backend, &list);
 
     for (int k = 0; k < n; k++)
-        if (list[k].taken == unit && s->kept[k] == NULL)
-            TUTTI_TRY(acquire_kept(g, s, k, list[k].bytes, err));
+        if (list[k].forward_unit == unit && s->kept[k] == NULL)
+            TUTTI_TRY(alloc_kept(g, s, k, list[k].bytes, err));
     return TUTTI_OK;
 }
 
-/* Gives back the buffers that are not read after backward of the unit. */
-static void give_unit(tutti_nn_stage *g, slot *s, int unit)
+/* Frees the buffers that are not read after backward of the unit. */
+static void free_unit(tutti_nn_stage *g, slot *s, int unit)
 {
     const nn_kept *list;
     const int n = g->nn->ops->kept(g->nn->backend, &list);
 
     for (int k = 0; k < n; k++)
-        if (list[k].given == unit)
-            release_kept(g, s, k);
+        if (list[k].backward_unit == unit)
+            free_kept(g, s, k);
 }
 
 void tutti_nn_stage_drop(tutti_nn_stage *g, int index)
 {
     slot *s = &g->slots[index];
 
-    for (int k = 0; k < g->kept_room; k++)
-        release_kept(g, s, k);
+    for (int k = 0; k < g->kept_capacity; k++)
+        free_kept(g, s, k);
     if (s->samples != NULL)
-        tutti_nn_store_give(g->store, s->samples, s->samples_bytes);
+        tutti_nn_store_free(g->store, s->samples, s->samples_bytes);
     s->samples = NULL;
     s->phase = FREE;
     if (g->busy == index)
-        g->busy = NOBODY;
+        g->busy = NO_SLOT;
 }
 
 static tutti_status keep_samples(tutti_nn_stage *g, slot *s, tutti_error *err)
@@ -252,7 +254,7 @@ static tutti_status keep_samples(tutti_nn_stage *g, slot *s, tutti_error *err)
     s->samples_bytes = sample_bytes(g, s->run.samples);
     if (s->samples_bytes == 0)
         return TUTTI_OK;
-    s->samples = tutti_nn_store_take(g->store, s->samples_bytes, err);
+    s->samples = tutti_nn_store_alloc(g->store, s->samples_bytes, err);
     if (s->samples == NULL)
         return TUTTI_ERR_MEMORY;
     sample_parts(g, s->run.samples, parts);
@@ -268,7 +270,8 @@ static tutti_status keep_samples(tutti_nn_stage *g, slot *s, tutti_error *err)
 }
 
 /* ---- forward ---- */
-/* A new number of samples may need larger buffers for the first unit's forward. */
+/* Begins the slot's run. A new number of samples may need larger buffers for forward of the first
+   unit. */
 static tutti_status begin_slot(tutti_nn_stage *g, slot *s, tutti_error *err)
 {
     bool again = true;
@@ -276,31 +279,31 @@ static tutti_status begin_slot(tutti_nn_stage *g, slot *s, tutti_error *err)
     while (again) {
         const nn_kept *list;
         int n;
-        TUTTI_TRY(take_unit(g, s, 0, err));
+        TUTTI_TRY(alloc_unit(g, s, 0, err));
         TUTTI_TRY(g->nn->ops->begin(g->nn->backend, &s->run, err));
         n = g->nn->ops->kept(g->nn->backend, &list);
         again = false;
         for (int k = 0; k < n; k++)
             if (s->kept[k] != NULL && list[k].bytes > s->bytes[k]) {
-                release_kept(g, s, k);
+                free_kept(g, s, k);
                 again = true;
             }
     }
     return TUTTI_OK;
 }
 
-/* Convolutions, through all of their tiles, or the next unit. */
+/* Runs forward of the next unit; of convolutions all, through all tiles. */
 static tutti_status forward_next(tutti_nn_stage *g, slot *s, tutti_error *err)
 {
     tutti_nn *nn = g->nn;
 
     if (s->next < nn->convs) {
         for (int u = 0; u < nn->convs; u++)
-            TUTTI_TRY(take_unit(g, s, u, err));
+            TUTTI_TRY(alloc_unit(g, s, u, err));
         s->next = nn->convs;
         return tutti_nn_forward_tiles(nn, s->run.samples, err);
     }
-    TUTTI_TRY(take_unit(g, s, s->next, err));
+    TUTTI_TRY(alloc_unit(g, s, s->next, err));
     return tutti_nn_forward_unit(nn, s->next++, 0, s->run.samples, err);
 }
 
@@ -312,7 +315,7 @@ static tutti_status forward(tutti_nn_stage *g, slot *s, tutti_error *err)
     return forward_next(g, s, err);
 }
 
-/* A slot that may begin: NULL and a sentence if not. */
+/* Returns the slot if it has the phase that is wanted and no other slot is busy, else NULL. */
 static slot *free_to_begin(tutti_nn_stage *g, int index, phase wanted, tutti_error *err)
 {
     static const char *const what[] = { [FREE] = "forward in", [FULL] = "backward of" };
@@ -322,7 +325,7 @@ static slot *free_to_begin(tutti_nn_stage *g, int index, phase wanted, tutti_err
                                          [BACKWARD] = "its backward is not over" };
     slot *s = index >= 0 && index < g->slot_count ? &g->slots[index] : NULL;
 
-    if (s != NULL && s->phase == wanted && g->busy == NOBODY)
+    if (s != NULL && s->phase == wanted && g->busy == NO_SLOT)
         return s;
     if (s != NULL && s->phase == wanted)
         tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s slot %d: slot %d is in the midst of its own; of a stage one is at a "
@@ -334,7 +337,7 @@ static slot *free_to_begin(tutti_nn_stage *g, int index, phase wanted, tutti_err
     return NULL;
 }
 
-/* After a computation of a slot has succeeded or failed: is the slot over? */
+/* Ends a computation of a slot, which had this status; *over: the forward or backward is over. */
 static tutti_status ended(tutti_nn_stage *g, slot *s, tutti_status status, bool *over)
 {
     const int index = (int)(s - g->slots);
@@ -345,7 +348,7 @@ static tutti_status ended(tutti_nn_stage *g, slot *s, tutti_status status, bool 
         tutti_nn_stage_drop(g, index);
     else if (*over) {
         s->phase = FULL;
-        g->busy = NOBODY;
+        g->busy = NO_SLOT;
     }
     return status;
 }
@@ -399,7 +402,7 @@ static tutti_status check_kept(const tutti_nn_stage *g, const slot *s, tutti_err
     return TUTTI_OK;
 }
 
-/* The next unit; convolutions, which are the last, through all of their tiles. */
+/* Runs backward of the next unit; of convolutions, which come last, all, through all tiles. */
 static tutti_status backward_next(tutti_nn_stage *g, slot *s, tutti_error *err)
 {
     tutti_nn *nn = g->nn;
@@ -414,7 +417,7 @@ static tutti_status backward_next(tutti_nn_stage *g, slot *s, tutti_error *err)
         if (nn->unit[v].again && nn->ops->again != NULL)
             TUTTI_TRY(tutti_nn_forward_again(nn, v, 0, samples, err));
     TUTTI_TRY(tutti_nn_backward_unit(nn, u, 0, samples, true, NULL, NULL, err));
-    give_unit(g, s, u);
+    free_unit(g, s, u);
     s->next--;
     return TUTTI_OK;
 }
@@ -454,9 +457,9 @@ tutti_status tutti_nn_stage_begin_backward(tutti_nn_stage *g, int index, const f
     s->run.slope = slope;
     s->run.back = back;
     s->run.tables = nn->tables;
-    nn->given = s->run.gradients;
+    nn->gradients = s->run.gradients;
     nn->adds = add;
-    nn->ends = true;
+    nn->last_block = true;
     s->phase = BACKWARD;
     s->next = nn->units - 1;
     s->loss_sum = 0;
@@ -466,7 +469,7 @@ tutti_status tutti_nn_stage_begin_backward(tutti_nn_stage *g, int index, const f
     return ended(g, s, status, over);
 }
 
-/* ---- the rest of both ---- */
+/* ---- the next units ---- */
 tutti_status tutti_nn_stage_go_on(tutti_nn_stage *g, int index, bool *over, tutti_error *err)
 {
     slot *s = index >= 0 && index < g->slot_count && g->busy == index ? &g->slots[index] : NULL;

@@ -1,6 +1,7 @@
-/* stage_net.c: where a network can be split, and the resulting parts. A chain of units can begin
-   at any of its linear layers: its input is a sample of as many values. A sequence gets a layer
-   that takes rows in, and one that gives them out (sequence_part.c). */
+/* stage_net.c: where a network can be split into stages, and the networks of the stages (stage.h).
+   A chain of units can be split before any of its linear layers: the stage's input is then a
+   sample of that many values. A sequence gets a layer that reads rows, and one that writes rows
+   (sequence_part.c). */
 #include "stage.h"
 #include <string.h>
 
@@ -106,8 +107,8 @@ static void describe(const nn_net *net, int u, tutti_nn_unit *unit)
         unit->param = nn_weight(net, u);
         unit->params = nn_unit_params(net);
     } else {
-        unit->param = s->nodes[nn_unit_own(s, u)].param;
-        unit->params = s->nodes[nn_unit_own(s, u)].params;
+        unit->param = s->nodes[nn_unit_param_node(s, u)].param;
+        unit->params = s->nodes[nn_unit_param_node(s, u)].params;
     }
     unit->backward = (u > 0 ? 2 : 1) * unit->forward;
     if (s == NULL && net->recomputes && u < net->conv_count)
@@ -120,8 +121,8 @@ static void describe(const nn_net *net, int u, tutti_nn_unit *unit)
         unit->values += s != NULL ? s->params[k].count : nn_param_values(net, k);
 }
 
-tutti_status tutti_nn_units(const char *model, const tutti_nn_task *task, tutti_nn_unit *units, int room, int *count,
-                            tutti_error *err)
+tutti_status tutti_nn_units(const char *model, const tutti_nn_task *task, tutti_nn_unit *units, int capacity,
+                            int *count, tutti_error *err)
 {
     nn_net net;
     tutti_status status;
@@ -131,7 +132,7 @@ tutti_status tutti_nn_units(const char *model, const tutti_nn_task *task, tutti_
     status = tutti_nn_net_staged(&net, err);
     if (status == TUTTI_OK)
         *count = tutti_nn_net_units(&net);
-    for (int u = 0; u < *count && u < room; u++)
+    for (int u = 0; u < *count && u < capacity; u++)
         describe(&net, u, &units[u]);
     tutti_nn_net_close(&net);
     return status;

@@ -1,19 +1,22 @@
-/* store.c: see stages.h. A buffer that is given back goes into a list of its size: micro-batches
-   are equal, so the next one asks for the same sizes. */
+/* store.c: the memory of activations of stages (stages.h). A freed buffer is kept in a list of its
+   size: micro-batches are equal, so the next one allocates buffers of the same sizes. */
 #include "stage.h"
 
+/* The header of a buffer, in the cache line before its memory; next: used while the buffer is
+   free. */
 typedef struct chunk {
     struct chunk *next;
-} chunk; /* in a line before the memory */
-typedef struct shelf {
+} chunk;
+/* Free buffers of one size. */
+typedef struct free_list {
     size_t bytes;
     chunk *first;
-} shelf;
+} free_list;
 
 struct tutti_nn_store {
     size_t bound, used, used_most, held, held_most;
-    shelf *shelves;
-    int count, room;
+    free_list *lists;
+    int count, capacity;
 };
 
 tutti_status tutti_nn_store_open(tutti_nn_store **out, size_t bound, tutti_error *err)
@@ -29,10 +32,10 @@ tutti_status tutti_nn_store_open(tutti_nn_store **out, size_t bound, tutti_error
 static void clear(tutti_nn_store *s, size_t most)
 {
     for (int i = 0; i < s->count && s->held > most; i++)
-        while (s->shelves[i].first != NULL && s->held > most) {
-            chunk *c = s->shelves[i].first;
-            s->shelves[i].first = c->next;
-            s->held -= s->shelves[i].bytes;
+        while (s->lists[i].first != NULL && s->held > most) {
+            chunk *c = s->lists[i].first;
+            s->lists[i].first = c->next;
+            s->held -= s->lists[i].bytes;
             tutti_free(c);
         }
 }
@@ -42,7 +45,7 @@ void tutti_nn_store_close(tutti_nn_store *s)
     if (s == NULL)
         return;
     clear(s, 0);
-    tutti_free(s->shelves);
+    tutti_free(s->lists);
     tutti_free(s);
 }
 
@@ -57,24 +60,24 @@ static size_t lines(size_t bytes)
 }
 
 /* NULL: there is no memory for one more. */
-static shelf *shelf_of(tutti_nn_store *s, size_t bytes)
+static free_list *list_of(tutti_nn_store *s, size_t bytes)
 {
     for (int i = 0; i < s->count; i++)
-        if (s->shelves[i].bytes == bytes)
-            return &s->shelves[i];
-    if (s->count == s->room) {
-        const int room = s->room > 0 ? 2 * s->room : 16;
-        shelf *more = tutti_alloc((size_t)room, sizeof *more);
+        if (s->lists[i].bytes == bytes)
+            return &s->lists[i];
+    if (s->count == s->capacity) {
+        const int capacity = s->capacity > 0 ? 2 * s->capacity : 16;
+        free_list *more = tutti_alloc((size_t)capacity, sizeof *more);
         if (more == NULL)
             return NULL;
         for (int i = 0; i < s->count; i++)
-            more[i] = s->shelves[i];
-        tutti_free(s->shelves);
-        s->shelves = more;
-        s->room = room;
+            more[i] = s->lists[i];
+        tutti_free(s->lists);
+        s->lists = more;
+        s->capacity = capacity;
     }
-    s->shelves[s->count] = (shelf){ .bytes = bytes };
-    return &s->shelves[s->count++];
+    s->lists[s->count] = (free_list){ .bytes = bytes };
+    return &s->lists[s->count++];
 }
 
 static void *fail_full(const tutti_nn_store *s, size_t bytes, tutti_error *err)
@@ -87,16 +90,16 @@ static void *fail_full(const tutti_nn_store *s, size_t bytes, tutti_error *err)
     return NULL;
 }
 
-void *tutti_nn_store_take(tutti_nn_store *s, size_t wanted, tutti_error *err)
+void *tutti_nn_store_alloc(tutti_nn_store *s, size_t wanted, tutti_error *err)
 {
     const size_t bytes = lines(wanted);
-    shelf *place = shelf_of(s, bytes);
-    chunk *c = place != NULL ? place->first : NULL;
+    free_list *list = list_of(s, bytes);
+    chunk *c = list != NULL ? list->first : NULL;
 
-    if (place == NULL || (s->bound > 0 && (bytes > s->bound || s->used > s->bound - bytes)))
+    if (list == NULL || (s->bound > 0 && (bytes > s->bound || s->used > s->bound - bytes)))
         return fail_full(s, bytes, err);
     if (c != NULL) {
-        place->first = c->next;
+        list->first = c->next;
     } else {
         if (s->bound > 0)
             clear(s, s->bound - bytes);
@@ -111,12 +114,12 @@ void *tutti_nn_store_take(tutti_nn_store *s, size_t wanted, tutti_error *err)
     return (char *)c + NN_ARENA_LINE;
 }
 
-void tutti_nn_store_give(tutti_nn_store *s, void *memory, size_t wanted)
+void tutti_nn_store_free(tutti_nn_store *s, void *memory, size_t wanted)
 {
-    shelf *place = shelf_of(s, lines(wanted)); /* there since it was taken */
+    free_list *list = list_of(s, lines(wanted)); /* made by the allocation */
     chunk *c = (chunk *)(void *)((char *)memory - NN_ARENA_LINE);
 
-    c->next = place->first;
-    place->first = c;
-    s->used -= place->bytes;
+    c->next = list->first;
+    list->first = c;
+    s->used -= list->bytes;
 }

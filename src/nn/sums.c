@@ -1,35 +1,35 @@
-/* sums.c: the gradients of a pass's blocks.
+/* sums.c: the sum of the gradients of a pass's blocks (driver.h).
 
-   A pass runs in blocks of 64 samples (of tokens: of fewer windows, block_of). The blocks'
-   gradients are added in the one order of summation of the project: the binary tree over the
-   blocks. So four workers with 64 samples each and one worker with 256 compute the same gradient
-   to the bit (their common divisor is a power of two apart, which is exact). Without it two such
-   runs diverge within a hundred steps, as soon as rounding switches a single ReLU. Blocks also
-   bound the activations by 64 samples.
+   A pass runs in blocks of 64 samples (of tokens: of fewer windows, see block_of in nn.c). The
+   blocks' gradients are added by the one order of summation of the project: the binary tree over
+   the blocks. So four workers with 64 samples each and one worker with 256 compute the same
+   gradient to the bit. (Their divisors differ by a power of two, which is exact.) In another order
+   two such runs diverge within a hundred steps, as soon as rounding switches a single ReLU. Blocks
+   also limit the activations to those of 64 samples.
 
-   The tree is a binary counter over a stack of gradient sets, the caller's at the bottom. Every
-   second block is added to the one before it, and the last one to all sets. Such a block needs no
-   set: each unit's gradients go into one buffer, the *leaf*, and are added from there as soon as
-   the backend has written them, while they are in the cache. So a pass of n blocks has
-   floor(log2(n)) sets, and floor(log2(n)) - 1 of them are our own, and a buffer for its largest
-   unit. A pass of two or three blocks has the caller's set alone.
+   The tree is a binary counter over a stack of gradient sets, with the caller's set at the bottom.
+   Every second block is added to the set before it, and the last block to all sets. Such a block
+   needs no set: each unit's gradients are written to one buffer, the *leaf*, and are added from
+   there while they are in the cache. So a pass of n blocks has floor(log2(n)) sets: the caller's,
+   and floor(log2(n)) - 1 of the network, and a leaf with the size of the largest unit. A pass of
+   two or three blocks has only the caller's set.
 
-   Where blocks are interleaved (by_unit.c), all sets but the caller's have the size of a unit,
-   too: buffers like the leaf.
+   If blocks are interleaved (by_unit.c), all sets but the caller's have the size of the largest
+   unit, as the leaf.
 
-   A pass that adds takes the caller's at the end, and needs one more of our own. It is made when
-   the first such pass comes.
+   A pass that adds sums into a bottom set of the network, and adds the sum to the caller's
+   gradients at the end. That set is allocated at open or in the first such pass.
 
-   A table's gradient (row_sparse) is a list of rows in each of these sets, merged in the same
-   tree. It goes into the caller's memory once, when it is final: a row that a block has not
-   touched is a 0 that need not be added. */
+   A table's gradient (row_sparse) is a list of rows in each set, merged by the same tree. It is
+   written to the caller's memory once, when it is final. A row that a block has not touched is 0
+   and need not be added. */
 #include "arena.h"
 #include "driver.h"
 #include <string.h>
 
 enum { WORD = 64 }; /* bits */
 
-/* The parameters of a set, one after another; those of tables, which are lists, have none. */
+/* Sets the pointers of a set: its parameters one after another; NULL for tables. */
 static void point(const tutti_nn *nn, float *at, float **pointers)
 {
     for (int k = 0; k < nn->params; k++) {
@@ -38,7 +38,7 @@ static void point(const tutti_nn *nn, float *at, float **pointers)
     }
 }
 
-/* Values of parameters [first, first + count); each begins on a line. */
+/* Returns the values of parameters [first, first + count), each beginning on a cache line. */
 static size_t values_of_leaf(const tutti_nn *nn, int first, int count)
 {
     const size_t line = NN_ARENA_LINE / sizeof(float);
@@ -57,7 +57,8 @@ static void point_leaf(const tutti_nn *nn, int first, int count, float *at, floa
     }
 }
 
-/* The first parameter of the convolutions, which are one unit here, as they run interleaved. */
+/* Returns the first parameter of the convolutions, which count as one unit here, since they run
+   interleaved. */
 static int tiled(const tutti_nn *nn)
 {
     return nn->convs > 0 ? nn->unit[nn->convs - 1].param : nn->params;
@@ -68,8 +69,8 @@ static size_t tied_values(const tutti_nn *nn)
     return nn->tied ? values_of_leaf(nn, nn->unit[0].param, nn->unit[0].params) : 0;
 }
 
-/* Units take the same place, one after another. A tied matrix begins with the last unit and ends
-   with the first: it has a place of its own. */
+/* Sets the pointers of memory that units use one after another. A tied matrix's gradient begins
+   with the last unit and ends with the first, so it has memory of its own, at the front. */
 static void point_units(const tutti_nn *nn, float *at, float **pointers)
 {
     const size_t tied = tied_values(nn);
@@ -103,8 +104,8 @@ static tutti_status open_leaf(tutti_nn *nn, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* No block's gradient of a tied matrix can be added before the first unit: each block has its
-   own. */
+/* Allocates memory for each block's gradient of a tied matrix, since none can be merged before the
+   first unit. */
 static tutti_status open_tied(tutti_nn *nn, tutti_error *err)
 {
     const size_t blocks = (size_t)nn->backend_count, values = tied_values(nn);
@@ -119,7 +120,7 @@ static tutti_status open_tied(tutti_nn *nn, tutti_error *err)
                             "no memory for the gradients of a tied matrix in %zu blocks; use a smaller batch", blocks);
 }
 
-float *const *tutti_nn_stack_apart(const tutti_nn *nn, float *const *pointers, int64_t block)
+float *const *tutti_nn_tied_gradients(const tutti_nn *nn, float *const *pointers, int64_t block)
 {
     float **own = nn->tied_pointers + block * nn->params;
 
@@ -139,14 +140,15 @@ tutti_status tutti_nn_unit_gradients(tutti_nn *nn, float **gradients, tutti_erro
                           "units share memory for their gradients only where blocks go side by side, and this network "
                           "runs its blocks of %lld samples one after another; open it with by_unit",
                           (long long)nn->block);
-    if (nn->room == NULL && values > 0 && (nn->room = tutti_alloc(values, sizeof *nn->room)) == NULL)
+    if (nn->unit_gradients == NULL && values > 0 &&
+        (nn->unit_gradients = tutti_alloc(values, sizeof *nn->unit_gradients)) == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu gradients of the largest unit", values);
-    nn->room_values = values;
-    point_units(nn, nn->room, gradients);
+    nn->unit_gradient_values = values;
+    point_units(nn, nn->unit_gradients, gradients);
     return TUTTI_OK;
 }
 
-/* Gradient sets for the tree over blocks; by unit, of a unit. */
+/* Allocates gradient sets, and the leaf. */
 static tutti_status open_sets(tutti_nn *nn, tutti_error *err)
 {
     const size_t values = nn->set_values = nn->by_unit ? values_of_units(nn) : nn->values;
@@ -171,7 +173,7 @@ static tutti_status open_sets(tutti_nn *nn, tutti_error *err)
     return open_leaf(nn, err);
 }
 
-/* The bottom of passes that add. */
+/* Allocates the bottom set of passes that add, unless it is there. */
 static tutti_status open_bottom(tutti_nn *nn, tutti_error *err)
 {
     if (nn->bottom != NULL || nn->set_values == 0)
@@ -185,8 +187,8 @@ static tutti_status open_bottom(tutti_nn *nn, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Lists for the rows of tables: of the lowest level for all that a pass names, of each level above
-   it for half as much. */
+/* Allocates lists for the rows of tables: at the lowest level for all rows that a pass may touch,
+   at each level above for half as many. */
 static tutti_status open_tables(tutti_nn *nn, tutti_error *err)
 {
     const nn_sequence *s = nn->net.sequence;
@@ -203,18 +205,18 @@ static tutti_status open_tables(tutti_nn *nn, tutti_error *err)
         if (nn->width[k] == 0)
             continue;
         *t = (nn_rows){ .width = nn->width[k],
-                        .room = (size_t)(blocks >> level > 0 ? blocks >> level : 1) * (size_t)(full * s->context) *
-                                nn_row_ids(s) };
-        if (t->room > s->params[k].rows)
-            t->room = s->params[k].rows;
-        t->ids = tutti_alloc(t->room, sizeof *t->ids);
-        t->values = tutti_alloc(t->room, t->width * sizeof *t->values);
+                        .capacity = (size_t)(blocks >> level > 0 ? blocks >> level : 1) * (size_t)(full * s->context) *
+                                    nn_row_ids(s) };
+        if (t->capacity > s->params[k].rows)
+            t->capacity = s->params[k].rows;
+        t->ids = tutti_alloc(t->capacity, sizeof *t->ids);
+        t->values = tutti_alloc(t->capacity, t->width * sizeof *t->values);
         enough = t->ids != NULL && t->values != NULL;
         most = s->params[k].rows > most ? s->params[k].rows : most;
     }
     if (enough && most > 0) {
-        nn->named = tutti_alloc((most + WORD - 1) / WORD, sizeof *nn->named);
-        enough = nn->named != NULL;
+        nn->touched = tutti_alloc((most + WORD - 1) / WORD, sizeof *nn->touched);
+        enough = nn->touched != NULL;
     }
     return enough ? TUTTI_OK
                   : tutti_fail(err, TUTTI_ERR_MEMORY, 0,
@@ -237,7 +239,7 @@ void tutti_nn_sums_close(tutti_nn *nn)
         tutti_free(nn->tables[i].values);
     }
     tutti_free(nn->tables);
-    tutti_free(nn->named);
+    tutti_free(nn->touched);
     tutti_free(nn->set_memory);
     tutti_free(nn->set_pointers);
     tutti_free(nn->bottom);
@@ -245,14 +247,14 @@ void tutti_nn_sums_close(tutti_nn *nn)
     tutti_free(nn->leaf_pointers);
     tutti_free(nn->tied_memory);
     tutti_free(nn->tied_pointers);
-    tutti_free(nn->room);
+    tutti_free(nn->unit_gradients);
 }
 
 size_t tutti_nn_sums_bytes(const tutti_nn *nn)
 {
     const size_t sets = (size_t)nn->sets + (nn->bottom != NULL);
     const size_t tied = nn->tied_memory != NULL ? (size_t)nn->backend_count * tied_values(nn) : 0;
-    return (sets * nn->set_values + nn->leaf_values + nn->room_values + tied) * sizeof(float) +
+    return (sets * nn->set_values + nn->leaf_values + nn->unit_gradient_values + tied) * sizeof(float) +
            (nn->set_pointers != NULL ? (size_t)nn->sets + 2 : 0) * (size_t)nn->params * sizeof *nn->set_pointers;
 }
 
@@ -268,7 +270,8 @@ static void charge_rows(const tutti_nn *nn, const nn_rows *rows)
         tutti_device_charge(nn->device, (double)(rows->n * rows->width), 12 * (double)(rows->n * rows->width));
 }
 
-/* to += from. In place, from the end: where `to` is read lies never behind where it is written. */
+/* Adds the rows of `from` to `to`: a merge from the end, in place, since the rows of `to` that are
+   still to be read never lie behind those that are written. */
 static void add_rows(const tutti_nn *nn, const nn_rows *from, nn_rows *to)
 {
     const size_t width = to->width;
@@ -305,37 +308,37 @@ static void add_rows(const tutti_nn *nn, const nn_rows *from, nn_rows *to)
     charge_rows(nn, from);
 }
 
-tutti_status tutti_nn_need_rows(const tutti_nn *nn, const nn_run *run, const tutti_nn_hooks *hooks, tutti_error *err)
+tutti_status tutti_nn_acquire_rows(const tutti_nn *nn, const nn_run *run, const tutti_nn_hooks *hooks, tutti_error *err)
 {
     const nn_sequence *s = nn->net.sequence;
 
     for (int k = 0; k < nn->params && hooks != NULL && hooks->rows_acquire != NULL; k++) {
         const size_t each = nn->width[k] == 0 ? 0 : nn_row_ids(s),
                      n = nn->width[k] == 0 ? 0 : (size_t)run->samples * (size_t)s->context * each;
-        uint32_t *ids = nn->tables[k].ids; /* which the backward fills, later */
+        uint32_t *ids = nn->tables[k].ids; /* backward overwrites them later */
         size_t count = 0;
         if (nn->width[k] == 0)
             continue;
         for (size_t i = 0; i < n; i++) {
             const uint32_t id = s->tables > 0 ? (uint32_t)(i % each) * s->rows + run->rows[i] : run->tokens[i];
-            nn->named[id / WORD] |= UINT64_C(1) << id % WORD;
+            nn->touched[id / WORD] |= UINT64_C(1) << id % WORD;
         }
         for (size_t w = 0; w < (s->params[k].rows + WORD - 1) / WORD && n > 0; w++) {
-            for (uint64_t bits = nn->named[w]; bits != 0; bits &= bits - 1)
+            for (uint64_t bits = nn->touched[w]; bits != 0; bits &= bits - 1)
                 ids[count++] = (uint32_t)(w * WORD + (size_t)__builtin_ctzll(bits));
-            nn->named[w] = 0;
+            nn->touched[w] = 0;
         }
         TUTTI_TRY(hooks->rows_acquire(hooks->user, k, ids, count, err));
     }
     return TUTTI_OK;
 }
 
-void tutti_nn_give_rows(const tutti_nn *nn, int param, const tutti_nn_hooks *hooks)
+void tutti_nn_scatter_rows(const tutti_nn *nn, int param, const tutti_nn_hooks *hooks)
 {
     const nn_rows *t = &nn->tables[param];
-    float *g = nn->given[param];
+    float *g = nn->gradients[param];
 
-    if (g == NULL) /* the caller takes them as rows (tutti_nn_rows) */
+    if (g == NULL) /* the caller reads the rows with tutti_nn_rows */
         return;
     if (!nn->adds && (hooks == NULL || hooks->grad_ready_rows == NULL))
         memset(g, 0, nn->count[param] * sizeof *g);
@@ -374,21 +377,20 @@ tutti_status tutti_nn_stack_begin(nn_stack *s, tutti_nn *nn, const nn_run *run, 
 
 void tutti_nn_stack_push(const tutti_nn *nn, nn_stack *s, nn_run *run, int64_t block, bool last)
 {
-    s->falls = last ? s->top : __builtin_ctzll((uint64_t)block + 1);
+    s->merges = last ? s->top : __builtin_ctzll((uint64_t)block + 1);
     s->last = last;
-    if (s->falls > 0)
+    if (s->merges > 0)
         s->set[s->top] = nn->leaf_pointers;
     run->add = false;
     run->gradients = s->set[s->top];
     run->tables = nn->tables + s->top * nn->params;
 }
 
-/* Adds each level to the one below it, from the top on. */
-void tutti_nn_stack_fall(const tutti_nn *nn, const nn_stack *s, int param)
+void tutti_nn_stack_merge(const tutti_nn *nn, const nn_stack *s, int param)
 {
-    if (s->apart != NULL && s->apart[param] != s->set[s->top][param])
-        memcpy(s->set[s->top][param], s->apart[param], nn->count[param] * sizeof(float));
-    for (int k = s->top; k > s->top - s->falls; k--)
+    if (s->tied != NULL && s->tied[param] != s->set[s->top][param])
+        memcpy(s->set[s->top][param], s->tied[param], nn->count[param] * sizeof(float));
+    for (int k = s->top; k > s->top - s->merges; k--)
         if (nn->width[param] > 0)
             add_rows(nn, &nn->tables[k * nn->params + param], &nn->tables[(k - 1) * nn->params + param]);
         else
@@ -399,7 +401,7 @@ void tutti_nn_stack_fall(const tutti_nn *nn, const nn_stack *s, int param)
 
 void tutti_nn_stack_pop(const tutti_nn *nn, nn_stack *s)
 {
-    if (s->falls > 0 && s->top <= nn->sets)
+    if (s->merges > 0 && s->top <= nn->sets)
         s->set[s->top] = nn->set_pointers + s->top * nn->params;
-    s->top += 1 - s->falls;
+    s->top += 1 - s->merges;
 }

@@ -58,7 +58,7 @@ static tutti_status on_done(void *user, int unit, bool backward, tutti_error *er
    time. */
 static uint64_t runs_of(const tutti_run *run, uint64_t samples, uint64_t most)
 {
-    const uint64_t piece = (uint64_t)tutti_nn_look_samples(run->nn);
+    const uint64_t piece = (uint64_t)tutti_nn_evaluation_samples(run->nn);
     return samples / most * ((most + piece - 1) / piece) + (samples % most + piece - 1) / piece;
 }
 
@@ -135,9 +135,9 @@ static tutti_status my_samples(tutti_run *run, const part *p, const float *least
         } else
             status = tutti_nn_evaluate(run->nn, x, labels, (int64_t)n, run->values, &loss, &correct, err);
         if (status == TUTTI_OK && least != NULL && n > 0) {
-            tutti_nn_look(run->nn, NULL);
+            tutti_nn_evaluation_hooks(run->nn, NULL);
             status = tutti_nn_evaluate(run->nn, x, labels, (int64_t)n, &least, &lowest, &none, err);
-            tutti_nn_look(run->nn, looks);
+            tutti_nn_evaluation_hooks(run->nn, looks);
         }
         sums[0] += loss;
         sums[1] += (double)correct;
@@ -157,10 +157,10 @@ static tutti_status my_part(tutti_run *run, const part *p, const float *least, d
                          *looks = run->by_unit ? &hooks : NULL;
     tutti_status status;
 
-    tutti_nn_look(run->nn, looks);
+    tutti_nn_evaluation_hooks(run->nn, looks);
     status = run->task.context > 0 ? my_windows(run, p, sums, err)
                                    : my_samples(run, p, least, looks, sums, logits, err);
-    tutti_nn_look(run->nn, NULL);
+    tutti_nn_evaluation_hooks(run->nn, NULL);
     return status;
 }
 

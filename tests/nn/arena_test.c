@@ -121,7 +121,7 @@ static void a_chain_of_equal_buffers_takes_two_places(void **state)
 
     (void)state;
     for (int i = 0; i < 10; i++)
-        list[i] = (nn_buffer){ .bytes = 1000, .first = i, .last = i + 1, .place = &at[i] };
+        list[i] = (nn_buffer){ .bytes = 1000, .first = i, .last = i + 1, .result = &at[i] };
     assert_int_equal(tutti_nn_arena_plan(list, 10, &total, NULL), TUTTI_OK);
     assert_int_equal(total, 2 * 1024);
     for (int i = 0; i < 10; i++)
@@ -163,7 +163,8 @@ static void overflowing_buffer_sizes_are_reported_as_errors(void **state)
     for (size_t k = 0; k < TUTTI_LENGTH(sizes); k++) {
         size_t place = 7, total = 7;
         nn_buffer list[3] = {
-            { .bytes = sizes[k], .place = &place }, { .bytes = sizes[k], .first = 1, .last = 1 },
+            { .bytes = sizes[k], .result = &place },
+            { .bytes = sizes[k], .first = 1, .last = 1 },
             { .bytes = sizes[k], .first = 2, .last = 2 },
         };
         tutti_error err;

@@ -408,7 +408,7 @@ static void evaluation_agrees_with_the_reference(void **state)
 }
 
 /* Goal: a sample's loss has the same bits whatever stands round it. Method: the losses of single
-   evaluations, added in order within each piece as the backend does, give the sum of the whole
+   evaluations, added in order within each run as the backend does, give the sum of the whole
    exactly. Widths that fill no block and inputs longer than a kernel's. */
 static void sample_losses_do_not_depend_on_evaluation_batch_size(void **state)
 {
@@ -417,7 +417,7 @@ static void sample_losses_do_not_depend_on_evaluation_batch_size(void **state)
         int side;
     } cases[] = { { "mlp(hidden=40)", 12 }, { "mlp(hidden=64)", 28 }, { "cnn", 12 } };
     static const int64_t sizes[] = { 3, 8, 100, 143, 144, 145, 300 };
-    const int64_t piece = tutti_nn_onednn.piece;
+    const int64_t run = tutti_nn_onednn.eval_samples;
 
     (void)state;
     for (size_t m = 0; m < TUTTI_LENGTH(cases); m++) {
@@ -432,9 +432,9 @@ static void sample_losses_do_not_depend_on_evaluation_batch_size(void **state)
                              TUTTI_OK);
         for (size_t s = 0; s < TUTTI_LENGTH(sizes); s++) {
             double total = 0;
-            for (int64_t first = 0; first < sizes[s]; first += piece) {
+            for (int64_t first = 0; first < sizes[s]; first += run) {
                 double sum = 0;
-                for (int64_t i = first; i < first + piece && i < sizes[s]; i++)
+                for (int64_t i = first; i < first + run && i < sizes[s]; i++)
                     sum += single[i];
                 total += sum;
             }

@@ -2,7 +2,7 @@
    formulas, and keep the promises of nn.h that plain chains keep. Method: the reference against
    central differences of its own loss; oneDNN against the reference on lists that the models do not
    have, with awkward sizes and channels; running statistics from their rule; equal bits of blocks,
-   pieces and sums; every allocation failing in turn. */
+   evaluation runs and sums; every allocation failing in turn. */
 #include "nn/image.h"
 #include "allocations.h"
 #include "nn_test.h"

@@ -1,8 +1,8 @@
 /* Goal: tutti_nn_outputs gives the logits that an evaluation goes by: of every kind of network
-   and backend, in evaluations of several pieces, with heads of one chunk of classes and of three.
-   Method: their softmax has the loss that the evaluation reports, their largest its hits; a place
-   alone is that place among all, to the bit, also where windows are taken one at a time; what is
-   not asked for is not written, and the loss has the same bits. */
+   and backend, in evaluations of several runs, with heads of one chunk of classes and of three.
+   Method: their softmax has the loss that the evaluation reports, their largest its hits; a
+   position alone has the logits of that position among all, to the bit, also where windows are
+   taken one at a time; what is not asked for is not written, and the loss has the same bits. */
 #include "kinds.h"
 
 typedef struct told { double loss; int64_t correct; } told;

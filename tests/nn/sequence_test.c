@@ -1,8 +1,8 @@
 /* Goal: networks of tokens compute their formulas, and keep every promise of nn.h that
    networks of images keep. Method: an oracle in double that only goes forward, layer by layer
    from the formulas of math.h, and central differences of its loss; lists of layers that gpt
-   does not have; awkward widths, contexts and vocabularies; equal bits of blocks, pieces and
-   sums; every allocation failing in turn. */
+   does not have; awkward widths, contexts and vocabularies; equal bits of blocks, evaluation runs
+   and sums; every allocation failing in turn. */
 #include "nn/math/math.h"
 #include "nn/sequence.h"
 #include "allocations.h"

@@ -271,7 +271,7 @@ static void pool_plainly(const nn_maps *m, size_t side, const float *x, float *y
                             where = at;
                         }
                     }
-                    if (nn_place_bytes(side) == 1)
+                    if (nn_argmax_bytes(side) == 1)
                         ((uint8_t *)place)[to] = (uint8_t)where;
                     else
                         ((int32_t *)place)[to] = (int32_t)where;
@@ -308,7 +308,7 @@ static void pooling_matches_its_definition_at_every_cpu_level(void **state)
             const nn_loops *l = nn_loops_of(cpu);
             const size_t half = lines / 2; /* two parts, as two threads have */
             memset(dx, 0xff, values * sizeof *dx);
-            memset(place, 0xff, n * nn_place_bytes(side));
+            memset(place, 0xff, n * nn_argmax_bytes(side));
             l->pool(m, side, half, lines - half, x, y, NULL, relu);
             l->pool(m, side, 0, lines, x, y, NULL, relu);
             assert_same(y, ey, n);
@@ -316,7 +316,7 @@ static void pooling_matches_its_definition_at_every_cpu_level(void **state)
             l->pool(m, side, half, lines - half, x, y, place, relu);
             l->pool(m, side, 0, half, x, y, place, relu);
             assert_same(y, ey, n);
-            assert_memory_equal(place, eplace, n * nn_place_bytes(side));
+            assert_memory_equal(place, eplace, n * nn_argmax_bytes(side));
             l->pool_back(m, side, half, lines - half, relu ? y : NULL, place, slope, dx);
             l->pool_back(m, side, 0, half, relu ? y : NULL, place, slope, dx);
             assert_same(dx, ex, values);

@@ -1,9 +1,9 @@
-/* attention_body.h: softmax(scale Q K^T) V without a matrix of length x length (FlashAttention: Dao
-   et al. 2022; the backward is its appendix B.4).
+/* attention_body.h: private: softmax(scale Q K^T) V without a matrix of length x length (math.h;
+   FlashAttention: Dao et al. 2022; the backward is its appendix B.4). Included by math_body.h.
 
-   Lanes are queries. A block of QUERIES queries is turned round once (Q^T: width x QUERIES). So a
-   tile of scores S^T = K Q^T, NN_KEYS x QUERIES, is a product whose left factor is read where it
-   lies, an element at a time. Maxima and sums over keys are then sums of vectors, and no lane is
+   Lanes are queries. A block of QUERIES queries is transposed once (Q^T: width x QUERIES). A tile
+   of scores S^T = K Q^T, NN_KEYS x QUERIES, is then a product whose left factor is read in place,
+   one element at a time. Maxima and sums over keys are maxima and sums of vectors, and no lane is
    ever shuffled:
 
      S^T   (keys x queries)  = K    (keys x width)    Q^T  (width x queries)
@@ -15,15 +15,15 @@
 
      P = exp(scale S - max),  dS = P (dP - D) scale,  D = sum over width of dO O
 
-   Every element of a product is one chain of fused products and sums in the order of the inner
-   index, continued from tile to tile; entries behind the diagonal add 0. So the size of a block of
-   queries, which differs by level, changes no bit. NN_KEYS does, since the forward's running
-   maximum is taken a tile at a time. */
+   where O is the output, and dX the slope of X. Every element of a product is one chain of fused
+   products and sums in the order of the inner index, continued from tile to tile; elements above
+   the diagonal add 0. So the number of queries in a block, which differs by level, changes no bit.
+   NN_KEYS does, since the forward's running maximum is updated once for each tile. */
 
 enum { QUERIES = LANES * TILE_VECTORS };
 
-/* c (rows x vectors, in registers) += a b: element (r, t) of a is a[r a_row + t a_step], row t of
-   b is b + t b_step, and its last vector has k floats. */
+/* c (rows x vectors, in registers) += a b. Element (r, t) of a is a[r a_row + t a_step]. Row t of b
+   begins at b + t b_step; its last vector has k floats. */
 INLINE void multiply_tile(size_t rows, size_t vectors, size_t k, size_t depth, const float *a,
                           size_t a_row, size_t a_step, const float *b, size_t b_step,
                           lanes c[TILE_ROWS][TILE_VECTORS])
@@ -40,18 +40,20 @@ INLINE void multiply_tile(size_t rows, size_t vectors, size_t k, size_t depth, c
     }
 }
 
+/* A product c = a b; a, b: as of multiply_tile. */
 typedef struct product {
-    size_t depth;
+    size_t depth;        /* columns of a, rows of b */
     const float *a;
     size_t a_row, a_step;
     const float *b;
     size_t b_step;
     float *c;
     size_t c_row;
-    const float *factor; /* c = factor c + a b, a factor a column; NULL: 1 */
+    const float *factor; /* not fresh: c = factor c + a b, with a factor for each column; NULL: 1 */
     bool fresh;          /* c = a b */
 } product;
 
+/* Computes rows [first, first + rows) of c, `vectors` vectors from `column` on. */
 INLINE void multiply_rows(const product *p, size_t rows, size_t vectors, size_t k, size_t first,
                           size_t column)
 {
@@ -75,8 +77,8 @@ INLINE void multiply_rows(const product *p, size_t rows, size_t vectors, size_t 
             store(out + r * p->c_row + v * LANES, v + 1 < vectors ? LANES : k, c[r][v]);
 }
 
-/* Multiplies all rows of a strip of columns; the number of rows of a tile is a constant in each
-   call, so that its sums stay in registers. */
+/* Computes all rows of c, `vectors` vectors from `column` on. The number of rows of a tile is a
+   constant in each call, so that its sums stay in registers. */
 INLINE void multiply_strip(const product *p, size_t rows, size_t vectors, size_t k, size_t column)
 {
     size_t first = 0;
@@ -89,11 +91,13 @@ INLINE void multiply_strip(const product *p, size_t rows, size_t vectors, size_t
         multiply_rows(p, 1, vectors, k, first, column);
 }
 
-static void multiply_queries(const product *p, size_t rows) /* columns: QUERIES */
+/* Computes a product with QUERIES columns. */
+static void multiply_queries(const product *p, size_t rows)
 {
     multiply_strip(p, rows, TILE_VECTORS, LANES, 0);
 }
 
+/* Computes a product of any size. */
 static void multiply(const product *p, size_t rows, size_t columns)
 {
     size_t column = 0;
@@ -106,8 +110,8 @@ static void multiply(const product *p, size_t rows, size_t columns)
         multiply_strip(p, rows, 1, columns - column, column);
 }
 
-/* to (columns x rows) = from (rows x columns) turned round. */
-static void turn(size_t rows, size_t columns, const float *from, size_t from_step, float *to,
+/* Transposes: to (columns x rows) = from (rows x columns). */
+static void transpose(size_t rows, size_t columns, const float *from, size_t from_step, float *to,
                  size_t to_step)
 {
     for (size_t r = 0; r < rows; r += LANES)
@@ -115,7 +119,7 @@ static void turn(size_t rows, size_t columns, const float *from, size_t from_ste
             const float *f = from + r * from_step + c;
             float *t = to + c * to_step + r;
             if (rows - r >= LANES && columns - c >= LANES)
-                lanes_turn(f, from_step, t, to_step);
+                lanes_transpose(f, from_step, t, to_step);
             else
                 for (size_t i = 0; i < LANES && r + i < rows; i++)
                     for (size_t j = 0; j < LANES && c + j < columns; j++)
@@ -123,17 +127,22 @@ static void turn(size_t rows, size_t columns, const float *from, size_t from_ste
         }
 }
 
-/* A block of queries of one head. Scratch of both directions; what the forward does not use is
-   left alone. */
+/* A block of queries of one head, with the scratch of forward and backward. Members that only the
+   backward uses are marked. */
 typedef struct block {
     const nn_attention *a;
-    size_t first, count, keys; /* queries [first, first + count) look at keys [0, keys) */
-    /* QUERIES x width: rows back to back, since rows far apart would fall into few sets of the
-       first cache */
-    float *q, *slope;
-    float *q_turned, *slope_turned, *out; /* width x QUERIES; out: O or dQ */
-    float *p, *ds;             /* NN_KEYS x QUERIES */
-    float *max, *sum, *factor, *d, *lse; /* QUERIES */
+    size_t first, count;       /* the queries are [first, first + count), count <= QUERIES */
+    size_t keys;               /* they attend to keys [0, keys) */
+    /* QUERIES x width, contiguous rows: rows far apart would fall into few sets of the first
+       cache. */
+    float *q, *slope;          /* slope: dO; backward */
+    float *q_transposed, *slope_transposed; /* width x QUERIES; slope_transposed: backward */
+    float *out;                /* width x QUERIES: O^T, or dQ^T in backward */
+    float *p;                  /* NN_KEYS x QUERIES: scores, then P^T */
+    float *ds;                 /* NN_KEYS x QUERIES: dP^T, then dS^T; backward */
+    float *max, *sum;          /* QUERIES: running maximum and sum of the softmax */
+    float *factor;             /* QUERIES: factor of earlier sums in the current tile */
+    float *d, *lse;            /* QUERIES: D, and log of the sum of exp; backward */
 } block;
 
 static block block_of(const nn_attention *a, float *scratch)
@@ -142,9 +151,9 @@ static block block_of(const nn_attention *a, float *scratch)
     block b = { .a = a, .q = scratch };
 
     b.slope = b.q + wide;
-    b.q_turned = b.slope + wide;
-    b.slope_turned = b.q_turned + wide;
-    b.out = b.slope_turned + wide;
+    b.q_transposed = b.slope + wide;
+    b.slope_transposed = b.q_transposed + wide;
+    b.out = b.slope_transposed + wide;
     b.p = b.out + wide;
     b.ds = b.p + tile;
     b.max = b.ds + tile;
@@ -155,28 +164,30 @@ static block block_of(const nn_attention *a, float *scratch)
     return b;
 }
 
-/* Rows from a matrix to back to back, and turned round. Queries that do not exist are 0. */
-static void load_rows(const block *b, const float *from, size_t step, float *rows, float *turned)
+/* Copies the block's rows from a matrix, and transposes them. Queries beyond b->count are 0. */
+static void load_rows(const block *b, const float *from, size_t step, float *rows,
+                      float *transposed)
 {
     const size_t width = b->a->width;
 
     if (b->count < QUERIES) {
         memset(rows + b->count * width, 0, (QUERIES - b->count) * width * sizeof *rows);
-        memset(turned, 0, QUERIES * width * sizeof *turned);
+        memset(transposed, 0, QUERIES * width * sizeof *transposed);
     }
     for (size_t r = 0; r < b->count; r++)
         memcpy(rows + r * width, from + r * step, width * sizeof *rows);
-    turn(b->count, width, rows, width, turned, QUERIES);
+    transpose(b->count, width, rows, width, transposed, QUERIES);
 }
 
-static void aim(block *b, size_t first)
+/* Makes *b the block of queries that begins with query `first`. */
+static void set_block(block *b, size_t first)
 {
     b->first = first;
     b->count = b->a->length - first < QUERIES ? b->a->length - first : QUERIES;
     b->keys = b->a->causal ? first + b->count : b->a->length;
 }
 
-/* Scores of keys [first, first + count) into b->p, -infinity for keys behind the query. */
+/* Writes the scores of keys [first, first + count) to b->p; -infinity for keys after the query. */
 static void scores(const block *b, const float *k, size_t first, size_t count)
 {
     static const float index[LANES] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
@@ -185,7 +196,7 @@ static void scores(const block *b, const float *k, size_t first, size_t count)
                         .a = k + first * stride,
                         .a_row = stride,
                         .a_step = 1,
-                        .b = b->q_turned,
+                        .b = b->q_transposed,
                         .b_step = QUERIES,
                         .c = b->p,
                         .c_row = QUERIES,
@@ -202,9 +213,10 @@ static void scores(const block *b, const float *k, size_t first, size_t count)
         }
 }
 
-/* One tile of the online softmax: scores to exp(score - max), sums, and by what earlier sums
-   shrink. */
-static void soften(const block *b, size_t count, bool begins)
+/* Makes one step of the online softmax: replaces a tile's scores by exp(scale score - max), and
+   updates the running maximum and sum. b->factor: by what earlier sums are multiplied. begins: this
+   is the first tile. */
+static void softmax_tile(const block *b, size_t count, bool begins)
 {
     const lanes scale = lanes_all(b->a->scale);
 
@@ -247,11 +259,12 @@ static void soften(const block *b, size_t count, bool begins)
     }
 }
 
+/* Computes the output of a block of queries. */
 static void attend(block *b, const float *q, const float *k, const float *v, float *o, float *lse)
 {
     const size_t stride = b->a->stride, width = b->a->width;
 
-    load_rows(b, q + b->first * stride, stride, b->q, b->q_turned);
+    load_rows(b, q + b->first * stride, stride, b->q, b->q_transposed);
     for (size_t key = 0; key < b->keys; key += NN_KEYS) {
         const size_t count = b->keys - key < NN_KEYS ? b->keys - key : NN_KEYS;
         const product p = { .depth = count,
@@ -265,7 +278,7 @@ static void attend(block *b, const float *q, const float *k, const float *v, flo
                             .factor = key == 0 ? NULL : b->factor,
                             .fresh = key == 0 };
         scores(b, k, key, count);
-        soften(b, count, key == 0);
+        softmax_tile(b, count, key == 0);
         multiply_queries(&p, width);
     }
     for (size_t i = 0; i < QUERIES; i += LANES) {
@@ -274,12 +287,12 @@ static void attend(block *b, const float *q, const float *k, const float *v, flo
             lanes_put(b->out + j * QUERIES + i,
                       lanes_mul(lanes_get(b->out + j * QUERIES + i), one_over));
     }
-    turn(width, b->count, b->out, QUERIES, o + b->first * b->a->out_stride, b->a->out_stride);
+    transpose(width, b->count, b->out, QUERIES, o + b->first * b->a->out_stride, b->a->out_stride);
     for (size_t i = 0; i < b->count; i++)
         lse[b->first + i] = b->max[i] + logf(b->sum[i]);
 }
 
-/* Where head and image of a unit begin in rows of `stride` floats. */
+/* Returns the offset of unit u (math.h, attention) in rows of `stride` floats. */
 INLINE size_t unit_at(const nn_attention *a, size_t unit, size_t stride)
 {
     return unit / a->heads * a->length * stride + unit % a->heads * a->width;
@@ -293,7 +306,7 @@ static void attention(const nn_attention *a, size_t first, size_t count, const f
     for (size_t u = first; u < first + count; u++) {
         const size_t at = unit_at(a, u, a->stride);
         for (size_t query = 0; query < a->length; query += QUERIES) {
-            aim(&b, query);
+            set_block(&b, query);
             attend(&b, q + at, k + at, v + at, o + unit_at(a, u, a->out_stride),
                    lse + u * a->length);
         }
@@ -301,9 +314,10 @@ static void attention(const nn_attention *a, size_t first, size_t count, const f
 }
 
 /* ---- backward ---- */
+/* Slopes of q, k and v. */
 typedef struct slopes { float *q, *k, *v; } slopes;
 
-/* P from the scores, and dS from what stands in b->ds, dP. */
+/* Replaces the scores in b->p by P, and dP in b->ds by dS. */
 static void slope_of_scores(const block *b, size_t count)
 {
     const lanes scale = lanes_all(b->a->scale);
@@ -320,13 +334,14 @@ static void slope_of_scores(const block *b, size_t count)
     }
 }
 
+/* Computes dQ of a block of queries, and adds its contributions to dK and dV. */
 static void attend_back(block *b, const float *q, const float *k, const float *v, const float *o,
                         const float *lse, const float *slope, const slopes *to)
 {
     const size_t stride = b->a->stride, out_stride = b->a->out_stride, width = b->a->width;
 
-    load_rows(b, q + b->first * stride, stride, b->q, b->q_turned);
-    load_rows(b, slope + b->first * out_stride, out_stride, b->slope, b->slope_turned);
+    load_rows(b, q + b->first * stride, stride, b->q, b->q_transposed);
+    load_rows(b, slope + b->first * out_stride, out_stride, b->slope, b->slope_transposed);
     for (size_t r = 0; r < QUERIES; r++) {
         const bool exists = r < b->count;
         b->lse[r] = exists ? lse[b->first + r] : INFINITY; /* P = 0 for queries that do not exist */
@@ -338,7 +353,7 @@ static void attend_back(block *b, const float *q, const float *k, const float *v
                              .a = v + key * stride,
                              .a_row = stride,
                              .a_step = 1,
-                             .b = b->slope_turned,
+                             .b = b->slope_transposed,
                              .b_step = QUERIES,
                              .c = b->ds,
                              .c_row = QUERIES,
@@ -375,7 +390,7 @@ static void attend_back(block *b, const float *q, const float *k, const float *v
         multiply(&dk, count, width);
         multiply_queries(&dq, width);
     }
-    turn(width, b->count, b->out, QUERIES, to->q + b->first * stride, stride);
+    transpose(width, b->count, b->out, QUERIES, to->q + b->first * stride, stride);
 }
 
 static void attention_back(const nn_attention *a, size_t first, size_t count, const float *q,
@@ -392,7 +407,7 @@ static void attention_back(const nn_attention *a, size_t first, size_t count, co
             memset(to.v + r * a->stride, 0, a->width * sizeof(float));
         }
         for (size_t query = 0; query < a->length; query += QUERIES) {
-            aim(&b, query);
+            set_block(&b, query);
             attend_back(&b, q + at, k + at, v + at, o + out, lse + u * a->length, slope + out, &to);
         }
     }

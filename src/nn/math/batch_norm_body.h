@@ -1,14 +1,15 @@
-/* batch_norm_body.h: batch norm, lanes are channels. Statistics are those of at most NN_ROWS
-   positions at a time. They are found in two passes while the values are in the first cache, and
-   merged in double: one pass over memory and no cancellation. The second pass also finds by how
-   much the first mean was rounded (Chan, Golub, LeVeque 1983). */
+/* batch_norm_body.h: private: batch norm (math.h). Included by math_body.h. Lanes are channels.
+   Mean and squared deviations are computed for at most NN_ROWS positions at a time, in two passes
+   while the values are in the first cache, and merged in double: one pass over memory, and no
+   cancellation. The second pass also finds the rounding error of the first pass's mean (Chan,
+   Golub, LeVeque 1983). */
 
-enum { STRIP = 64 }; /* channels at a time: a row of them is a few cache lines */
-/* channels [lane, lane + count) of a group */
+enum { STRIP = 64 }; /* channels that are computed at a time: a row of them is a few cache lines */
+/* Channels [lane, lane + count) of a group; the other members are as in nn_channels. */
 typedef struct strip { size_t images, groups, positions, width, group, lane, count; } strip;
 
-/* With one group the images' rows follow each other: one image of more positions, whose blocks are
-   full. */
+/* Returns the strip that begins at a lane. With one group the images' positions are contiguous; the
+   strip then has one image with all positions, so that blocks of NN_ROWS positions are full. */
 static strip strip_of(const nn_channels *c, size_t group, size_t lane)
 {
     const bool joined = c->groups == 1;
@@ -21,11 +22,14 @@ static strip strip_of(const nn_channels *c, size_t group, size_t lane)
                     c->width - lane < STRIP ? c->width - lane : STRIP };
 }
 
+/* Returns the index of the strip's first channel. */
 INLINE size_t strip_at(const strip *s, size_t image, size_t position)
 {
     return ((image * s->groups + s->group) * s->positions + position) * s->width + s->lane;
 }
 
+/* Runs the statements for each block of at most NN_ROWS positions: at: index of the first, rows:
+   how many. */
 #define EACH_BLOCK(s, at, rows, ...)                                    \
     for (size_t image_ = 0; image_ < (s)->images; image_++)             \
         for (size_t p_ = 0; p_ < (s)->positions; p_ += NN_ROWS) {       \
@@ -34,6 +38,7 @@ INLINE size_t strip_at(const strip *s, size_t image, size_t position)
             const size_t rows = left_ < NN_ROWS ? left_ : NN_ROWS;      \
             __VA_ARGS__                                                 \
         }
+/* Runs the statements for each strip s of all channels. */
 #define EACH_STRIP(c, s, ...)                                          \
     for (size_t group_ = 0; group_ < (c)->groups; group_++)            \
         for (size_t lane_ = 0; lane_ < (c)->width; lane_ += STRIP) {   \
@@ -41,10 +46,13 @@ INLINE size_t strip_at(const strip *s, size_t image, size_t position)
             __VA_ARGS__                                                \
         }
 
-typedef struct moments { double count, mean[STRIP], squares[STRIP]; } moments;
+/* For each channel of a strip, over `count` positions: mean, and sum of squared deviations from
+   it. */
+typedef struct statistics { double count, mean[STRIP], squares[STRIP]; } statistics;
 
-/* mean + rest: the block's mean */
-static void merge_moments(moments *m, size_t channels, double count, const float *mean,
+/* Merges the statistics of a block of `count` positions into *m. The block's mean is mean +
+   rest. */
+static void merge_statistics(statistics *m, size_t channels, double count, const float *mean,
                           const float *rest, const float *squares)
 {
     const double all = m->count + count;
@@ -57,7 +65,7 @@ static void merge_moments(moments *m, size_t channels, double count, const float
     m->count = all;
 }
 
-static void strip_moments(const strip *s, const float *x, moments *m)
+static void strip_statistics(const strip *s, const float *x, statistics *m)
 {
     memset(m, 0, sizeof *m);
     EACH_BLOCK(s, at, rows, {
@@ -82,10 +90,11 @@ static void strip_moments(const strip *s, const float *x, moments *m)
             store(squares + i, k,
                   lanes_fnma(left, lanes_div(left, lanes_all((float)rows)), spread));
         });
-        merge_moments(m, s->count, (double)rows, mean, rest, squares);
+        merge_statistics(m, s->count, (double)rows, mean, rest, squares);
     })
 }
 
+/* Writes the normalised values of a strip. */
 static void strip_apply(const strip *s, const float *x, const float *gamma, const float *beta,
                         bool relu, const float *mean, const float *rstd, float *y)
 {
@@ -95,9 +104,9 @@ static void strip_apply(const strip *s, const float *x, const float *gamma, cons
         const lanes g = load(gamma + i, k);
         const lanes b = load(beta + i, k);
         for (size_t r = 0; r < rows; r++) {
-            const size_t place = at + i + r * s->width;
-            const lanes v = lanes_fma(lanes_mul(lanes_sub(load(x + place, k), m), f), g, b);
-            store(y + place, k,
+            const size_t index = at + i + r * s->width;
+            const lanes v = lanes_fma(lanes_mul(lanes_sub(load(x + index, k), m), f), g, b);
+            store(y + index, k,
                   relu ? lanes_pick(lanes_below(v, lanes_all(0)), lanes_all(0), v) : v);
         }
     });)
@@ -109,8 +118,8 @@ static void batch_norm(const nn_channels *c, const float *x, const float *gamma,
 {
     EACH_STRIP(c, s, {
         const size_t first = s.group * c->width + s.lane;
-        moments m;
-        strip_moments(&s, x, &m);
+        statistics m;
+        strip_statistics(&s, x, &m);
         for (size_t j = 0; j < s.count; j++) {
             const double variance = m.squares[j] / m.count;
             mean[first + j] = (float)m.mean[j];
@@ -140,16 +149,16 @@ static void batch_norm_given(const nn_channels *c, const float *x, const float *
                })
 }
 
-/* The slope where the relu let something through. */
-INLINE lanes passed(const float *dy, const float *y, size_t place, size_t k)
+/* Returns the slope dy, masked by the relu if y is not NULL. */
+INLINE lanes masked(const float *dy, const float *y, size_t index, size_t k)
 {
-    const lanes d = load(dy + place, k);
+    const lanes d = load(dy + index, k);
     return y == NULL ? d
-                     : lanes_pick(lanes_below(lanes_all(0), load(y + place, k)), d, lanes_all(0));
+                     : lanes_pick(lanes_below(lanes_all(0), load(y + index, k)), d, lanes_all(0));
 }
 
-/* With h = (x - mean) rstd and N values a channel: dbeta = sum of dy, dgamma = sum of dy h, dx =
-   gamma rstd (dy - dbeta / N - h dgamma / N). */
+/* Computes a strip's backward. With h = (x - mean) rstd and N values in a channel:
+   dbeta = sum of dy, dgamma = sum of dy h, dx = gamma rstd (dy - dbeta / N - h dgamma / N). */
 static void strip_back(const strip *s, const float *x, const float *y, const float *gamma,
                        const float *mean, const float *rstd, const float *dy, float *dx,
                        double *dgamma, double *dbeta)
@@ -168,9 +177,9 @@ static void strip_back(const strip *s, const float *x, const float *y, const flo
             lanes to_gamma = lanes_all(0);
             lanes to_beta = lanes_all(0);
             for (size_t r = 0; r < rows; r++) {
-                const size_t place = at + i + r * s->width;
-                const lanes d = passed(dy, y, place, k);
-                to_gamma = lanes_fma(d, lanes_mul(lanes_sub(load(x + place, k), m), f), to_gamma);
+                const size_t index = at + i + r * s->width;
+                const lanes d = masked(dy, y, index, k);
+                to_gamma = lanes_fma(d, lanes_mul(lanes_sub(load(x + index, k), m), f), to_gamma);
                 to_beta = lanes_add(to_beta, d);
             }
             store(part_gamma + i, k, to_gamma);
@@ -192,10 +201,10 @@ static void strip_back(const strip *s, const float *x, const float *y, const flo
         const lanes a = load(mean_beta + i, k);
         const lanes b = load(mean_gamma + i, k);
         for (size_t r = 0; r < rows; r++) {
-            const size_t place = at + i + r * s->width;
-            const lanes h = lanes_mul(lanes_sub(load(x + place, k), m), f);
-            store(dx + place, k,
-                  lanes_mul(g, lanes_fnma(h, b, lanes_sub(passed(dy, y, place, k), a))));
+            const size_t index = at + i + r * s->width;
+            const lanes h = lanes_mul(lanes_sub(load(x + index, k), m), f);
+            store(dx + index, k,
+                  lanes_mul(g, lanes_fnma(h, b, lanes_sub(masked(dy, y, index, k), a))));
         }
     });)
 }

@@ -1,29 +1,32 @@
-/* element_body.h: GELU (Hendrycks, Gimpel 2016), sums, dropout: an element at a time. */
+/* element_body.h: private: GELU (Hendrycks, Gimpel 2016), sums and dropout (math.h). Included by
+   math_body.h. Each element is computed by itself. */
 
 static void gelu(size_t n, const float *x, float *y)
 {
     EACH_VECTOR(n, {
         const lanes v = load(x + i, k);
-        lanes bell;
-        store(y + i, k, lanes_mul(v, lanes_normal(v, &bell)));
+        lanes gaussian;
+        store(y + i, k, lanes_mul(v, lanes_normal(v, &gaussian)));
     });
 }
 
-/* P(x) + x exp(-x^2 / 2) / sqrt(2 pi) */
+/* The derivative is P(x) + x exp(-x^2 / 2) / sqrt(2 pi). */
 static void gelu_back(size_t n, const float *x, const float *dy, float *dx)
 {
     EACH_VECTOR(n, {
         const lanes v = load(x + i, k);
-        lanes bell;
-        const lanes p = lanes_normal(v, &bell);
+        lanes gaussian;
+        const lanes p = lanes_normal(v, &gaussian);
         store(dx + i, k,
-              lanes_mul(load(dy + i, k), lanes_fma(lanes_mul(v, lanes_all(0.39894228f)), bell, p)));
+              lanes_mul(load(dy + i, k),
+                        lanes_fma(lanes_mul(v, lanes_all(0.39894228f)), gaussian, p)));
     });
 }
 
-/* (1 + tanh(u)) / 2 = sigmoid(2 u), and its derivative by x. At 20 and beyond it is 0 or 1, and
-   the clamped x keeps x^3 finite. */
-INLINE lanes tanh_gate(lanes x, lanes *slope)
+/* Returns (1 + tanh(u)) / 2 = sigmoid(2 u) for u = sqrt(2 / pi) (x + 0.044715 x^3), and sets
+   *derivative to its derivative by x. From |x| = 20 on the result is 0 or 1; clamping x there keeps
+   x^3 finite. */
+INLINE lanes tanh_gate(lanes x, lanes *derivative)
 {
     const lanes v = lanes_min(lanes_all(20), lanes_max(lanes_all(-20), x)),
                 square = lanes_mul(v, v);
@@ -33,7 +36,7 @@ INLINE lanes tanh_gate(lanes x, lanes *slope)
         lanes_mul(v, lanes_fma(square, lanes_all(0.044715f * two_root), lanes_all(two_root))),
         &by_u);
 
-    *slope = lanes_mul(by_u,
+    *derivative = lanes_mul(by_u,
                        lanes_fma(square, lanes_all(3 * 0.044715f * two_root), lanes_all(two_root)));
     return s;
 }
@@ -42,8 +45,8 @@ static void gelu_tanh(size_t n, const float *x, float *y)
 {
     EACH_VECTOR(n, {
         const lanes v = load(x + i, k);
-        lanes slope;
-        store(y + i, k, lanes_mul(v, tanh_gate(v, &slope)));
+        lanes derivative;
+        store(y + i, k, lanes_mul(v, tanh_gate(v, &derivative)));
     });
 }
 
@@ -51,9 +54,9 @@ static void gelu_tanh_back(size_t n, const float *x, const float *dy, float *dx)
 {
     EACH_VECTOR(n, {
         const lanes v = load(x + i, k);
-        lanes slope;
-        const lanes s = tanh_gate(v, &slope);
-        store(dx + i, k, lanes_mul(load(dy + i, k), lanes_fma(v, slope, s)));
+        lanes derivative;
+        const lanes s = tanh_gate(v, &derivative);
+        store(dx + i, k, lanes_mul(load(dy + i, k), lanes_fma(v, derivative, s)));
     });
 }
 

@@ -1,8 +1,9 @@
-/* entropy_body.h: softmax and cross-entropy, the classes of a row NN_CLASSES at a time with a
-   running maximum (Milakov, Gimelshein 2018), so that chunks give the bits of the whole. The
-   running maximum passes NaNs over; the sum does not. */
+/* entropy_body.h: private: softmax and cross-entropy (math.h). Included by math_body.h. The
+   classes of a row are read NN_CLASSES at a time with a running maximum (Milakov, Gimelshein
+   2018), so that chunks of classes give the bits of the whole row. The maximum skips NaNs; the sum
+   does not. */
 
-/* exp(a - b), 1 if equal, so that nothing yet (-infinity) can follow nothing yet. */
+/* Returns exp(a - b); 1 if a = b, also if both are -infinity, which is the maximum of no logits. */
 INLINE float ratio(float a, float b)
 {
     float of[LANES];
@@ -12,6 +13,7 @@ INLINE float ratio(float a, float b)
     return of[0];
 }
 
+/* Loads the first k lanes at p; the others are -infinity. */
 INLINE lanes load_or_least(const float *p, size_t k)
 {
     float some[LANES];
@@ -22,6 +24,7 @@ INLINE lanes load_or_least(const float *p, size_t k)
     return lanes_get(some);
 }
 
+/* Updates *s with the logits x of classes [first, first + count), count <= NN_CLASSES. */
 static void entropy_block(size_t first, size_t count, const float *x, nn_entropy *s)
 {
     lanes most = lanes_all(-INFINITY), total = lanes_all(0), base;
@@ -31,14 +34,14 @@ static void entropy_block(size_t first, size_t count, const float *x, nn_entropy
     block = lanes_greatest(most);
     max = block > s->max ? block : s->max;
     if (block > s->max) {
-        size_t place = 0;
-        while (place + LANES < count && lanes_without(lanes_get(x + place), block))
-            place += LANES;
-        while (place + 1 < count && x[place] != block)
-            place++;
-        s->best = (uint32_t)(first + place);
+        size_t index = 0;
+        while (index + LANES < count && lanes_without(lanes_get(x + index), block))
+            index += LANES;
+        while (index + 1 < count && x[index] != block)
+            index++;
+        s->best = (uint32_t)(first + index);
     }
-    /* Where all are -infinity so far each exp is 0, not exp(-infinity + infinity). */
+    /* if all logits so far are -infinity, each exp must be 0, not exp(-infinity + infinity) */
     base = lanes_all(max == -INFINITY ? 0 : max);
     EACH_VECTOR(count,
                 total = lanes_add(total, lanes_exp(lanes_sub(load_or_least(x + i, k), base))));

@@ -1,12 +1,13 @@
-/* functions.h: exp and the normal distribution on lanes, by the same operations at every level, so
-   with the same bits. The polynomials are those that coefficients.py prints.
-   tests/nn/math_functions_test.c holds them to the errors stated here. */
+/* functions.h: private: exp, the normal distribution and the sigmoid on lanes. Included by
+   math_body.h and a test, after a lanes_LEVEL.h. Every level computes the same operations, so it
+   gives the same bits. coefficients.py prints the polynomials. tests/nn/math_element_test.c holds
+   the functions to the errors stated here. */
 #ifndef TUTTI_NN_FUNCTIONS_H
 #define TUTTI_NN_FUNCTIONS_H
 
-/* exp(x): an error of at most 1 ulp in addition to the rounding, denormal results included; 0
-   below -104, infinity above 88.8, a NaN for a NaN. x = n ln 2 + r, |r| <= ln(2) / 2, with ln 2
-   in two parts, where n times the first is exact (Cody and Waite). */
+/* Returns exp(x), with an error of at most 1 ulp in addition to the rounding, denormal results
+   included: 0 below -104, infinity above 88.8, a NaN for a NaN. x = n ln 2 + r, |r| <= ln(2) / 2.
+   ln 2 is split into two parts, so that n times the first part is exact (Cody and Waite). */
 INLINE lanes lanes_exp(lanes x)
 {
     const lanes shift = lanes_all(0x1.8p23f); /* adding it rounds to a whole number */
@@ -24,11 +25,11 @@ INLINE lanes lanes_exp(lanes x)
     return lanes_power(lanes_add(p, lanes_all(1)), n);
 }
 
-/* The normal distribution P(x) and exp(-x^2 / 2), which P and the density have in common. P is
-   within 4 ulp down to x = -13, where it is 6e-39: within 1 it is a half and an odd polynomial,
-   beyond it comes from erfc(|x| / sqrt(2)) / 2, which does not cancel. The argument of exp is
-   rounded, and what that lost is put right after. */
-INLINE lanes lanes_normal(lanes x, lanes *bell)
+/* Returns the cumulative normal distribution P(x), and sets *gaussian to exp(-x^2 / 2), a factor
+   of P and of the density. P is within 4 ulp down to x = -13, where it is 6e-39. For |x| < 1 it is
+   1/2 plus an odd polynomial; for larger |x| it is computed from erfc(|x| / sqrt(2)) / 2, which
+   does not cancel. The argument of exp is rounded; the lost part is corrected afterwards. */
+INLINE lanes lanes_normal(lanes x, lanes *gaussian)
 {
     const lanes one = lanes_all(1);
     lanes t, u, square, lost, e, q, r;
@@ -38,7 +39,7 @@ INLINE lanes lanes_normal(lanes x, lanes *bell)
     lost = lanes_fma(x, x, lanes_mul(square, lanes_all(-1)));
     e = lanes_exp(lanes_mul(square, lanes_all(-0.5f)));
     e = lanes_fnma(e, lanes_mul(lost, lanes_all(0.5f)), e);
-    *bell = e;
+    *gaussian = e;
 
     t = lanes_abs(x);
     /* 1 / (1 + t / 2), t = |x| / sqrt(2) */
@@ -61,13 +62,13 @@ INLINE lanes lanes_normal(lanes x, lanes *bell)
     return lanes_pick(lanes_below(t, one), lanes_fma(r, x, lanes_all(0.5f)), q);
 }
 
-/* s = 1 / (1 + exp(-x)) and s (1 - s), both without cancellation. */
-INLINE lanes lanes_sigmoid(lanes x, lanes *slope)
+/* Returns s = 1 / (1 + exp(-x)), and sets *derivative to s (1 - s), both without cancellation. */
+INLINE lanes lanes_sigmoid(lanes x, lanes *derivative)
 {
     const lanes e = lanes_exp(lanes_mul(lanes_abs(x), lanes_all(-1))),
                 r = lanes_div(lanes_all(1), lanes_add(lanes_all(1), e)), er = lanes_mul(e, r);
 
-    *slope = lanes_mul(er, r);
+    *derivative = lanes_mul(er, r);
     return lanes_pick(lanes_below(x, lanes_all(0)), er, r);
 }
 #endif

@@ -1,4 +1,5 @@
-/* lanes_avx2.h: sixteen floats as two registers; lanes_scalar.h defines each operation. */
+/* lanes_avx2.h: private: the operations that lanes_scalar.h defines, on two AVX2 registers.
+   Included by math_avx2.c before math_body.h. */
 #ifndef TUTTI_NN_LANES_AVX2_H
 #define TUTTI_NN_LANES_AVX2_H
 #include <immintrin.h>
@@ -6,18 +7,21 @@
 #include "math.h"
 
 #define INLINE static inline __attribute__((always_inline, unused))
-/* sums stay in registers only if the loops over them are gone */
+/* Before a loop over sums: they stay in registers only if the loop is unrolled. */
 #define UNROLLED _Pragma("GCC unroll 16")
-/* 5 x 1 sums are ten of sixteen registers; two vectors and a broadcast. */
+/* As in lanes_scalar.h: 5 x 1 vectors of sums are ten of sixteen registers; one more vector is two
+   registers, a broadcast one. */
 enum { LANES = 16, TILE_ROWS = 5, TILE_VECTORS = 1 };
 typedef struct lanes { __m256 a, b; } lanes;
 typedef lanes lanes_which;
 
 #define PAIR(x, y) ((lanes){ (x), (y) })
-INLINE __m256i lanes_mask(size_t k) /* the first k of 8 */
+/* Returns a mask of the first k of 8 lanes. */
+INLINE __m256i lanes_mask(size_t k)
 {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)k), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
+/* Returns how many of the first k lanes are in the second register. */
 INLINE size_t lanes_left(size_t k) { return k < 8 ? 0 : k - 8; }
 INLINE lanes lanes_all(float a) { return PAIR(_mm256_set1_ps(a), _mm256_set1_ps(a)); }
 INLINE lanes lanes_get(const float *p) { return PAIR(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)); }
@@ -104,7 +108,8 @@ INLINE lanes lanes_pick(lanes_which which, lanes x, lanes y)
     return PAIR(_mm256_blendv_ps(y.a, x.a, which.a), _mm256_blendv_ps(y.b, x.b, which.b));
 }
 
-/* In two exact halves and one rounding: 2^n itself may not be a normal number. */
+/* Multiplies by 2^(n / 2) twice, with one rounding in all: 2^n itself may not be a normal
+   number. */
 INLINE __m256 power8(__m256 x, __m256 n)
 {
     const __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1),
@@ -131,11 +136,12 @@ INLINE lanes lanes_kept(const uint16_t *draws, uint32_t least, size_t k)
                 kept8(_mm_loadu_si128((const __m128i *)(const void *)(draws + 8)), least));
 }
 
-INLINE void turn8(const float *from, size_t from_step, float *to, size_t to_step)
+/* Transposes a matrix of 8 x 8. */
+INLINE void transpose8(const float *from, size_t from_step, float *to, size_t to_step)
 {
     __m256 r[8];
 
-    /* r[i + c]: in half b, column 4 b + c of rows i to i + 3 */
+    /* r[i + c]: its half b is column 4 b + c of rows i to i + 3 */
     _Pragma("GCC unroll 8") for (size_t i = 0; i < 8; i += 4) {
         const __m256 x0 = _mm256_loadu_ps(from + i * from_step),
                      x1 = _mm256_loadu_ps(from + (i + 1) * from_step);
@@ -155,12 +161,12 @@ INLINE void turn8(const float *from, size_t from_step, float *to, size_t to_step
         _mm256_storeu_ps(to + (c + 4) * to_step, _mm256_permute2f128_ps(r[c], r[4 + c], 0x31));
     }
 }
-INLINE void lanes_turn(const float *from, size_t from_step, float *to, size_t to_step)
+INLINE void lanes_transpose(const float *from, size_t from_step, float *to, size_t to_step)
 {
-    turn8(from, from_step, to, to_step);
-    turn8(from + 8, from_step, to + 8 * to_step, to_step);
-    turn8(from + 8 * from_step, from_step, to + 8, to_step);
-    turn8(from + 8 * from_step + 8, from_step, to + 8 * to_step + 8, to_step);
+    transpose8(from, from_step, to, to_step);
+    transpose8(from + 8, from_step, to + 8 * to_step, to_step);
+    transpose8(from + 8 * from_step, from_step, to + 8, to_step);
+    transpose8(from + 8 * from_step + 8, from_step, to + 8 * to_step + 8, to_step);
 }
 
 INLINE void lanes_halves(lanes x, __m256 *low, __m256 *high)

@@ -1,4 +1,5 @@
-/* lanes_avx512.h: sixteen floats as one register; lanes_scalar.h defines each operation. */
+/* lanes_avx512.h: private: the operations that lanes_scalar.h defines, on one AVX-512 register.
+   Included by math_avx512.c before math_body.h. */
 #ifndef TUTTI_NN_LANES_AVX512_H
 #define TUTTI_NN_LANES_AVX512_H
 #include <immintrin.h>
@@ -6,14 +7,15 @@
 #include "math.h"
 
 #define INLINE static inline __attribute__((always_inline, unused))
-/* sums stay in registers only if the loops over them are gone */
+/* Before a loop over sums: they stay in registers only if the loop is unrolled. */
 #define UNROLLED _Pragma("GCC unroll 16")
-/* Rows and vectors that the products of attention_body.h keep in registers: 8 x 2 sums, two
-   vectors, one broadcast, of thirty-two. */
+/* As in lanes_scalar.h: of thirty-two registers 8 x 2 hold sums, two a row of the right factor,
+   one a broadcast. */
 enum { LANES = 16, TILE_ROWS = 8, TILE_VECTORS = 2 };
 typedef __m512 lanes;
 typedef __mmask16 lanes_which;
 
+/* Returns a mask of the first k lanes. */
 INLINE __mmask16 lanes_mask(size_t k) { return (__mmask16)((1u << k) - 1); }
 INLINE lanes lanes_all(float a) { return _mm512_set1_ps(a); }
 INLINE lanes lanes_get(const float *p) { return _mm512_loadu_ps(p); }
@@ -61,11 +63,11 @@ INLINE lanes lanes_kept(const uint16_t *draws, uint32_t least, size_t k)
 }
 INLINE lanes lanes_and(lanes a, lanes b) { return _mm512_and_ps(a, b); }
 
-INLINE void lanes_turn(const float *from, size_t from_step, float *to, size_t to_step)
+INLINE void lanes_transpose(const float *from, size_t from_step, float *to, size_t to_step)
 {
     __m512 r[LANES], t[4];
 
-    /* r[i + c]: in quarter b, column 4 b + c of rows i to i + 3 */
+    /* r[i + c]: its quarter b is column 4 b + c of rows i to i + 3 */
     _Pragma("GCC unroll 16") for (size_t i = 0; i < LANES; i += 4) {
         const __m512 x0 = lanes_get(from + i * from_step),
                      x1 = lanes_get(from + (i + 1) * from_step);
@@ -80,7 +82,7 @@ INLINE void lanes_turn(const float *from, size_t from_step, float *to, size_t to
         r[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(y1, y3));
         r[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(y1, y3));
     }
-    /* quarters 0 and 2, 1 and 3 of two rows of r, then of four */
+    /* selects quarters 0 and 2, or 1 and 3, first of two of r, then of four */
     _Pragma("GCC unroll 16") for (size_t c = 0; c < 4; c++) {
         t[0] = _mm512_shuffle_f32x4(r[c], r[4 + c], 0x88);
         t[1] = _mm512_shuffle_f32x4(r[8 + c], r[12 + c], 0x88);

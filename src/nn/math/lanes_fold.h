@@ -1,5 +1,6 @@
-/* lanes_fold.h: the ends of lanes_sum and lanes_greatest, which AVX2 and AVX-512 share: eight
-   lanes to one. */
+/* lanes_fold.h: private: lanes_sum and lanes_greatest, the same code for AVX2 and AVX-512.
+   Included by lanes_avx2.h and lanes_avx512.h after lanes_halves, which splits sixteen lanes into
+   two registers of eight. lanes_scalar.h defines the order of the operations. */
 #ifndef TUTTI_NN_LANES_FOLD_H
 #define TUTTI_NN_LANES_FOLD_H
 

@@ -1,8 +1,8 @@
-/* lstm_body.h: a moment of long short-term memory (Hochreiter, Schmidhuber 1997, with the forget
-   gate of Gers et al. 2000): everything but its products of matrices. */
+/* lstm_body.h: private: one time step of an lstm without its matrix products (math.h; Hochreiter,
+   Schmidhuber 1997, with the forget gate of Gers et al. 2000). Included by math_body.h. */
 
-/* tanh, within 4 ulp: an odd polynomial over an even one (the coefficients are those of Eigen's
-   ptanh); beyond the clamp it is 1 as a float. A NaN stays one. */
+/* Returns tanh(x), within 4 ulp: an odd polynomial over an even one, with the coefficients of
+   Eigen's ptanh. Beyond the clamp the result is 1 as a float. A NaN stays a NaN. */
 INLINE lanes lanes_tanh(lanes x)
 {
     const lanes v = lanes_min(lanes_all(7.90531110763549805f),
@@ -28,11 +28,11 @@ static void lstm(size_t rows, size_t width, float *gates, const float *before, f
     for (size_t r = 0; r < rows; r++) {
         float *a = gates + r * 4 * width, *c = cell + r * width, *h = out + r * stride;
         EACH_VECTOR(width, {
-            lanes slope;
-            const lanes in = lanes_sigmoid(load(a + i, k), &slope),
-                        forget = lanes_sigmoid(load(a + width + i, k), &slope);
+            lanes unused;
+            const lanes in = lanes_sigmoid(load(a + i, k), &unused),
+                        forget = lanes_sigmoid(load(a + width + i, k), &unused);
             const lanes fresh = lanes_tanh(load(a + 2 * width + i, k)),
-                        open = lanes_sigmoid(load(a + 3 * width + i, k), &slope);
+                        open = lanes_sigmoid(load(a + 3 * width + i, k), &unused);
             lanes now = lanes_mul(in, fresh);
             if (before != NULL)
                 now = lanes_fma(forget, load(before + r * width + i, k), now);
@@ -46,8 +46,8 @@ static void lstm(size_t rows, size_t width, float *gates, const float *before, f
     }
 }
 
-/* y (1 - y) */
-INLINE lanes sigmoid_slope(lanes y) { return lanes_fnma(y, y, y); }
+/* Returns the derivative of the sigmoid where the sigmoid is y: y (1 - y). */
+INLINE lanes sigmoid_derivative(lanes y) { return lanes_fnma(y, y, y); }
 
 static void lstm_back(size_t rows, size_t width, float *gates, const float *before,
                       const float *cell, const float *dy, size_t stride, const float *dh, float *dc)
@@ -60,22 +60,23 @@ static void lstm_back(size_t rows, size_t width, float *gates, const float *befo
         EACH_VECTOR(width, {
             const lanes in = load(a + i, k), forget = load(a + width + i, k),
                         fresh = load(a + 2 * width + i, k), open = load(a + 3 * width + i, k);
-            const lanes turned = lanes_tanh(load(c + i, k));
+            const lanes tanh_cell = lanes_tanh(load(c + i, k));
             lanes out = load(slope + i, k);
             lanes now;
             if (dh != NULL)
                 out = lanes_add(out, load(dh + r * width + i, k));
-            now = lanes_mul(lanes_mul(out, open), lanes_fnma(turned, turned, one));
+            now = lanes_mul(lanes_mul(out, open), lanes_fnma(tanh_cell, tanh_cell, one));
             if (dh != NULL)
                 now = lanes_add(now, load(carry + i, k));
-            store(a + i, k, lanes_mul(lanes_mul(now, fresh), sigmoid_slope(in)));
+            store(a + i, k, lanes_mul(lanes_mul(now, fresh), sigmoid_derivative(in)));
             store(a + width + i, k,
                   before != NULL ? lanes_mul(lanes_mul(now, load(before + r * width + i, k)),
-                                             sigmoid_slope(forget))
+                                             sigmoid_derivative(forget))
                                  : lanes_all(0));
             store(a + 2 * width + i, k,
                   lanes_mul(lanes_mul(now, in), lanes_fnma(fresh, fresh, one)));
-            store(a + 3 * width + i, k, lanes_mul(lanes_mul(out, turned), sigmoid_slope(open)));
+            store(a + 3 * width + i, k,
+                  lanes_mul(lanes_mul(out, tanh_cell), sigmoid_derivative(open)));
             store(carry + i, k, lanes_mul(now, forget));
         });
     }

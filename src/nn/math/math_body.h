@@ -1,8 +1,9 @@
-/* math_body.h: the table of math.h, included by one file a level after its lanes_LEVEL.h; NN_MATH
-   is the table's name. */
+/* math_body.h: private: defines one table of math.h's functions. Included by math.c, math_avx2.c
+   and math_avx512.c, each after the lanes_LEVEL.h of its vector level; the includer defines
+   NN_MATH as the table's name. */
 #include "functions.h"
 
-/* Floats [0, k) at p; k = LANES as a rule. */
+/* Load or store the first k lanes at p. k is LANES except at the end of an array. */
 INLINE lanes load(const float *p, size_t k)
 {
     return k == LANES ? lanes_get(p) : lanes_get_some(p, k);
@@ -15,8 +16,9 @@ INLINE void store(float *p, size_t k, lanes a)
         lanes_put_some(p, k, a);
 }
 
-/* Runs what follows n for each vector of [0, n): elements [i, i + k); k is a constant in the loop,
-   and the rest goes through the same operations. */
+/* Runs the statements after n for each vector of [0, n), with i: its first element, k: its number
+   of elements. k is the constant LANES in the loop; the statements then run once for the
+   remainder. */
 #define EACH_VECTOR(n, ...)                    \
     do {                                       \
         size_t i = 0;                          \

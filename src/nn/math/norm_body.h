@@ -1,9 +1,10 @@
-/* norm_body.h: layer norm (Ba et al. 2016) and RMS norm (Zhang, Sennrich 2019). A row stays in the
-   first cache while it is read twice: the variance is taken about the mean that was found, since
-   the difference of mean square and squared mean cancels. */
+/* norm_body.h: private: layer norm (Ba et al. 2016) and RMS norm (Zhang, Sennrich 2019; math.h).
+   Included by math_body.h. A row is read twice while it is in the first cache: the variance is
+   computed with the mean of the first reading, since the difference of mean square and squared mean
+   cancels. */
 
-/* Sums over a row: four vectors of sums hide the latency of an addition. `value` is a vector
-   whose lanes beyond k do not count. */
+/* Sets `result` to the sum over [0, n) of `value`, an expression of i and k for each vector as in
+   EACH_VECTOR. Four vectors of sums hide the latency of an addition. */
 #define ROW_SUM(result, n, value)                                                       \
     do {                                                                                \
         lanes part_[4] = { lanes_all(0), lanes_all(0), lanes_all(0), lanes_all(0) };    \
@@ -27,6 +28,7 @@
 
 INLINE lanes squared(lanes a) { return lanes_mul(a, a); }
 
+/* Returns the dot product of x and y. */
 static float dot(size_t n, const float *x, const float *y)
 {
     float total;
@@ -71,13 +73,18 @@ static void rms_norm(size_t rows, size_t columns, const float *x, const float *g
     }
 }
 
-/* ---- backward ----
-   With h = (x - mean) rstd (RMS: mean 0) and g = dy gamma:  dx = rstd (g - mean(g) - h mean(g
-                                                             h)), RMS without mean(g);  dgamma
-                                                             = sum of dy h, dbeta = sum of dy. */
-/* beta NULL: RMS */
+/* ---- backward. With h = (x - mean) rstd (RMS norm: mean 0) and g = dy gamma:
+
+     dx = rstd (g - mean(g) - h mean(g h)), for RMS norm without mean(g)
+     dgamma = sum of dy h over the rows, dbeta = sum of dy
+
+   where mean(.) is over a row's columns. ---- */
+/* Partial sums of dgamma and dbeta over NN_ROWS rows, and their totals; each [columns]. beta and
+   total_beta are NULL for RMS norm; gamma is NULL if only dx is wanted. */
 typedef struct norm_sums { float *gamma, *beta, *total_gamma, *total_beta; } norm_sums;
 
+/* Computes one row: adds to the partial sums, and writes dx or adds to it. layer: layer norm, else
+   RMS norm. */
 INLINE void norm_row(size_t columns, const float *x, const float *gamma, float mean, float rstd,
                      const float *dy, float *dx, bool add_x, const norm_sums *s, bool layer)
 {
@@ -109,12 +116,14 @@ INLINE void norm_row(size_t columns, const float *x, const float *gamma, float m
     }
 }
 
-static void to_total(size_t columns, const float *part, float *total)
+/* total += part */
+static void add_to_total(size_t columns, const float *part, float *total)
 {
     EACH_VECTOR(columns, store(total + i, k, lanes_add(load(total + i, k), load(part + i, k))));
 }
 
-static void give_total(size_t columns, const float *total, bool add, float *out)
+/* out = total, or out += total (add) */
+static void write_total(size_t columns, const float *total, bool add, float *out)
 {
     EACH_VECTOR(columns,
                 store(out + i, k,
@@ -139,13 +148,13 @@ static void layer_norm_back(size_t rows, size_t columns, const float *x, const f
             norm_row(columns, x + r * columns, gamma, mean[r], rstd[r], dy + r * columns,
                      dx != NULL ? dx + r * columns : NULL, add_x, &s, true);
         if (sums) {
-            to_total(columns, s.gamma, s.total_gamma);
-            to_total(columns, s.beta, s.total_beta);
+            add_to_total(columns, s.gamma, s.total_gamma);
+            add_to_total(columns, s.beta, s.total_beta);
         }
     }
     if (sums) {
-        give_total(columns, s.total_gamma, add, dgamma);
-        give_total(columns, s.total_beta, add, dbeta);
+        write_total(columns, s.total_gamma, add, dgamma);
+        write_total(columns, s.total_beta, add, dbeta);
     }
 }
 
@@ -166,8 +175,8 @@ static void rms_norm_back(size_t rows, size_t columns, const float *x, const flo
             norm_row(columns, x + r * columns, gamma, 0, rstd[r], dy + r * columns,
                      dx != NULL ? dx + r * columns : NULL, add_x, &s, false);
         if (sums)
-            to_total(columns, s.gamma, s.total_gamma);
+            add_to_total(columns, s.gamma, s.total_gamma);
     }
     if (sums)
-        give_total(columns, s.total_gamma, add, dgamma);
+        write_total(columns, s.total_gamma, add, dgamma);
 }

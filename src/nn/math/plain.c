@@ -1,5 +1,5 @@
-/* plain.c: the functions of math.h that are the same at every level of vectors: ids, tables of
-   angles, losses, dropout's draws. */
+/* plain.c: the functions of math.h that are the same at every vector level: ids, tables of angles,
+   losses, dropout's draws. */
 #include <math.h>
 #include "math.h"
 
@@ -12,9 +12,9 @@ size_t tutti_nn_first_above(size_t n, const uint32_t *values, uint32_t limit)
     return i;
 }
 
-/* Counting sorts by byte, lowest first (LSD radix), of pairs (id, place): stable, so places of an
-   id ascend. A byte that all ids share is passed over, as the upper ones of a small vocabulary
-   are. */
+/* Sorts pairs (id, index) by counting sorts of one byte each, the lowest first (LSD radix sort).
+   The sorts are stable, so the indexes of an id ascend. A byte that all ids share is skipped, as
+   the upper ones of a small vocabulary are. */
 size_t tutti_nn_unique(size_t n, const uint32_t *ids, uint32_t *unique, uint32_t *order, uint32_t *begin,
                        uint64_t *scratch)
 {
@@ -24,18 +24,18 @@ size_t tutti_nn_unique(size_t n, const uint32_t *ids, uint32_t *unique, uint32_t
     for (size_t i = 0; i < n; i++)
         from[i] = (uint64_t)ids[i] << 32 | i;
     for (int shift = 32; shift < 64 && n > 0; shift += 8) {
-        size_t place[256] = { 0 }, at = 0;
+        size_t start[256] = { 0 }, at = 0;
         for (size_t i = 0; i < n; i++)
-            place[from[i] >> shift & 255]++;
-        if (place[from[0] >> shift & 255] == n)
+            start[from[i] >> shift & 255]++;
+        if (start[from[0] >> shift & 255] == n)
             continue;
         for (size_t b = 0; b < 256; b++) {
-            const size_t next = at + place[b];
-            place[b] = at;
+            const size_t next = at + start[b];
+            start[b] = at;
             at = next;
         }
         for (size_t i = 0; i < n; i++)
-            to[place[from[i] >> shift & 255]++] = from[i];
+            to[start[from[i] >> shift & 255]++] = from[i];
         uint64_t *const other = from;
         from = to;
         to = other;

@@ -1,4 +1,5 @@
-/* table_body.h: rows of tables: embeddings, learned and rotary positions. */
+/* table_body.h: private: functions on rows of tables (math.h): embeddings, learned and rotary
+   positions. Included by math_body.h. */
 
 static void gather_rows(size_t n, size_t width, const uint32_t *ids, const float *table, float *y)
 {
@@ -6,6 +7,7 @@ static void gather_rows(size_t n, size_t width, const uint32_t *ids, const float
         memcpy(y + t * width, table + ids[t] * width, width * sizeof *y);
 }
 
+/* y += x */
 INLINE void add_to(size_t n, const float *x, float *y)
 {
     EACH_VECTOR(n, store(y + i, k, lanes_add(load(y + i, k), load(x + i, k))));
@@ -48,7 +50,7 @@ static void rotary(size_t rows, size_t length, size_t heads, size_t width, size_
                    const float *cosine, const float *sine, bool back, float *x)
 {
     const size_t half = width / 2;
-    const lanes turn = lanes_all(back ? -1 : 1);
+    const lanes sign = lanes_all(back ? -1 : 1);
 
     for (size_t r = 0; r < rows; r++) {
         const float *c = cosine + r % length * half, *s = sine + r % length * half;
@@ -58,7 +60,7 @@ static void rotary(size_t rows, size_t length, size_t heads, size_t width, size_
                 const lanes a = load(low + i, k);
                 const lanes b = load(high + i, k);
                 const lanes cos = load(c + i, k);
-                const lanes sin = lanes_mul(load(s + i, k), turn);
+                const lanes sin = lanes_mul(load(s + i, k), sign);
                 store(low + i, k, lanes_fnma(b, sin, lanes_mul(a, cos)));
                 store(high + i, k, lanes_fma(a, sin, lanes_mul(b, cos)));
             });

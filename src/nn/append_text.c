@@ -1,9 +1,9 @@
-/* say.c: appends a line to a backend's description of itself (describe of nn_internal.h). */
+/* append_text.c: appends a line to a backend's description of itself (nn_backend.describe). */
 #include "nn_internal.h"
 #include <stdarg.h>
 #include <stdio.h>
 
-int tutti_nn_say(char *text, size_t bytes, int length, const char *format, ...)
+int tutti_nn_append_text(char *text, size_t bytes, int length, const char *format, ...)
 {
     const size_t used = (size_t)length < bytes ? (size_t)length : bytes;
     va_list args;
