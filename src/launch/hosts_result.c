@@ -42,7 +42,7 @@ void tutti_launch_far_conclude(far_launcher *l)
         result->signal = m->signal;
         if (m->state == TUTTI_MEET_FAILED)
             snprintf(result->text, sizeof result->text, "worker %d (host %s): %s", culprit,
-                     l->hosts[l->workers[culprit].host].what->name, tutti_launch_own_words(culprit, m->words));
+                     l->hosts[l->workers[culprit].host].what->name, tutti_launch_own_words(culprit, m->reason));
         else
             tutti_meet_describe(l->meet, culprit, result->text, sizeof result->text);
         if (m->state != TUTTI_MEET_FAILED && culprit >= workers) {

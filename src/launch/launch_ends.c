@@ -27,7 +27,7 @@ words tutti_launch_near_words(const launcher *l, int rank)
     const tutti_meet_rank *met = l->meet != NULL ? tutti_meet_rank_of(l->meet, rank) : NULL;
 
     if (met != NULL)
-        return (words){ same[met->state], met->status, met->blame, met->order, met->words };
+        return (words){ same[met->state], met->status, met->blame, met->order, met->reason };
     return (words){ state, (tutti_status)line->status, line->blame, line->order, line->words };
 }
 

@@ -312,7 +312,7 @@ static void expel_cut_off(sim_thread *self)
     }
     for (int r = 0; r < run->size; r++) {
         side_of(run, r, present, here);
-        if (present[r] && !tutti_events_goes_on(run->size, here, gone))
+        if (present[r] && !tutti_events_side_continues(run->size, here, gone))
             sim_depart(self, r, SIM_EXPELLED, &err);
     }
     tutti_free(present);

@@ -110,11 +110,11 @@ static void choose_close(void *t)
     tutti_free(c);
 }
 
-static tutti_status choose_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *note,
+static tutti_status choose_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *header,
                                 tutti_buffer payload, tutti_error *err)
 {
     const chosen *c = t;
-    return c->ops->send(c->t, r, to, tag, note, payload, err);
+    return c->ops->send(c->t, r, to, tag, header, payload, err);
 }
 
 static tutti_status choose_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err)

@@ -11,7 +11,7 @@
    small (up to EAGER bytes): one EAGER message, header and payload. The send is done once it is
    with MPI.
    large:   sender                                    receiver
-            ANNOUNCE(tag, note, send id)          ->  waits unexpected until a receive matches;
+            ANNOUNCE(tag, header, send id)          ->  waits unexpected until a receive matches;
                                                       posts the first chunks
             sends WINDOW chunks at a time         <-  CLEAR(send id, data tag)
             ...                                   ->  posts the next chunk when one is there
@@ -71,7 +71,7 @@ typedef enum wire_kind {
 typedef struct mpi_wire {
     uint32_t kind, data_tag;
     uint64_t tag, send_id, chunks;
-    tutti_header note;
+    tutti_header header;
 } mpi_wire;
 typedef struct mpi_departure {   /* payload of DEPART */
     int32_t failed, root;        /* root: the rank that caused it; itself if it failed by itself */
@@ -131,7 +131,7 @@ typedef struct mpi_message {
     match_link of_peer;          /* large: in peer->messages */
     bool large;
     uint64_t send_id;
-    tutti_header note;
+    tutti_header header;
     mpi_op *op;                  /* the receive that has it */
     mpi_op *local;               /* to oneself, large: the send */
     struct mpi_transfer *transfer;
@@ -259,7 +259,7 @@ void tutti_mpi_give(mpi_pool *pool, match_link *thing);               /* takes i
 
 /* match.c */
 tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag,
-                            const tutti_header *note, tutti_buffer payload, tutti_error *err);
+                            const tutti_header *header, tutti_buffer payload, tutti_error *err);
 tutti_status tutti_mpi_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room,
                             tutti_error *err);
 void tutti_mpi_cancel(void *t, tutti_request *r);
@@ -268,7 +268,7 @@ mpi_op *tutti_mpi_take_posted(mpi_endpoint *e, int from, uint64_t tag);
 /* now, or once MPI has released its memory */
 void tutti_mpi_end(mpi_endpoint *e, mpi_op *op, tutti_status status, int rank);
 void tutti_mpi_ended(mpi_endpoint *e, mpi_op *op);                  /* completes the request */
-void tutti_mpi_deliver(mpi_endpoint *e, mpi_op *op, const tutti_header *note,
+void tutti_mpi_deliver(mpi_endpoint *e, mpi_op *op, const tutti_header *header,
                        const unsigned char *payload);
 void tutti_mpi_pair_up(mpi_endpoint *e, mpi_op *op, mpi_message *m); /* neither is in the queue */
 void tutti_mpi_offer_message(mpi_endpoint *e, mpi_message *m);

@@ -62,7 +62,7 @@ void tutti_mpi_outbox(mpi_endpoint *e, mpi_peer *p)
         mpi_op *op = MATCH_OWNER(mpi_op, link, p->outbox.next);
         const bool small = op->bytes <= EAGER;
         const mpi_wire wire = {
-            .kind = small ? WIRE_EAGER : WIRE_ANNOUNCE, .tag = op->tag, .send_id = op->id, .note = op->request->note
+            .kind = small ? WIRE_EAGER : WIRE_ANNOUNCE, .tag = op->tag, .send_id = op->id, .header = op->request->note
         };
         if (!tutti_mpi_put(e, op->peer, &wire, op->data, small ? op->bytes : 0))
             return;
@@ -83,16 +83,16 @@ void tutti_mpi_outbox(mpi_endpoint *e, mpi_peer *p)
 static void announced(mpi_endpoint *e, int from, mpi_frame *f, bool *kept)
 {
     const bool large = f->wire.kind == WIRE_ANNOUNCE;
-    tutti_header note = f->wire.note;
+    tutti_header header = f->wire.header;
     mpi_message *m;
 
     if (e->closing)
         return;
-    note.from = from;
+    header.from = from;
     if (!large) {
         mpi_op *op = tutti_mpi_take_posted(e, from, f->wire.tag);
         if (op != NULL && op->busy == NULL) {
-            tutti_mpi_deliver(e, op, &note, f->payload);
+            tutti_mpi_deliver(e, op, &header, f->payload);
             return;
         }
         if (op != NULL)
@@ -109,16 +109,16 @@ static void announced(mpi_endpoint *e, int from, mpi_frame *f, bool *kept)
                         .tag = f->wire.tag,
                         .send_id = f->wire.send_id,
                         .sequence = e->queue.sequence++,
-                        .note = note };
+                        .header = header };
     match_list_init(&m->link);
     match_list_init(&m->of_peer);
     if (large)
         match_list_insert(&e->peers[from].messages, &m->of_peer);
-    else if (note.bytes > KEPT) {
+    else if (header.bytes > KEPT) {
         m->frame = f;
         *kept = true;
     } else
-        memcpy(m->kept, f->payload, note.bytes);
+        memcpy(m->kept, f->payload, header.bytes);
     tutti_mpi_offer_message(e, m);
 }
 
@@ -261,13 +261,13 @@ static void dispatch_frame(mpi_endpoint *e, int from, mpi_frame *f, int bytes, b
     }
     switch ((wire_kind)w->kind) {
     case WIRE_EAGER:
-        if (payload != w->note.bytes)
+        if (payload != w->header.bytes)
             damaged(e, from, f, bytes);
         else
             announced(e, from, f, kept);
         return;
     case WIRE_ANNOUNCE:
-        if (w->note.bytes <= EAGER)
+        if (w->header.bytes <= EAGER)
             damaged(e, from, f, bytes);
         else
             announced(e, from, f, kept);

@@ -176,7 +176,7 @@ void tutti_mpi_transfer_begin(mpi_endpoint *e, mpi_op *op, mpi_message *m)
     }
     t->from = m->from;
     t->send_id = m->send_id;
-    t->bytes = m->note.bytes;
+    t->bytes = m->header.bytes;
     t->total = chunks_of(t->bytes);
     t->live = true;
     t->op = op;

@@ -14,7 +14,7 @@ static void finish_request(shm_endpoint *e, tutti_request *r, tutti_status statu
 void tutti_shm_op_give(shm_endpoint *e, shm_op *op)
 {
     match_list_remove(&op->answer.link);
-    tutti_match_pool_give(&e->ops, &op->waiting);
+    tutti_match_pool_release(&e->ops, &op->waiting);
 }
 
 void tutti_shm_complete(shm_endpoint *e, shm_op *op, tutti_status status, int rank)
@@ -28,7 +28,7 @@ void tutti_shm_message_drop(shm_endpoint *e, shm_message *m)
 {
     match_list_remove(&m->of_peer);
     match_list_remove(&m->answer.link);
-    tutti_match_pool_give(&e->messages, &m->waiting);
+    tutti_match_pool_release(&e->messages, &m->waiting);
 }
 
 /* ---- matching ---- */
@@ -52,35 +52,35 @@ static shm_message *take_unexpected(shm_endpoint *e, int from, uint64_t tag)
     return MATCH_OWNER(shm_message, waiting, w);
 }
 
-void tutti_shm_deliver(shm_endpoint *e, shm_op *op, const tutti_header *note, const unsigned char *payload)
+void tutti_shm_deliver(shm_endpoint *e, shm_op *op, const tutti_header *header, const unsigned char *payload)
 {
-    const bool fits = note->bytes <= op->bytes;
+    const bool fits = header->bytes <= op->bytes;
 
-    op->request->note = *note;
-    if (fits && note->bytes > 0)
-        memcpy(op->data, payload, note->bytes);
+    op->request->note = *header;
+    if (fits && header->bytes > 0)
+        memcpy(op->data, payload, header->bytes);
     tutti_shm_complete(e, op, fits ? TUTTI_OK : TUTTI_ERR_CORRUPT, -1);
 }
 
 void tutti_shm_pair_up(shm_endpoint *e, shm_op *op, shm_message *m)
 {
     if (!m->large) {
-        tutti_shm_deliver(e, op, &m->note, m->payload);
+        tutti_shm_deliver(e, op, &m->header, m->payload);
         tutti_shm_message_drop(e, m);
         return;
     }
     if (m->local != NULL) {
-        tutti_shm_deliver(e, op, &m->note, m->local->data);
+        tutti_shm_deliver(e, op, &m->header, m->local->data);
         tutti_shm_complete(e, m->local, TUTTI_OK, -1);
         tutti_shm_message_drop(e, m);
         return;
     }
     op->state = SHM_OP_MATCHED;
     op->message = m;
-    op->request->note = m->note;
+    op->request->note = m->header;
     m->op = op;
     m->received = 0;
-    if (m->note.bytes > op->bytes) {
+    if (m->header.bytes > op->bytes) {
         m->outcome = TUTTI_ERR_CORRUPT;
         tutti_shm_answer_queue(e, m->from, &m->answer, SHM_TAKEN);
     } else {
@@ -97,7 +97,7 @@ void tutti_shm_offer_message(shm_endpoint *e, shm_message *m)
     if (op != NULL)
         tutti_shm_pair_up(e, op, m);
     else
-        match_keep(e->queue.unexpected, &m->waiting);
+        match_enqueue(e->queue.unexpected, &m->waiting);
 }
 
 void tutti_shm_offer_op(shm_endpoint *e, shm_op *op)
@@ -109,14 +109,14 @@ void tutti_shm_offer_op(shm_endpoint *e, shm_op *op)
     if (m != NULL)
         tutti_shm_pair_up(e, op, m);
     else
-        match_keep(e->queue.posted, &op->waiting);
+        match_enqueue(e->queue.posted, &op->waiting);
 }
 
 /* ---- posting ---- */
 static shm_op *op_make(shm_endpoint *e, tutti_request *r, shm_op_state state, int peer, uint64_t tag, void *data,
                        size_t bytes)
 {
-    shm_op *op = tutti_match_pool_take(&e->ops);
+    shm_op *op = tutti_match_pool_acquire(&e->ops);
 
     if (op == NULL)
         return NULL;
@@ -146,7 +146,7 @@ static bool send_to_self(shm_endpoint *e, tutti_request *r, uint64_t tag, tutti_
         finish_request(e, r, TUTTI_OK, -1);
         return true;
     }
-    m = tutti_match_pool_take(&e->messages);
+    m = tutti_match_pool_acquire(&e->messages);
     if (m == NULL)
         return false;
     match_list_init(&m->of_peer);
@@ -157,7 +157,7 @@ static bool send_to_self(shm_endpoint *e, tutti_request *r, uint64_t tag, tutti_
     m->cleared = false;
     m->tag = tag;
     m->sequence = e->queue.sequence++;
-    m->note = r->note;
+    m->header = r->note;
     m->op = NULL;
     m->local = NULL;
     if (m->large) {
@@ -173,7 +173,7 @@ static bool send_to_self(shm_endpoint *e, tutti_request *r, uint64_t tag, tutti_
             memcpy(m->payload, payload.data, bytes);
         finish_request(e, r, TUTTI_OK, -1);
     }
-    match_keep(e->queue.unexpected, &m->waiting);
+    match_enqueue(e->queue.unexpected, &m->waiting);
     return true;
 }
 
@@ -187,7 +187,7 @@ static bool send_to_peer(shm_endpoint *e, tutti_request *r, shm_peer *p, uint64_
         return true;
     }
     if (bytes <= TUTTI_SHM_INLINE && match_list_empty(&p->outbox)) {
-        const shm_entry entry = { .kind = SHM_ANNOUNCE, .tag = tag, .note = r->note };
+        const shm_entry entry = { .kind = SHM_ANNOUNCE, .tag = tag, .header = r->note };
         if (tutti_shm_put(e, p, &entry, payload.data, bytes)) {
             finish_request(e, r, TUTTI_OK, -1);
             return true;
@@ -200,7 +200,7 @@ static bool send_to_peer(shm_endpoint *e, tutti_request *r, shm_peer *p, uint64_
     return true;
 }
 
-tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *note,
+tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *header,
                             tutti_buffer payload, tutti_error *err)
 {
     shm_endpoint *e = t;
@@ -208,7 +208,7 @@ tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, con
     size_t bytes;
 
     TUTTI_TRY(tutti_match_check("sending to", r, e->size, to, false, payload, &bytes, err));
-    match_begin_send(r, note, e->rank, bytes);
+    match_begin_send(r, header, e->rank, bytes);
     pthread_mutex_lock(&e->lock);
     if (e->closing)
         finish_request(e, r, TUTTI_CLOSED, -1);
@@ -257,7 +257,7 @@ tutti_status tutti_shm_recv(void *t, tutti_request *r, int from, uint64_t tag, t
     else if (from == TUTTI_ANY && e->size > 1 && e->gone == e->size - 1)
         tutti_shm_complete(e, op, TUTTI_ERR_PEER, tutti_shm_because_of(e, e->rank == 0 ? 1 : 0));
     else
-        match_keep(e->queue.posted, &op->waiting);
+        match_enqueue(e->queue.posted, &op->waiting);
 out:
     tutti_shm_tell(e, 0);
     pthread_mutex_unlock(&e->lock);

@@ -87,7 +87,7 @@ static void flush(shm_endpoint *e, shm_peer *p)
             entry.send_id = match_id(&op->waiting);
             if (a->kind == SHM_ANNOUNCE) {
                 entry.tag = op->tag;
-                entry.note = op->request->note;
+                entry.header = op->request->note;
                 if (op->bytes <= TUTTI_SHM_INLINE) {
                     payload = op->data;
                     bytes = op->bytes;
@@ -114,19 +114,19 @@ void tutti_shm_answer_queue(shm_endpoint *e, int to, shm_answer *answer, shm_kin
 /* ---- receiving ---- */
 static tutti_status announced(shm_endpoint *e, shm_peer *p, const shm_entry *entry, tutti_error *err)
 {
-    const bool large = entry->note.bytes > TUTTI_SHM_INLINE;
-    tutti_header note = entry->note;
+    const bool large = entry->header.bytes > TUTTI_SHM_INLINE;
+    tutti_header header = entry->header;
     shm_message *m;
 
-    note.from = p->rank;
+    header.from = p->rank;
     if (!large) {
         shm_op *op = tutti_shm_take_posted(e, p->rank, entry->tag);
         if (op != NULL) {
-            tutti_shm_deliver(e, op, &note, entry->payload);
+            tutti_shm_deliver(e, op, &header, entry->payload);
             return TUTTI_OK;
         }
     }
-    m = tutti_match_pool_take(&e->messages);
+    m = tutti_match_pool_acquire(&e->messages);
     if (m == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
                           "no memory to note a message from worker %d that no receive expects yet", p->rank);
@@ -139,13 +139,13 @@ static tutti_status announced(shm_endpoint *e, shm_peer *p, const shm_entry *ent
     m->tag = entry->tag;
     m->send_id = entry->send_id;
     m->sequence = e->queue.sequence++;
-    m->note = note;
+    m->header = header;
     m->op = NULL;
     m->local = NULL;
     if (large)
         match_list_insert(&p->messages, &m->of_peer);
-    else if (note.bytes > 0)
-        memcpy(m->payload, entry->payload, note.bytes);
+    else if (header.bytes > 0)
+        memcpy(m->payload, entry->payload, header.bytes);
     tutti_shm_offer_message(e, m);
     return TUTTI_OK;
 }
@@ -269,10 +269,10 @@ static tutti_status take_data(shm_endpoint *e, shm_peer *p, tutti_error *err)
                                    p->rank, f.bytes, tail - p->in_data_at);
         m = tutti_match_pool_find(&e->messages, f.message_id);
         /* else: it belongs to a cancelled message */
-        if (m != NULL && m->from == p->rank && m->cleared && f.bytes <= m->note.bytes - m->received) {
+        if (m != NULL && m->from == p->rank && m->cleared && f.bytes <= m->header.bytes - m->received) {
             copy_out(m->op->data + m->received, p->in_data, size, p->in_data_at + (uint32_t)sizeof f, f.bytes);
             m->received += f.bytes;
-            if (m->received == m->note.bytes) {
+            if (m->received == m->header.bytes) {
                 m->cleared = false;
                 p->expecting--;
                 m->outcome = TUTTI_OK;
@@ -399,7 +399,7 @@ static void peer_gone(shm_endpoint *e, shm_peer *p)
         end_posted(e, TUTTI_ANY, root);
 }
 
-static void note(shm_endpoint *e, shm_peer *p, tutti_shm_state state)
+static void record_state(shm_endpoint *e, shm_peer *p, tutti_shm_state state)
 {
     /* `changes` orders it */
     const bool stopped = state == TUTTI_SHM_RUNNING &&
@@ -409,12 +409,12 @@ static void note(shm_endpoint *e, shm_peer *p, tutti_shm_state state)
 
     if (state >= TUTTI_SHM_FAILED) {
         tutti_shm_describe(&e->region, p->rank, why, sizeof why);
-        tutti_events_note(&e->events, p->rank, TUTTI_PEER_LOST, now, why);
+        tutti_events_record(&e->events, p->rank, TUTTI_PEER_LOST, now, why);
     } else if (state == TUTTI_SHM_RUNNING && stopped != p->silent) {
         snprintf(why, sizeof why, "worker %d (process %d) %s", p->rank,
                  (int)atomic_load_explicit(&e->header->ranks[p->rank].pid, memory_order_relaxed),
                  stopped ? "is stopped (SIGSTOP, or a debugger)" : "goes on");
-        tutti_events_note(&e->events, p->rank, stopped ? TUTTI_PEER_SILENT : TUTTI_PEER_BACK, now, why);
+        tutti_events_record(&e->events, p->rank, stopped ? TUTTI_PEER_SILENT : TUTTI_PEER_BACK, now, why);
         p->silent = stopped;
     }
 }
@@ -449,7 +449,7 @@ tutti_status tutti_shm_look(shm_endpoint *e, tutti_error *err)
             TUTTI_TRY(take_control(e, p, err));
             TUTTI_TRY(take_data(e, p, err));
         }
-        note(e, p, state);
+        record_state(e, p, state);
         if (state >= TUTTI_SHM_CLOSED)
             peer_gone(e, p);
     }

@@ -4,7 +4,7 @@
      small (up to TUTTI_SHM_INLINE bytes): one ANNOUNCE entry with the payload in it. The
      send is done once it is in the ring.
      large:   sender                                  receiver
-              ANNOUNCE(tag, note, bytes, send id) ->  waits unexpected until a receive matches
+              ANNOUNCE(tag, header, bytes, send id) ->  waits unexpected until a receive matches
               streams fragments                   <-  CLEAR(send id, message id)
               in the data ring (message id)       ->  copies each to the receive buffer
               is done                             <-  TAKEN(send id); the receive is done once
@@ -43,7 +43,7 @@ typedef enum shm_kind {
 typedef struct shm_entry {
     uint32_t kind, reserved;
     uint64_t tag, send_id, message_id;
-    tutti_header note;
+    tutti_header header;
     unsigned char payload[TUTTI_SHM_INLINE];
 } shm_entry;
 _Static_assert(sizeof(shm_entry) == 256, "region.c sizes the rings with this");
@@ -87,7 +87,7 @@ typedef struct shm_message {
     shm_answer answer;
     bool large, cleared;         /* cleared: CLEAR was sent and nothing has taken it back */
     uint64_t send_id;
-    tutti_header note;
+    tutti_header header;
     size_t received;
     tutti_status outcome;        /* of the receive, while the answer is TAKEN */
     shm_op *op;                  /* the receive that has it, or NULL: unexpected */
@@ -162,7 +162,7 @@ typedef struct shm_within {
 
 /* match.c */
 tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag,
-                            const tutti_header *note, tutti_buffer payload, tutti_error *err);
+                            const tutti_header *header, tutti_buffer payload, tutti_error *err);
 tutti_status tutti_shm_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room,
                             tutti_error *err);
 void tutti_shm_cancel(void *t, tutti_request *r);
@@ -172,7 +172,7 @@ void tutti_shm_complete(shm_endpoint *e, shm_op *op, tutti_status status, int ra
 /* takes it out of the queue; NULL: there is none */
 shm_op *tutti_shm_take_posted(shm_endpoint *e, int from, uint64_t tag);
 /* the whole message at once */
-void tutti_shm_deliver(shm_endpoint *e, shm_op *op, const tutti_header *note,
+void tutti_shm_deliver(shm_endpoint *e, shm_op *op, const tutti_header *header,
                        const unsigned char *payload);
 /* neither is in the queue */
 void tutti_shm_pair_up(shm_endpoint *e, shm_op *op, shm_message *m);
