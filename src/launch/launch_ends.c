@@ -28,7 +28,7 @@ words tutti_launch_near_words(const launcher *l, int rank)
 
     if (met != NULL)
         return (words){ same[met->state], met->status, met->blame, met->order, met->reason };
-    return (words){ state, (tutti_status)line->status, line->blame, line->order, line->words };
+    return (words){ state, (tutti_status)line->status, line->blame, line->order, line->reason };
 }
 
 static guilt judge_worker(const launcher *l, const launch_worker *w, int rank)
@@ -239,9 +239,9 @@ void tutti_launch_near_conclude(launcher *l)
     result->pid = w->pid;
     result->signal = w->signal;
     if (report.state == TUTTI_SHM_FAILED && result->exit_code == 2) /* usage: names no worker */
-        snprintf(result->text, sizeof result->text, "%.*s", TUTTI_SHM_WORDS - 1, report.text);
+        snprintf(result->text, sizeof result->text, "%.*s", TUTTI_SHM_REASON_BYTES - 1, report.text);
     else if (report.state == TUTTI_SHM_FAILED)
-        snprintf(result->text, sizeof result->text, "worker %d: %.*s", result->rank, TUTTI_SHM_WORDS - 1,
+        snprintf(result->text, sizeof result->text, "worker %d: %.*s", result->rank, TUTTI_SHM_REASON_BYTES - 1,
                  tutti_launch_own_words(result->rank, report.text));
     else
         describe(l, rank, result->text, sizeof result->text);

@@ -11,9 +11,9 @@ static void finish_request(shm_endpoint *e, tutti_request *r, tutti_status statu
     e->completed = true;
 }
 
-void tutti_shm_op_give(shm_endpoint *e, shm_op *op)
+void tutti_shm_op_release(shm_endpoint *e, shm_op *op)
 {
-    match_list_remove(&op->answer.link);
+    match_list_remove(&op->control.link);
     tutti_match_pool_release(&e->ops, &op->waiting);
 }
 
@@ -21,13 +21,13 @@ void tutti_shm_complete(shm_endpoint *e, shm_op *op, tutti_status status, int ra
 {
     if (op->request != NULL)
         finish_request(e, op->request, status, rank);
-    tutti_shm_op_give(e, op);
+    tutti_shm_op_release(e, op);
 }
 
 void tutti_shm_message_drop(shm_endpoint *e, shm_message *m)
 {
     match_list_remove(&m->of_peer);
-    match_list_remove(&m->answer.link);
+    match_list_remove(&m->control.link);
     tutti_match_pool_release(&e->messages, &m->waiting);
 }
 
@@ -82,11 +82,11 @@ void tutti_shm_pair_up(shm_endpoint *e, shm_op *op, shm_message *m)
     m->received = 0;
     if (m->header.bytes > op->bytes) {
         m->outcome = TUTTI_ERR_CORRUPT;
-        tutti_shm_answer_queue(e, m->from, &m->answer, SHM_TAKEN);
+        tutti_shm_queue_control(e, m->from, &m->control, SHM_TAKEN);
     } else {
         m->cleared = true;
         e->peers[m->from].expecting++;
-        tutti_shm_answer_queue(e, m->from, &m->answer, SHM_CLEAR);
+        tutti_shm_queue_control(e, m->from, &m->control, SHM_CLEAR);
     }
 }
 
@@ -120,8 +120,8 @@ static shm_op *op_make(shm_endpoint *e, tutti_request *r, shm_op_state state, in
 
     if (op == NULL)
         return NULL;
-    match_list_init(&op->answer.link);
-    op->answer.is_message = false;
+    match_list_init(&op->control.link);
+    op->control.is_message = false;
     op->state = state;
     op->peer = peer;
     op->tag = tag;
@@ -150,8 +150,8 @@ static bool send_to_self(shm_endpoint *e, tutti_request *r, uint64_t tag, tutti_
     if (m == NULL)
         return false;
     match_list_init(&m->of_peer);
-    match_list_init(&m->answer.link);
-    m->answer.is_message = true;
+    match_list_init(&m->control.link);
+    m->control.is_message = true;
     m->from = e->rank;
     m->large = bytes > TUTTI_SHM_INLINE;
     m->cleared = false;
@@ -196,7 +196,7 @@ static bool send_to_peer(shm_endpoint *e, tutti_request *r, shm_peer *p, uint64_
     op = op_make(e, r, SHM_OP_QUEUED, p->rank, tag, payload.data, bytes);
     if (op == NULL)
         return false;
-    tutti_shm_answer_queue(e, p->rank, &op->answer, SHM_ANNOUNCE);
+    tutti_shm_queue_control(e, p->rank, &op->control, SHM_ANNOUNCE);
     return true;
 }
 
@@ -219,7 +219,7 @@ tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, con
         r->posted = false;
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "sending %zu bytes to worker %d", bytes, to);
     }
-    tutti_shm_tell(e, 0);
+    tutti_shm_send_wakeups(e, 0);
     pthread_mutex_unlock(&e->lock);
     return status;
 }
@@ -259,7 +259,7 @@ tutti_status tutti_shm_recv(void *t, tutti_request *r, int from, uint64_t tag, t
     else
         match_enqueue(e->queue.posted, &op->waiting);
 out:
-    tutti_shm_tell(e, 0);
+    tutti_shm_send_wakeups(e, 0);
     pthread_mutex_unlock(&e->lock);
     return status;
 }
@@ -268,15 +268,15 @@ out:
 static void cancel_send(shm_endpoint *e, shm_op *op)
 {
     if (op->state == SHM_OP_QUEUED) { /* the peer has not received anything of it */
-        tutti_shm_op_give(e, op);
+        tutti_shm_op_release(e, op);
     } else if (op->message != NULL) { /* to oneself */
         tutti_shm_message_drop(e, op->message);
-        tutti_shm_op_give(e, op);
+        tutti_shm_op_release(e, op);
     } else {
         op->request = NULL;
         op->state = SHM_OP_WITHDRAWN;
         match_list_remove(&op->link);
-        tutti_shm_answer_queue(e, op->peer, &op->answer, SHM_WITHDRAW);
+        tutti_shm_queue_control(e, op->peer, &op->control, SHM_WITHDRAW);
     }
 }
 
@@ -284,14 +284,14 @@ static void cancel_matched(shm_endpoint *e, shm_op *op)
 {
     shm_message *m = op->message;
 
-    tutti_shm_op_give(e, op);
+    tutti_shm_op_release(e, op);
     m->op = NULL;
-    match_list_remove(&m->answer.link); /* a TAKEN or CLEAR that has not fitted into the ring yet */
+    match_list_remove(&m->control.link); /* a TAKEN or CLEAR that has not fitted into the ring yet */
     if (m->cleared) {
         m->cleared = false;
         e->peers[m->from].expecting--;
         match_id_renew(&m->waiting);
-        tutti_shm_answer_queue(e, m->from, &m->answer, SHM_REWIND);
+        tutti_shm_queue_control(e, m->from, &m->control, SHM_REWIND);
     }
     tutti_shm_offer_message(e, m);
 }
@@ -308,12 +308,12 @@ void tutti_shm_cancel(void *t, tutti_request *r)
         r->internal[0] = NULL;
         r->posted = false;
         if (op->state == SHM_OP_POSTED)
-            tutti_shm_op_give(e, op);
+            tutti_shm_op_release(e, op);
         else if (op->state == SHM_OP_MATCHED)
             cancel_matched(e, op);
         else
             cancel_send(e, op);
-        tutti_shm_tell(e, 0);
+        tutti_shm_send_wakeups(e, 0);
     }
     pthread_mutex_unlock(&e->lock);
 }

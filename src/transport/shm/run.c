@@ -61,7 +61,7 @@ static tutti_status root_failure(const shm_within *within, const run_rank *ranks
     }
     line = &within->region.header->ranks[culprit];
     return tutti_fail_rank(err, line->status != 0 ? (tutti_status)line->status : TUTTI_ERR_STATE, line->blame, "%s",
-                           line->words);
+                           line->reason);
 }
 
 tutti_status tutti_shm_run(tutti_runtime *rt, const tutti_launch *launch,

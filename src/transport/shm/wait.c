@@ -116,7 +116,7 @@ tutti_status tutti_shm_wait_some(void *t, tutti_request *const *r, size_t n, siz
                            "%zu of %zu messages were done when the deadline passed; %zu were needed", done, n, need);
             break;
         }
-        more = e->more;
+        more = e->stopped_early;
         pthread_mutex_unlock(&e->lock);
         if (!more)
             idle(e, seen, NULL, 0, deadline_ns);
@@ -184,7 +184,7 @@ tutti_status tutti_shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t
                                      "worker %d had not published %u when the deadline passed", peer, value);
             break;
         }
-        more = e->more;
+        more = e->stopped_early;
         pthread_mutex_unlock(&e->lock);
         if (!more)
             idle(e, seen, word, value, deadline_ns);
