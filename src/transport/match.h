@@ -42,8 +42,8 @@ enum { MATCH_INLINE = 256,       /* bytes: payloads up to this are stored in the
 typedef enum match_control_kind {
     MATCH_ANNOUNCE,              /* sender to receiver: there is a message */
     MATCH_CLEAR,                 /* receiver to sender: send its pieces, from the beginning */
-    MATCH_TAKEN,                 /* receiver to sender: it is received (or too large); it has ended
-                                    */
+    MATCH_TAKEN,                 /* receiver to sender: it is received (or too large); it has
+                                    ended */
     MATCH_REWIND,                /* receiver to sender: stop sending, and wait for another CLEAR */
     MATCH_WITHDRAW               /* sender to receiver: there is no such message any more */
 } match_control_kind;
@@ -92,16 +92,16 @@ typedef struct match_message {
     match_link of_peer;          /* large: in peer->messages; else in no list */
     match_control control;       /* its CLEAR, TAKEN or REWIND */
     bool large;                  /* its payload is not here: it is at the sender */
-    bool cleared;                /* CLEAR is queued or sent, and neither TAKEN nor REWIND after it
-                                    */
+    bool cleared;                /* CLEAR is queued or sent, and neither TAKEN nor REWIND after
+                                    it */
     uint64_t send_id;            /* the sender's id of its match_op */
     tutti_header header;
     size_t received;             /* large: bytes that have arrived since the CLEAR */
     tutti_status outcome;        /* of the receive; set when the TAKEN is queued */
     match_op *op;                /* the receive it is matched to; NULL: unexpected */
     match_op *local;             /* large, from this rank itself: the send; else NULL */
-    unsigned char *payload;      /* not large: `small`, or memory of the pool `payloads`; else NULL
-                                    */
+    unsigned char *payload;      /* not large: `small`, or memory of the pool `payloads`; else
+                                    NULL */
     unsigned char small[MATCH_INLINE];
 } match_message;
 
@@ -110,8 +110,8 @@ typedef struct match_peer {
     bool gone;                   /* all it ever sent has been read, and nothing can be sent to it */
     int root;                    /* gone: the rank that caused its end; else its own */
     match_link outbox;           /* match_control.link: control messages to be sent, in order */
-    match_link sends;            /* match_op.link: sends that wait for the peer or are being written
-                                    */
+    match_link sends;            /* match_op.link: sends that wait for the peer or are being
+                                    written */
     match_link streams;          /* match_op.link: sends with pieces to be sent; round robin */
     match_link messages;         /* match_message.of_peer: its large messages */
     match_link filling;          /* match_op.link: receives into which a whole message arrives */

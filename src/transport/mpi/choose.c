@@ -85,7 +85,7 @@ static tutti_status choose_open(void **t, tutti_runtime *rt, const tutti_launch 
 
     *t = NULL;
     TUTTI_TRY(tutti_mpi_parse(launch->spec, &options, err));
-    TUTTI_TRY(tutti_mpi_fits(options.implementation, launch->environment, &kind, err));
+    TUTTI_TRY(tutti_mpi_check_launcher(options.implementation, launch->environment, &kind, err));
     c = tutti_alloc(1, sizeof *c);
     if (c == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the transport 'mpi'");

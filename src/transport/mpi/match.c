@@ -12,14 +12,14 @@ static void finish_request(mpi_endpoint *e, tutti_request *r, tutti_status statu
     e->completed = true;
 }
 
-void tutti_mpi_ended(mpi_endpoint *e, mpi_op *op)
+void tutti_mpi_complete(mpi_endpoint *e, mpi_op *op)
 {
     match_list_remove(&op->active);
     if (op->request != NULL)
         finish_request(e, op->request, op->status, op->rank);
-    if (op->over != NULL)
-        *op->over = true;
-    tutti_mpi_give(&e->ops, &op->link);
+    if (op->ended != NULL)
+        *op->ended = true;
+    tutti_mpi_pool_release(&e->ops, &op->link);
 }
 
 void tutti_mpi_end(mpi_endpoint *e, mpi_op *op, tutti_status status, int rank)
@@ -34,15 +34,15 @@ void tutti_mpi_end(mpi_endpoint *e, mpi_op *op, tutti_status status, int rank)
     } else if (op->busy != NULL)
         match_list_insert(&e->ending, &op->link);
     else
-        tutti_mpi_ended(e, op);
+        tutti_mpi_complete(e, op);
 }
 
 void tutti_mpi_drop(mpi_endpoint *e, mpi_message *m)
 {
     match_list_remove(&m->of_peer);
     if (m->frame != NULL)
-        tutti_mpi_give(&e->frames, &m->frame->link);
-    tutti_mpi_give(&e->messages, &m->link);
+        tutti_mpi_pool_release(&e->frames, &m->frame->link);
+    tutti_mpi_pool_release(&e->messages, &m->link);
 }
 
 /* ---- pairing ---- */
@@ -144,7 +144,7 @@ static tutti_status check_post(const mpi_endpoint *e, const char *doing, const t
 static mpi_op *op_make(mpi_endpoint *e, tutti_request *r, op_state state, int peer, uint64_t tag, void *data,
                        size_t bytes)
 {
-    mpi_op *op = tutti_mpi_take(&e->ops);
+    mpi_op *op = tutti_mpi_pool_acquire(&e->ops);
 
     if (op == NULL)
         return NULL;
@@ -180,7 +180,7 @@ static bool send_to_self(mpi_endpoint *e, tutti_request *r, uint64_t tag, tutti_
     }
     if (op != NULL)
         tutti_mpi_offer_op(e, op); /* back to its place: it will be found again below */
-    m = tutti_mpi_take(&e->messages);
+    m = tutti_mpi_pool_acquire(&e->messages);
     if (m == NULL)
         return false;
     *m = (mpi_message){
@@ -252,7 +252,7 @@ tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, con
                      ? tutti_fail_rank(err, e->broken.status, e->broken.rank, "%s", e->broken.text)
                      : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "sending %zu bytes to worker %d", bytes, to);
     }
-    tutti_mpi_tell(e, 0);
+    tutti_mpi_wake_waiting(e, 0);
     pthread_mutex_unlock(&e->lock);
     return status;
 }
@@ -290,7 +290,7 @@ tutti_status tutti_mpi_recv(void *t, tutti_request *r, int from, uint64_t tag, t
     else
         match_enqueue(e->queue.posted, &op->waiting);
 out:
-    tutti_mpi_tell(e, 0);
+    tutti_mpi_wake_waiting(e, 0);
     pthread_mutex_unlock(&e->lock);
     return status;
 }
@@ -308,7 +308,7 @@ static void wait_until(mpi_endpoint *e, mpi_op *op, const bool *over)
         pthread_mutex_lock(&e->lock);
     }
     if (!*over) /* MPI has failed: nothing moves any more */
-        op->over = NULL;
+        op->ended = NULL;
 }
 
 static void cancel_send(mpi_endpoint *e, mpi_op *op)
@@ -331,7 +331,7 @@ static void cancel_send(mpi_endpoint *e, mpi_op *op)
     }
     op->withdraw = op->state != OP_ENDING; /* one that is ending already has nothing more to send */
     op->state = OP_ENDING;
-    op->over = &over;
+    op->ended = &over;
     if (match_list_empty(&op->active))
         match_list_insert(&e->streams, &op->active);
     wait_until(e, op, &over);
@@ -349,7 +349,7 @@ static void cancel_receive(mpi_endpoint *e, mpi_op *op)
         m->op = NULL;
         op->message = NULL;
     }
-    op->over = &over;
+    op->ended = &over;
     tutti_mpi_end(e, op, TUTTI_CLOSED, -1);
     if (m != NULL)
         tutti_mpi_offer_message(e, m);
@@ -370,7 +370,7 @@ void tutti_mpi_cancel(void *t, tutti_request *r)
             cancel_send(e, op);
         else
             cancel_receive(e, op);
-        tutti_mpi_tell(e, 0);
+        tutti_mpi_wake_waiting(e, 0);
     }
     pthread_mutex_unlock(&e->lock);
 }

@@ -19,7 +19,7 @@ void tutti_mpi_pool_fini(mpi_pool *pool)
         match_list_init(&pool->free);
 }
 
-void *tutti_mpi_take(mpi_pool *pool)
+void *tutti_mpi_pool_acquire(mpi_pool *pool)
 {
     match_link *link;
 
@@ -40,8 +40,8 @@ void *tutti_mpi_take(mpi_pool *pool)
 }
 
 /* The one returned last is taken first: it is still in the cache. */
-void tutti_mpi_give(mpi_pool *pool, match_link *thing)
+void tutti_mpi_pool_release(mpi_pool *pool, match_link *entry)
 {
-    match_list_remove(thing);
-    match_list_insert(pool->free.next, thing);
+    match_list_remove(entry);
+    match_list_insert(pool->free.next, entry);
 }

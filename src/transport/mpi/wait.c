@@ -30,7 +30,7 @@ bool tutti_mpi_foreign_thread(const mpi_endpoint *e)
     return e->funneled && !pthread_equal(e->thread, pthread_self());
 }
 
-void tutti_mpi_tell(mpi_endpoint *e, int mine)
+void tutti_mpi_wake_waiting(mpi_endpoint *e, int mine)
 {
     if (e->completed && e->waiting > mine)
         pthread_cond_broadcast(&e->cond);

@@ -102,8 +102,8 @@ typedef struct shm_message {
     match_link of_peer;          /* large: in peer->messages; else in no list */
     shm_control control;         /* its CLEAR, TAKEN or REWIND */
     bool large;                  /* its payload is not here: it is at the sender */
-    bool cleared;                /* CLEAR is queued or sent, and neither TAKEN nor REWIND after it
-                                    */
+    bool cleared;                /* CLEAR is queued or sent, and neither TAKEN nor REWIND after
+                                    it */
     uint64_t send_id;            /* the sender's id of its shm_op */
     tutti_header header;
     size_t received;             /* large: bytes that have arrived since the CLEAR */
@@ -115,8 +115,8 @@ typedef struct shm_message {
 
 enum { SHM_POOL_LOG2 = 6 };      /* log2 of the number of entries in the first chunk of a pool */
 
-/* Another rank. The rings named in are those from it to this rank, those named out the other ones.
-   */
+/* Another rank. The rings named in are those from it to this rank, those named out the other
+   ones. */
 typedef struct shm_peer {
     int rank;
     tutti_shm_pair *in, *out;    /* counters of the rings, in the region */
@@ -211,8 +211,8 @@ void tutti_shm_deliver(shm_endpoint *e, shm_op *op, const tutti_header *header,
 void tutti_shm_pair_up(shm_endpoint *e, shm_op *op, shm_message *m);
 /* Matches a message with a posted receive, or else makes it unexpected, in the order of arrival. */
 void tutti_shm_offer_message(shm_endpoint *e, shm_message *m);
-/* Matches a receive with an unexpected message, or else makes it posted, in the order of posting.
-   */
+/* Matches a receive with an unexpected message, or else makes it posted, in the order of
+   posting. */
 void tutti_shm_offer_op(shm_endpoint *e, shm_op *op);
 
 /* ---- progress.c. Under the lock; never waits. ---- */

@@ -39,8 +39,8 @@
 
 #define TUTTI_SHM_MAGIC UINT32_C(0x74757469)
 #define TUTTI_SHM_VERSION 2u
-#define TUTTI_SHM_RANKS 1024     /* most ranks of a run; the number of rings grows with its square
-                                    */
+#define TUTTI_SHM_RANKS 1024     /* most ranks of a run; the number of rings grows with its
+                                    square */
 #define TUTTI_SHM_LINE 64        /* bytes of a cache line */
 #define TUTTI_SHM_INLINE 184     /* most payload bytes of a small message: they are in its entry */
 #define TUTTI_SHM_REASON_BYTES 512 /* of a failure report, the NUL included */

@@ -35,8 +35,8 @@
 
 /* All in ns. */
 #define TCP_MS INT64_C(1000000)
-#define TCP_TICK (500 * TCP_MS)          /* longest period of the service thread and of heartbeats
-                                            */
+#define TCP_TICK (500 * TCP_MS)          /* longest period of the service thread and of
+                                            heartbeats */
 #define TCP_STRANGER_NS (5000 * TCP_MS)  /* most that a handshake may take on the accepting side */
 #define TCP_LINGER_NS (1000 * TCP_MS)    /* closing waits this long for its last bytes to leave */
 /* A connection ended without a DEPART: how long a rank waits for the meeting place to report the
@@ -90,8 +90,8 @@ tutti_status tutti_tcp_resolve_host(const char *host, int port, bool to_bind, tc
                                     tutti_error *err);
 /* Opens a listening socket at *a, and sets *a to the address with the port that it got. */
 int tutti_tcp_listen(tcp_address *a, int *fd);
-/* Opens a listening abstract Unix socket. name: "": the kernel chooses one, which is written there.
-   */
+/* Opens a listening abstract Unix socket. name: "": the kernel chooses one, which is written
+   there. */
 int tutti_tcp_listen_local(char name[16], int *fd);
 /* Begins to connect; 0 also if the connection is still in progress. */
 int tutti_tcp_connect(const tcp_address *a, int *fd);
@@ -202,8 +202,8 @@ typedef struct tcp_line {
     uint8_t *in;                 /* received bytes: in[in_used..in_have) are not processed yet */
     uint8_t *out;                /* bytes to send: out[out_done..out_have) are not written yet */
     size_t in_capacity, in_have, in_used, out_capacity, out_have, out_done;
-    bool framed;                 /* the header at in_used has been checked; `frame` is its content
-                                    */
+    bool framed;                 /* the header at in_used has been checked; `frame` is its
+                                    content */
     tcp_frame frame;
     int64_t received_ns;         /* when bytes last arrived */
     int64_t spoke_ns;            /* when a frame was last queued */
@@ -370,8 +370,8 @@ typedef struct tcp_endpoint {
     bool orphaned;               /* the launcher is gone: waits end with TUTTI_ERR_PEER */
     char orphaned_why[240];
     bool excluded;               /* this rank was expelled, or stops so that the others can
-                                    continue: all its requests have ended, all its links are closed
-                                    */
+                                    continue: all its requests have ended, all its links are
+                                    closed */
     char excluded_why[480];
     tutti_events events;
     int *expelled, n_expelled;   /* [size]: expelled[0..n_expelled) are the ranks that this rank has

@@ -194,7 +194,7 @@ typedef struct tcp_entry {
     char host_name[64];
 } tcp_entry;
 void tutti_tcp_entry_write(const tcp_entry *e, uint8_t out[TCP_ENTRY_BYTES]);
-/* false: a number is out of range, or a text has no NUL or is not printable ASCII without blanks.
-   */
+/* false: a number is out of range, or a text has no NUL or is not printable ASCII without
+   blanks. */
 bool tutti_tcp_entry_read(const uint8_t in[TCP_ENTRY_BYTES], tcp_entry *out);
 #endif
