@@ -1,10 +1,10 @@
-/* agent.c: the far end of a run over several hosts. It is started by ssh or its like, reads a
-   job, starts this host's workers by tutti_launch_run in a child of its own, and passes data
-   between them and the launcher. The workers' output and ends go out as frames, and letters come
-   in. When the input closes everything here ends.
+/* agent.c: the agent of a run over several hosts (`tutti agent`). ssh or a similar command starts
+   it on each host. It reads a job, starts the host's workers by tutti_launch_run in a child
+   process, and passes data between them and the launcher, by the protocol of launch_internal.h:
+   frames out, commands in. When its input closes, it ends everything that it has started.
 
-   Two processes because both block: the child in tutti_launch_run, this one in poll. The child
-   dies with this one (PR_SET_PDEATHSIG) and the workers with the child. */
+   There are two processes because both block: the child in tutti_launch_run, the agent in poll. The
+   child is killed if the agent dies (PR_SET_PDEATHSIG), and the workers if the child dies. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -27,7 +27,8 @@ enum { MOST_MEETS = 8, TURN_MS = 10 };
 #define CONNECT_MS 3000
 
 typedef struct job {
-    char *text;                  /* the strings point into it; the key is among them */
+    char *text;                  /* its bytes, which include the run's key; the strings below point into
+                                    it */
     size_t bytes;
     const char **argv;           /* NULL-ended */
     size_t n_argv;

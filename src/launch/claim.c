@@ -1,8 +1,8 @@
-/* claim.c: one run at a time in a directory. The claim is a lock (flock) on the file
-   DIRECTORY/lock, in which its owner writes what it is. It is a lock and no mere file, because
-   the kernel releases it when its owner ends: what a killed run has left there stops no later
-   run. The file itself goes with the claim. A process that opens it just then locks a file
-   without a name, detects that, and opens the new one. */
+/* claim.c: allows one run at a time in a directory (tutti_launch_claim_open). A claim is a lock
+   (flock) on the file DIRECTORY/lock, into which the owner writes its pid and host. The kernel
+   releases the lock when the owner ends, so a file that a killed run has left does not block later
+   runs. The owner removes the file when it releases the claim. A process that has just opened the
+   file then locks a file without a name; it detects that and tries again. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,11 +18,12 @@ enum { PATH = 4096, TRIES = 100 };
 struct tutti_launch_claim {
     tutti_runtime *rt;
     int fd;                      /* -1: the file system has no locks */
-    size_t stood;                /* this many bytes of the directory's name existed before */
+    size_t stood;                /* the first so many bytes of `directory` name a directory that existed
+                                    before the claim */
     char directory[PATH], lock[PATH + 8];
 };
 
-/* How much of the name, up to a '/', exists: 0 if nothing of it. */
+/* Returns the length of the longest prefix of the name, up to a '/', that exists; 0: none. */
 static size_t standing(tutti_runtime *rt, const char *directory)
 {
     char path[PATH];

@@ -1,28 +1,32 @@
-/* launch.c: starts the workers and watches them to their end. The launcher computes nothing. It
-   sleeps in poll() on a pidfd a worker and on its signals, so a death is seen when the kernel
-   knows it. What the kernel does not report is checked twice a second (stopped.c).
+/* launch.c: starts the workers of one host and watches them to their end (tutti_launch_run). The
+   launcher computes nothing. It sleeps in poll() on the workers' pidfds and on its signals, so it
+   sees a death as soon as the kernel does. What the kernel does not report is checked twice a
+   second (stopped.c).
 
    What happens when
 
-     a worker ends well           nothing more.
-     a worker ends badly          it is recorded in the shared memory and all workers are woken:
-                                  survivors end by themselves with TUTTI_ERR_PEER. Those that are
-                                  left after the grace are killed.
-                                  In a run that continues after losses there is no grace while
-                                  enough are left. The loss is reported at once, that of one that
-                                  failed by itself 0.2 s later: if it has notified the others, they
-                                  end with it, and have reported so by then.
-     a worker is stopped          over shared memory: the others are warned, then it is killed,
-                                  which is a bad end.
-     a worker has left a failure  it is killed after the grace, in a run that continues too, which
-     report and does not end      would wait for it at the end.
-     the user sends a signal      SIGTERM to all, the rest as above; a second one kills at once.
-     the last worker has ended    what workers have started and left is ended too (adopt.c).
-     the launcher is killed       the kernel kills the workers (start.c); the shared memory has no
-                                  name and goes with them.
+     a worker ends in order       nothing.
+     a worker fails               its end is recorded in the shared memory, and all workers are
+     woken.
+                                  The others end by themselves with TUTTI_ERR_PEER. Those that run
+                                  after the grace period are killed.
+                                  In a run that continues after losses no grace period begins while
+                                  enough workers are left. The loss is reported at once; that of a
+                                  worker that failed by itself 0.2 s later: if the others cannot
+                                  continue, they have reported so by then.
+     a worker is stopped          over shared memory: the others are warned, then the worker is
+     killed,
+                                  which is a failure.
+     a worker has reported a      it is killed after the grace period, in a run that continues, too,
+     failure and does not end     which would wait for it at the end.
+     the user sends a signal      SIGTERM to all workers; then as above. A second signal kills at
+     once. the last worker has ended    processes that workers have started are ended, too
+     (adopt.c). the launcher is killed       the kernel kills the workers (start.c). The shared
+     memory has no name
+                                  and is freed with them.
 
-   The error names the root (launch_ends.c): a worker that was killed, else the first that failed
-   by itself, else the first that failed because of another. */
+   The message is about the worker that caused the failure (launch_ends.c): one that was killed,
+   else the first that failed by itself, else the first that failed because of another. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -41,9 +45,9 @@ extern char **environ;
 #define OWN_FILES 8             /* in addition to the workers': streams, region, signals, a pipe at a start */
 #define GRACE_NS ((int64_t)1000 * NS_PER_MS)
 #define SILENCE_NS INT64_C(3000000000)
-#define LOOK_NS ((int64_t)500 * NS_PER_MS)
-#define TURN_NS ((int64_t)10 * NS_PER_MS)   /* between two checks of what is being ended */
-#define REAP_NS ((int64_t)10000 * NS_PER_MS) /* and of what has ended by itself */
+#define CHECK_NS ((int64_t)500 * NS_PER_MS)
+#define RECHECK_NS ((int64_t)10 * NS_PER_MS) /* between two checks of orphans that are being ended */
+#define REAP_NS ((int64_t)10000 * NS_PER_MS) /* between two checks for orphans that have ended */
 
 /* ---- signals ---- */
 static void send_one(launch_worker *w, int signal)
@@ -93,7 +97,7 @@ void tutti_launch_near_noticed(launcher *l)
     begin_grace(l, grace(l));
 }
 
-void tutti_launch_near_take_signals(launcher *l)
+void tutti_launch_near_read_signals(launcher *l)
 {
     int next_signal;
 
@@ -128,7 +132,7 @@ static void reap_worker(launcher *l, int rank)
     w->pidfd = -1;
     l->alive--;
     if (got < 0) /* another part of this process has reaped it; its report still shows whether it left in order */
-        w->exit_code = tutti_launch_near_words(l, rank).state == TUTTI_SHM_CLOSED ? 0 : 255;
+        w->exit_code = tutti_launch_near_report(l, rank).state == TUTTI_SHM_CLOSED ? 0 : 255;
     else if (WIFSIGNALED(status))
         w->signal = WTERMSIG(status);
     else
@@ -148,8 +152,8 @@ static int milliseconds_to(const launcher *l)
     for (int r = 0; r < l->options->workers; r++)
         if (l->workers[r].lost_at != 0 && l->workers[r].lost_at - tutti_now_ns(l->rt) < left)
             left = l->workers[r].lost_at - tutti_now_ns(l->rt);
-    if (l->look_at != TUTTI_FOREVER && l->look_at - tutti_now_ns(l->rt) < left)
-        left = l->look_at - tutti_now_ns(l->rt);
+    if (l->check_at != TUTTI_FOREVER && l->check_at - tutti_now_ns(l->rt) < left)
+        left = l->check_at - tutti_now_ns(l->rt);
     if (l->adopted_at != TUTTI_FOREVER && l->adopted_at - tutti_now_ns(l->rt) < left)
         left = l->adopted_at - tutti_now_ns(l->rt);
     if (left > meet_ns)
@@ -191,19 +195,19 @@ static void serve_meeting(launcher *l)
 static void check_workers(launcher *l)
 {
     const int64_t now = tutti_now_ns(l->rt);
-    const bool was_away = now - l->looked_at > 3 * LOOK_NS;
+    const bool was_away = now - l->checked_at > 3 * CHECK_NS;
 
-    l->looked_at = now;
-    l->look_at = now + LOOK_NS;
+    l->checked_at = now;
+    l->check_at = now + CHECK_NS;
     for (int r = 0; r < l->options->workers; r++) {
         launch_worker *w = &l->workers[r];
         char how[300];
         bool kill_it = false;
         if (w->pidfd < 0)
             continue;
-        if (tutti_launch_near_words(l, r).state == TUTTI_SHM_FAILED) {
-            w->words_ns = w->words_ns != 0 && !was_away ? w->words_ns : now;
-            kill_it = now - w->words_ns >= grace(l);
+        if (tutti_launch_near_report(l, r).state == TUTTI_SHM_FAILED) {
+            w->reported_ns = w->reported_ns != 0 && !was_away ? w->reported_ns : now;
+            kill_it = now - w->reported_ns >= grace(l);
         } else if (l->meet != NULL) {
             continue; /* there, silence is detected by the meeting place */
         } else if (tutti_shm_expelled(&l->region, r, how, sizeof how)) {
@@ -211,14 +215,14 @@ static void check_workers(launcher *l)
             kill_it = w->stopped.expelled_ns != 0;
             w->stopped.expelled_ns = now;
         } else
-            kill_it = tutti_launch_stopped_look(&w->stopped, w->pid, silence(l), now, was_away);
+            kill_it = tutti_launch_stopped_check(&w->stopped, w->pid, silence(l), now, was_away);
         tutti_shm_stopped(&l->region, r, w->stopped.warned);
         if (kill_it)
             send_one(w, SIGKILL);
     }
 }
 
-static void hear_lines(const launcher *l, int rank)
+static void read_lines(const launcher *l, int rank)
 {
     for (int stream = 1; l->lines != NULL && stream <= 2; stream++)
         tutti_launch_lines_read(&l->lines[2 * rank + stream - 1], l->options->output, l->options->user,
@@ -236,19 +240,19 @@ static bool is_worker(void *user, pid_t pid)
     return false;
 }
 
-static void look_after(launcher *l)
+static void reap_orphans(launcher *l)
 {
     int left = 0;
 
     tutti_launch_adopt_reap(&l->adopted);
     for (int r = 0; r < l->options->workers; r++) {
         launch_worker *w = &l->workers[r];
-        if (!w->passed_over || w->pidfd >= 0 || w->swept)
+        if (!w->continued_without || w->pidfd >= 0 || w->orphans_ended)
             continue;
-        w->swept = tutti_launch_adopt_end(&l->adopted, SIGKILL, l->options->first + r) == 0;
-        left += !w->swept;
+        w->orphans_ended = tutti_launch_adopt_end(&l->adopted, SIGKILL, l->options->first + r) == 0;
+        left += !w->orphans_ended;
     }
-    l->adopted_at = tutti_now_ns(l->rt) + (left > 0 ? TURN_NS : REAP_NS);
+    l->adopted_at = tutti_now_ns(l->rt) + (left > 0 ? RECHECK_NS : REAP_NS);
 }
 
 /* No worker is left. Processes that were to have time to save after a signal have it here too. */
@@ -260,10 +264,10 @@ static void end_what_is_left(launcher *l)
 
     while (tutti_launch_adopt_end(&l->adopted,
                                   tutti_now_ns(l->rt) >= until || l->hurried ? SIGKILL : SIGTERM, -1) > 0) {
-        poll(&(struct pollfd){ .fd = l->signals.fd, .events = POLLIN }, 1, TURN_NS / NS_PER_MS);
-        tutti_launch_near_take_signals(l);
+        poll(&(struct pollfd){ .fd = l->signals.fd, .events = POLLIN }, 1, RECHECK_NS / NS_PER_MS);
+        tutti_launch_near_read_signals(l);
         for (int r = 0; r < l->options->workers; r++)
-            hear_lines(l, r);
+            read_lines(l, r);
     }
 }
 
@@ -282,21 +286,21 @@ static void watch_workers(launcher *l)
         if (poll(l->polled, (nfds_t)(n + 2 + n_lines), milliseconds_to(l)) < 0 && errno != EINTR && errno != EAGAIN &&
             errno != ENOMEM)
             send_all(l, SIGKILL); /* cannot happen; but never wait for what cannot be seen */
-        tutti_launch_near_take_signals(l); /* before the deaths: those that the user wanted are not losses */
+        tutti_launch_near_read_signals(l); /* before the deaths: those that the user wanted are not losses */
         serve_meeting(l); /* and before them too: a failure report comes before the end of the worker */
         for (int r = 0; r < n; r++) {
-            hear_lines(l, r); /* what it wrote comes before its end */
+            read_lines(l, r); /* what it wrote comes before its end */
             if (l->workers[r].pidfd >= 0 && l->polled[r].revents != 0)
                 reap_worker(l, r);
             if (l->workers[r].lost_at != 0 && tutti_now_ns(l->rt) >= l->workers[r].lost_at)
                 tutti_launch_near_lost(l, r, TUTTI_SHM_FAILED);
         }
-        if (tutti_now_ns(l->rt) >= l->look_at)
+        if (tutti_now_ns(l->rt) >= l->check_at)
             check_workers(l);
         if (l->user_signal != 0 && l->alive < before) /* a wrapper has ended at once: signal its program as well */
             tutti_launch_adopt_end(&l->adopted, SIGTERM, -1);
         if (tutti_now_ns(l->rt) >= l->adopted_at)
-            look_after(l);
+            reap_orphans(l);
         if (l->kill_at != TUTTI_FOREVER && tutti_now_ns(l->rt) >= l->kill_at) {
             send_all(l, SIGKILL);
             l->kill_at = TUTTI_FOREVER;
@@ -409,9 +413,9 @@ static tutti_status prepare(launcher *l, tutti_error *err)
     }
     gethostname(l->host, sizeof l->host - 1);
     l->memory_kills = tutti_launch_memory_kills("");
-    l->looked_at = tutti_now_ns(l->rt);
+    l->checked_at = tutti_now_ns(l->rt);
     if (o->size == 0 && o->workers > 1) /* of a part of a run, another launcher receives the reports */
-        l->look_at = l->looked_at + LOOK_NS;
+        l->check_at = l->checked_at + CHECK_NS;
     if (o->meet)
         TUTTI_TRY(open_meet(l, err));
     TUTTI_TRY(tutti_launch_start_open(&l->start, l->rt, &l->as_given, l->region.fd, &l->signals.before, err));
@@ -478,7 +482,7 @@ tutti_status tutti_launch_run(const tutti_launch_options *options, tutti_launch_
                    .result = result,
                    .region = { .fd = -1, .owned = true },
                    .signals = { .fd = -1 },
-                   .look_at = TUTTI_FOREVER,
+                   .check_at = TUTTI_FOREVER,
                    .adopted_at = TUTTI_FOREVER,
                    .kill_at = TUTTI_FOREVER };
     tutti_error own = { .rank = -1 };

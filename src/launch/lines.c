@@ -1,7 +1,6 @@
-/* lines.c: what workers write, line by line: for a launcher that shows which worker wrote each
-   line. A line that is longer than its buffer is split into several. What a worker has written
-   before its end is read to the last byte; what its own children write later is not waited
-   for. */
+/* lines.c: reads the output of workers line by line, for a launcher that shows which worker wrote
+   each line. A line longer than LAUNCH_LINE is split. All that a worker has written before its end
+   is read; what its children write later is not. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

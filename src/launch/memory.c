@@ -1,9 +1,9 @@
-/* memory.c: was a worker killed for want of memory? The kernel ends a process by SIGKILL then,
-   and records it in its log, which most users cannot read. But it counts such ends by control
-   group, as containers and batch systems make them: oom_kill of memory.events (version 2) or of
-   memory.oom_control (version 1). Workers are usually in the launcher's group. So one that was
-   killed while the count went up was most likely one of them, and the error states how certain
-   that is. Where no group can be seen the error does not mention memory. */
+/* memory.c: was a worker killed for want of memory? The kernel then kills a process by SIGKILL and
+   says so in its log, which most users cannot read. But it counts such kills in each control group:
+   oom_kill in memory.events (version 2) or memory.oom_control (version 1). Workers are usually in
+   the launcher's group. So a worker that was killed while the count grew was most likely killed for
+   want of memory, and the message says that it is likely. If no group can be seen, the message does
+   not mention memory. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,13 +1,14 @@
-/* place.c: which rank of how many this process is, from its environment. A pure function, so that
-   every launcher's variables can be tested without the launcher.
+/* place.c: finds from the environment which rank of how many this process is, and which launcher
+   has started it (tutti_launch_find_place). It depends on the environment only, so that the
+   variables of every launcher can be tested without the launcher.
 
-   The order is that of certainty:
-     1. our own launcher;
-     2. those that set variables for nothing else (MPI);
+   Launchers are tried in order of certainty:
+     1. Tutti's own;
+     2. those of MPI, which set their variables for nothing else;
      3. Slurm, whose variables every program inside an allocation inherits;
-     4. torchrun, whose names are common words.
-   Only what a launcher sets for the processes it starts
-   counts: SLURM_NTASKS without SLURM_STEP_ID is what sbatch sets for a script that runs once.
+     4. torchrun, whose variables have common names.
+   Only variables that a launcher sets for the processes it starts count: SLURM_NTASKS without
+   SLURM_STEP_ID is what sbatch sets for a script that runs once.
 
    Launchers nest. Slurm starts one daemon a node for mpirun, or one torchrun a node, and its
    variables are inherited by the ranks. That is no contradiction, and the inner launcher decides.
@@ -21,8 +22,8 @@
 #include "launch_internal.h"
 #include "launch/gather.h"
 
-#define RANKS_MAX (1L << 20)     /* far more than any run; keeps sizes of tables sane */
-/* A port for a Slurm job's ranks: below those that kernels hand out, its own
+#define RANKS_MAX (1L << 20)     /* most ranks that are believed; bounds the sizes of tables */
+/* The port at which the ranks of a Slurm job meet: below those that kernels choose, and different
    for jobs of neighbouring numbers. */
 #define SLURM_PORT_FIRST 12000
 #define SLURM_PORTS 20000
@@ -30,9 +31,9 @@
 static const struct {
     tutti_launch_by by;
     const char *name, *rank, *size, *local, *host;
-    const char *here;            /* how many are on this host */
-    const char *mark;            /* set for what it starts and nothing else; NULL: `rank` is that */
-    const char *needs;           /* without it the others mean nothing; NULL: nothing is needed */
+    const char *here;            /* number of ranks on this host */
+    const char *mark;            /* set for the processes it starts and for no others; NULL: `rank` */
+    const char *needs;           /* without this one the others do not count; NULL: none */
 } launchers[] = {
     { TUTTI_BY_TUTTI, "tutti", "TUTTI_RANK", "TUTTI_SIZE", .mark = "TUTTI_SHM_FD" },
     { TUTTI_BY_OPENMPI, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",

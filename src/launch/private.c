@@ -1,15 +1,15 @@
-/* private.c: where the ranks of one host and one user find each other when Tutti's launcher has
-   not started them: a local socket in a directory that no other user can enter.
+/* private.c: the socket by which the ranks of one host and one user find each other if Tutti's
+   launcher has not started them. It is in a directory that no other user can enter.
 
    The directory is $XDG_RUNTIME_DIR/tutti if that variable names a directory of this user alone,
-   else /tmp/tutti-UID. It is made with mode 0700. One that belongs to another user or lets others
-   in is refused: any user that can write there could take part in the run.
+   else /tmp/tutti-UID. It is created with mode 0700. A directory that belongs to another user, or
+   that others can enter, is refused: a user that can write there could take part in the run.
 
-   The socket is named after the run, and the run after what its launcher sets and after the
-   launcher's own process (its number and when it began). So two runs never have the same name,
-   and what a run that was killed has left belongs to no later one. Rank 0 listens under a name of
-   its own first and then gives the socket its final one. So what bears a final name and does not
-   answer is what a killed process has left, and the next rank 0 removes it. */
+   The socket's name is a hash of what the ranks' launcher sets for the run and of the launcher's
+   process (its pid and when it began). So no two runs have the same name, and a socket that a
+   killed run has left is not used by a later run. Rank 0 listens under a temporary name first and
+   then renames the socket. So a socket with a final name at which no process listens was left by a
+   killed process, and the next rank 0 removes it. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,11 +25,11 @@
 #include <unistd.h>
 #include "launch_internal.h"
 
-enum { LOCK_TRIES = 500 };       /* of 2 ms: others hold the lock for a few system calls */
+enum { LOCK_TRIES = 500 };       /* attempts, 2 ms apart: others hold the lock for a few system calls */
 
 /* ---- processes ---- */
-/* Its parent and when it began, in ticks of the kernel's clock; false: there is none. One that
-   has ended and is not reaped yet (Z) counts as none. */
+/* Gets a process' parent and when it began, in ticks of the kernel since boot; false: there is no
+   such process. One that has ended and is not reaped yet (Z) does not count. */
 static bool process_of(pid_t pid, pid_t *parent, unsigned long long *began)
 {
     char path[40], text[1024];
