@@ -5,25 +5,22 @@
 
    What happens when
 
-     a worker ends in order       nothing.
-     a worker fails               its end is recorded in the shared memory, and all workers are
-     woken.
-                                  The others end by themselves with TUTTI_ERR_PEER. Those that run
-                                  after the grace period are killed.
-                                  In a run that continues after losses no grace period begins while
-                                  enough workers are left. The loss is reported at once; that of a
-                                  worker that failed by itself 0.2 s later: if the others cannot
-                                  continue, they have reported so by then.
-     a worker is stopped          over shared memory: the others are warned, then the worker is
-     killed,
-                                  which is a failure.
-     a worker has reported a      it is killed after the grace period, in a run that continues, too,
-     failure and does not end     which would wait for it at the end.
-     the user sends a signal      SIGTERM to all workers; then as above. A second signal kills at
-     once. the last worker has ended    processes that workers have started are ended, too
-     (adopt.c). the launcher is killed       the kernel kills the workers (start.c). The shared
-     memory has no name
-                                  and is freed with them.
+     a worker ends in order    nothing.
+     a worker fails            its end is recorded in the shared memory, and all workers are woken.
+                               The others end by themselves with TUTTI_ERR_PEER. Those that run
+                               after the grace period are killed.
+                               In a run that continues after losses no grace period begins while
+                               enough workers are left. The loss is reported at once; that of a
+                               worker that failed by itself 0.2 s later: if the others cannot
+                               continue, they have reported so by then.
+     a worker is stopped       over shared memory: the others are warned, then the worker is
+                               killed, which is a failure.
+     a worker has reported a   it is killed after the grace period; in a run that continues, too,
+     failure and does not end  which would wait for it at the end.
+     the user sends a signal   SIGTERM to all workers; then as above. A second signal kills at once.
+     the last worker ends      processes that workers have started are ended, too (adopt.c).
+     the launcher is killed    the kernel kills the workers (start.c). The shared memory has no
+                               name and is freed with them.
 
    The message is about the worker that caused the failure (launch_ends.c): one that was killed,
    else the first that failed by itself, else the first that failed because of another. */
