@@ -142,7 +142,7 @@ static bool is_condition(const tutti_option *options, const char *at, size_t byt
 /* The first part of `when` that is none; NULL: there is none such. */
 static const char *no_condition(const tutti_option *options, const char *when)
 {
-    for (const char *at = when; at != NULL; at = tutti_base_condition_behind(at))
+    for (const char *at = when; at != NULL; at = tutti_base_next_condition(at))
         if (!is_condition(options, at, strcspn(at, "&")))
             return at;
     return NULL;

@@ -63,8 +63,9 @@ static size_t length_of_character(unsigned char lead)
     return lead < 0xF0 ? 3 : 4;
 }
 
-/* Returns the length of text without a UTF-8 character that is cut off at its end. A character has at most three
-   continuation bytes, so at most four bytes are examined. Four continuation bytes are not UTF-8: the length is kept. */
+/* Returns the length of text without a UTF-8 character that is cut off at its end. A character has
+   at most three continuation bytes, so at most four bytes are examined. Four continuation bytes are
+   not UTF-8: the length is kept. */
 size_t tutti_base_whole_characters(const char *text, size_t bytes)
 {
     for (size_t back = 0; back < 4 && back < bytes; back++) {
@@ -78,8 +79,9 @@ size_t tutti_base_whole_characters(const char *text, size_t bytes)
 
 enum { SHOWN_BYTES = 120 }; /* the rest of tutti_base_shown has room for "..." */
 
-/* Bytes of the control character at the beginning of text: 1 of ASCII, 2 of U+0080 to U+009F, which are C2 80 to C2 9F
-   in UTF-8 (U+009B begins an escape sequence in some terminals); 0: it is no control character. */
+/* Bytes of the control character at the beginning of text: 1 of ASCII, 2 of U+0080 to U+009F, which
+   are C2 80 to C2 9F in UTF-8 (U+009B begins an escape sequence in some terminals); 0: it is no
+   control character. */
 static size_t control_bytes(const char *text, size_t bytes)
 {
     const unsigned char first = (unsigned char)text[0];
@@ -176,8 +178,8 @@ void tutti_base_near_offer(tutti_base_near *near, const char *candidate, size_t 
 
     if (shorter == 0 || longer > NEAR_BYTES)
         return;
-    /* A candidate is similar if at most a third of the longer name's characters differ (one, in names shorter than 6),
-       but not all. A prefix of at least 3 characters is similar, too. */
+    /* A candidate is similar if at most a third of the longer name's characters differ (one, in
+       names shorter than 6), but not all. A prefix of at least 3 characters is similar, too. */
     distance = edit_distance(near->name, name_bytes, candidate, candidate_bytes);
     limit = longer < 6 ? 1 : (int)(longer / 3);
     if (distance >= (int)longer)
