@@ -18,8 +18,7 @@ enum { PATH = 4096, TRIES = 100 };
 struct tutti_launch_claim {
     tutti_runtime *rt;
     int fd;                      /* -1: the file system has no locks */
-    size_t stood;                /* the first so many bytes of `directory` name a directory that existed
-                                    before the claim */
+    size_t stood;                /* length of the prefix of `directory` that existed before the claim */
     char directory[PATH], lock[PATH + 8];
 };
 

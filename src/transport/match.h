@@ -37,7 +37,7 @@
 
 enum { MATCH_INLINE = 256,       /* bytes: payloads up to this are stored in the match_message */
        /* Most messages of one peer that have not ended, some 120 MB of them. A program that leaves
-          so many unreceived is wrong; a peer that sends more sends CORRUPT. */
+          more unreceived is wrong; a peer that sends more sends CORRUPT. */
        MATCH_WAITING_MOST = 1 << 18 };
 typedef enum match_control_kind {
     MATCH_ANNOUNCE,              /* sender to receiver: there is a message */

@@ -308,7 +308,7 @@ void tutti_mpi_complete(mpi_endpoint *e, mpi_op *op);
    buffer is too small. */
 void tutti_mpi_deliver(mpi_endpoint *e, mpi_op *op, const tutti_header *header,
                        const unsigned char *payload);
-/* Matches a receive and a message, neither of which is in the queue. */
+/* Matches a receive and a message, both outside the queue. */
 void tutti_mpi_pair_up(mpi_endpoint *e, mpi_op *op, mpi_message *m);
 /* Matches a message with a posted receive, or else makes it unexpected, in the order of arrival. */
 void tutti_mpi_offer_message(mpi_endpoint *e, mpi_message *m);

@@ -178,9 +178,9 @@ typedef struct shm_endpoint {
     shm_window *windows;         /* list, the last one opened first; NULL: none */
 } shm_endpoint;
 
-/* What ranks that are threads of one process share besides the region. They have one mapping of the
-   region and of each window, so that the thread sanitizer, which compares addresses, sees what they
-   share. */
+/* What ranks that are threads of one process share, in addition to the region. They have one
+   mapping of the region and of each window, so that the thread sanitizer, which compares addresses,
+   sees what they share. */
 typedef struct shm_within {
     tutti_shm_region region;
     void *window;                /* the window being opened: written by rank 0 between two barriers
@@ -207,7 +207,7 @@ shm_op *tutti_shm_take_posted(shm_endpoint *e, int from, uint64_t tag);
    buffer is too small. */
 void tutti_shm_deliver(shm_endpoint *e, shm_op *op, const tutti_header *header,
                        const unsigned char *payload);
-/* Matches a receive and a message, neither of which is in the queue. */
+/* Matches a receive and a message, both outside the queue. */
 void tutti_shm_pair_up(shm_endpoint *e, shm_op *op, shm_message *m);
 /* Matches a message with a posted receive, or else makes it unexpected, in the order of arrival. */
 void tutti_shm_offer_message(shm_endpoint *e, shm_message *m);

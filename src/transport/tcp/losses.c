@@ -27,12 +27,12 @@
    (TCP_USER_TIMEOUT) is TCP_SILENCE_FACTOR times peer-timeout from the start, so that it never
    decides first.
 
-   Who decides. A rank that receives nothing from another cannot know whether the other is dead.
-   Where a launcher serves the meeting place, the meeting place decides. Ranks report to it which
-   ranks they do not receive from (VIEW). Of two ranks that have given each other up it keeps the
-   one on the side with more members, of equal sides the one with the lowest rank (meet.c). A rank
-   from which the meeting place receives nothing is lost. A rank that receives nothing from the
-   meeting place stops by itself. So exactly one side continues, the launcher's.
+   How the meeting place decides. A rank that receives nothing from another cannot know whether the
+   other is dead. Where a launcher serves the meeting place, the meeting place decides. Ranks report
+   to it which ranks they do not receive from (VIEW). Of two ranks that have given each other up it
+   keeps the one on the side with more members, of equal sides the one with the lowest rank
+   (meet.c). A rank from which the meeting place receives nothing is lost. A rank that receives
+   nothing from the meeting place stops by itself. So exactly one side continues, the launcher's.
 
    Where rank 0 serves the meeting place, each rank decides for itself: it continues if it receives
    from more than half of the ranks that are not certainly dead, or from half of them with the
