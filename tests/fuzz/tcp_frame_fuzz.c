@@ -28,7 +28,8 @@ static void keep_rules(const tcp_frame *f, const tcp_rules *rules, const uint8_t
     writer.epoch = f->epoch;
     require(f->kind > TCP_NOTHING && f->kind < TCP_KINDS);
     require(f->bytes <= TCP_CHUNK_MOST || f->bytes <= rules->table_bytes);
-    require(f->kind != TCP_ANNOUNCE || (f->bytes <= rules->eager_most && (f->bytes == 0 || f->bytes == f->header.bytes)));
+    require(f->kind != TCP_ANNOUNCE ||
+            (f->bytes <= rules->eager_most && (f->bytes == 0 || f->bytes == f->header.bytes)));
     require(f->kind != TCP_DATA || (f->bytes > 0 && f->bytes <= rules->chunk_most));
     tutti_tcp_frame_write(f, &writer, out);
     require(memcmp(out, in, TCP_SEAL_OFFSET) == 0);
