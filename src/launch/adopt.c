@@ -22,7 +22,7 @@
 
 typedef void child_fn(void *user, pid_t pid);
 
-/* The parent's number from /proc/PID/stat; -1: there is no such process. */
+/* Returns the pid of a process' parent, from /proc/PID/stat; -1: there is no such process. */
 static long parent_of(long pid)
 {
     char path[40], text[512];
@@ -82,8 +82,7 @@ static bool append_pid(launch_pids *list, pid_t pid)
     return true;
 }
 
-/* A child that has ended and waits to be reaped, which it is not by this; 0: there is none, -1:
-   there are no children at all. */
+/* Returns a child that has ended, without reaping it; 0: none has; -1: there are no children. */
 static pid_t ended_child(void)
 {
     siginfo_t info = { 0 };

@@ -50,7 +50,7 @@ static void owner_of(int fd, char *text, size_t bytes)
         snprintf(text, bytes, "another process");
 }
 
-/* Is the file that is open the one of that name? */
+/* Is the open file the one that has that name now? */
 static bool is_there(int fd, const char *path)
 {
     struct stat open_one, named;
@@ -59,7 +59,8 @@ static bool is_there(int fd, const char *path)
         && open_one.st_ino == named.st_ino;
 }
 
-/* One try. TUTTI_CLOSED: directory or file have just gone with their owner. */
+/* Tries once to claim the directory. TUTTI_CLOSED: the directory or the file was just removed by
+   its owner; try again. */
 static tutti_status try_claim(tutti_launch_claim *c, tutti_error *err)
 {
     char owner[200], host[64] = "";
@@ -103,7 +104,8 @@ static tutti_status try_claim(tutti_launch_claim *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Removes the directories that we have made, from the lowest up, as far as they are empty. */
+/* Removes the directories that this claim has created, the innermost first, as long as they are
+   empty. */
 static void remove_made(tutti_launch_claim *c)
 {
     size_t n = strlen(c->directory);
@@ -154,7 +156,7 @@ void tutti_launch_claim_close(tutti_launch_claim *c)
     if (c == NULL)
         return;
     if (c->fd >= 0) {
-        unlink(c->lock); /* before the lock is released, so that it is our file that goes */
+        unlink(c->lock); /* before the lock is released, so that no other owner's file is removed */
         close(c->fd);
     }
     remove_made(c);

@@ -77,7 +77,7 @@ static void name_run(gatherer *f, char *const *environment)
     snprintf(f->name + 16, sizeof f->name - 16, "%016llx", (unsigned long long)tutti_hash(text, (size_t)n));
 }
 
-/* Checks what no rank must wait for in vain. */
+/* Fails if the launcher of these ranks has ended. */
 static tutti_status check_launcher(const gatherer *f, tutti_error *err)
 {
     if (f->launcher != 0 && tutti_launch_began(f->launcher) != f->launcher_began)
@@ -138,7 +138,8 @@ static void report_missing(gatherer *f, int64_t now)
     f->waits(f->user, line);
 }
 
-/* Best effort: one that does not take it sees the connection end. */
+/* Sends an answer, if the socket takes it at once; a rank that does not get it sees the connection
+   end. */
 static void send_answer(int to, const launch_answer *a, const launch_rank *ranks, int n, int fd)
 {
     union { struct cmsghdr head; char bytes[CMSG_SPACE(sizeof(int))]; } control;
@@ -225,8 +226,8 @@ static void receive_hello(gatherer *f, struct pollfd *caller)
     f->missing--;
 }
 
-/* Has each thread of all ranks a core to itself? Launchers bind ranks to cores, so rank 0's own
-   are not those of all. */
+/* Are there as many cores as threads of all ranks? Launchers bind ranks to cores, so the cores of
+   all ranks are counted, not those of rank 0. */
 static bool have_cores(const gatherer *f, char *const *environment)
 {
     const char *text = tutti_variable(environment, "OMP_NUM_THREADS");
@@ -309,8 +310,8 @@ static tutti_status be_rank_0(gatherer *f, char *const *environment, tutti_error
     if (sched_getaffinity(0, sizeof f->cores, &f->cores) != 0)
         CPU_ZERO(&f->cores);
     status = gather_all(f, &own);
-    /* before any rank continues: one that opens a second world calls that world's socket, not
-       this one */
+    /* the socket is removed before any rank continues: a rank that opens a second world must not
+       connect to this one */
     tutti_launch_private_leave(&f->at, f->name, &f->listening);
     f->polled[0].fd = -1;
     *a = (launch_answer){ LAUNCH_GATHER, .rank = -1 };
@@ -381,7 +382,7 @@ static tutti_status receive_answer(gatherer *f, tutti_error *err)
     struct iovec parts[] = { { &f->got, sizeof f->got }, { f->ranks, table } };
     struct msghdr message = { .msg_iov = parts, .msg_iovlen = TUTTI_LENGTH(parts), .msg_control = control.bytes,
                               .msg_controllen = sizeof control.bytes };
-    /* rank 0 gives up before, by itself; but it may be stopped */
+    /* rank 0 gives up before that time, unless it is stopped */
     const int64_t until = tutti_now_ns(f->g->rt) + f->wait_ns + REPORT_NS;
     ssize_t n;
 

@@ -3,7 +3,8 @@
    Implemented in gather.c and place.c. Included by src/collective, which opens the world of such a
    rank.
 
-   tutti_launch_place and tutti_launch_gathering are in launch.h. */
+   A place (tutti_launch_place, launch.h) is the rank of a process, the number of ranks, and what
+   its launcher says about their hosts and their meeting place. */
 #ifndef TUTTI_LAUNCH_GATHER_H
 #define TUTTI_LAUNCH_GATHER_H
 #include "tutti/launch.h"

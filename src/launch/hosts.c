@@ -77,7 +77,7 @@ static void stop_all(far_launcher *l)
     l->stopping = true;
     for (int i = 0; i < l->n; i++) {
         if (l->hosts[i].in >= 0) {
-            close(l->hosts[i].in); /* means K, whatever else was being sent */
+            close(l->hosts[i].in); /* the end of the input means K, even in the middle of a job */
             l->hosts[i].in = -1;
         }
     }
@@ -117,7 +117,7 @@ static void rsh_ended(far_launcher *l, far_host *h)
 {
     char how[200], ranks[60];
 
-    /* another process still holds the other end; what is there was read */
+    /* another process may still have the pipe open, so its end is not waited for */
     if (h->out >= 0 ? tutti_launch_far_read_out(l, h) : false) {
         close(h->out);
         h->out = -1;
@@ -191,8 +191,8 @@ static int missing_of(const far_launcher *l, const far_host *h, char *text, size
     return n;
 }
 
-/* Which workers have not joined: "host b (ranks 2 to 3) has not answered", "ranks 2, 3 on host b
-   have not come to the meeting place". Returns how many workers. */
+/* Lists which workers have not joined: "host b (ranks 2 to 3) has not answered". Returns how
+   many. */
 static int list_missing(const far_launcher *l, char *text, size_t bytes)
 {
     int missing = 0;
@@ -240,8 +240,8 @@ static bool none_left(const far_launcher *l)
     return true;
 }
 
-/* In a run that ends: are all remaining workers on hosts with a silent loss, one whose end the
-   agent has not reported? Such a host may be cut off, and no grace makes it answer. */
+/* In a run that ends: are all remaining workers on hosts on which a worker is lost whose end the
+   agent has not reported? Such a host may be cut off, and waiting does not make it answer. */
 static bool only_silence_left(const far_launcher *l)
 {
     bool left = false;
@@ -278,7 +278,7 @@ static void check_clock(far_launcher *l)
         if (list_missing(l, text, sizeof text) > 0)
             print_line(l, "tutti: %.0f s: %s\n", (double)(now - l->began) / (double)NS_PER_S, text);
     }
-    /* a host that is cut off has nothing to report any more */
+    /* a host that is cut off cannot report that its workers have ended */
     if (l->lost > 0 && l->kill_at == TUTTI_FOREVER && !l->stopping && none_left(l))
         l->kill_at = now + GRACE_NS + REPORT_NS;
     if (l->result->noticed_ns != 0 && now >= l->result->noticed_ns + REPORT_NS && !l->stopping &&
@@ -325,7 +325,7 @@ static void serve_meeting(far_launcher *l)
 {
     if (l->meet == NULL)
         return;
-    tutti_meet_progress(l->meet, NULL); /* its own deadline is ours */
+    tutti_meet_progress(l->meet, NULL); /* its deadline to gather is give_up_at, too */
     for (int rank; (rank = tutti_meet_event(l->meet)) >= 0;) {
         const tutti_meet_state state = tutti_meet_rank_of(l->meet, rank)->state;
         if (state == TUTTI_MEET_FAILED || state == TUTTI_MEET_LOST) {
@@ -498,7 +498,7 @@ tutti_status tutti_launch_hosts(const tutti_launch_hosts_options *options, tutti
     tutti_status status;
 
     *result = (tutti_launch_result){ .rank = -1 };
-    sigaction(SIGPIPE, &ignore, &pipe_before); /* an agent may end while we write to it */
+    sigaction(SIGPIPE, &ignore, &pipe_before); /* writing to an agent that has ended must not kill this process */
     status = prepare(&l, &own);
     if (status == TUTTI_OK) {
         tutti_launch_far_routes(&l);

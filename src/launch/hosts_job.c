@@ -38,8 +38,8 @@ static bool begins(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* What a worker on another host needs of this one's environment. Places in a run are made again
-   there, and times of our clock mean nothing. */
+/* Does this variable go to the workers of other hosts? The rank and size of a worker are set there,
+   and times of this host's clock mean nothing there. */
 static bool handed_on(const tutti_launch_hosts_options *o, const char *entry)
 {
     static const char *const yes[] = { "TUTTI_",           "OMP_",          "GOMP_",          "KMP_",
@@ -63,7 +63,7 @@ static bool handed_on(const tutti_launch_hosts_options *o, const char *entry)
     return false;
 }
 
-/* The routes to the meeting place that this host may try, the likeliest first. */
+/* Adds the addresses of the meeting place that this host may try, the likeliest first. */
 static void add_meets(const far_launcher *l, const far_host *h, job_text *j)
 {
     const char *address = l->options->address;
@@ -104,7 +104,7 @@ static tutti_status write_job(const far_launcher *l, far_host *h, int threads, c
     j.text = tutti_alloc(j.room + sizeof head, 1);
     if (j.text == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing the job of host %s", h->spec->name);
-    j.text += sizeof head; /* the head, whose length is known last, goes before */
+    j.text += sizeof head; /* the head, whose length is known last, is put before it */
     append_variable(&j, "host", h->spec->name);
     append_variable(&j, "dir", o->directory);
     add_number(&j, "workers", h->spec->workers);
@@ -162,8 +162,8 @@ void tutti_launch_far_job_close(far_host *h)
     h->job = NULL;
 }
 
-/* The address to bind the meeting place to: the only one that hosts are given, else all of the
-   family. */
+/* Returns the address at which the meeting place listens: the one that all hosts are given, or, if
+   they are given several, all addresses. */
 static const char *bind_address(const far_launcher *l)
 {
     const char *only = l->hosts[0].route, *given = l->options->address;
@@ -187,10 +187,9 @@ static int port_of(const char *address)
     return colon != NULL && (strchr(address, ':') == colon || address[0] == '[') ? atoi(colon + 1) : 0;
 }
 
-/* How many workers each host's cores have to bear, and which of them are its own. Two names may
-   be those of one machine, and a machine that is not the last has a second agent for its servers.
-   Hosts whose affinities overlap in part count each other fully: that gives a core too few rather
-   than one twice. */
+/* Counts the workers that share each host's cores, and numbers its own among them. Two hosts may be
+   one machine: it may have two names, or a second agent for servers. Hosts whose affinities overlap
+   in part count each other's workers fully, so that no core is used twice. */
 static void count_locals(far_launcher *l)
 {
     for (int i = 0; i < l->n; i++) {

@@ -5,8 +5,8 @@
 #include <unistd.h>
 #include "hosts_internal.h"
 
-/* A worker that ended with a code may have left its failure report at the meeting place; that
-   travels over another connection than its agent's frame. */
+/* How long to wait for the failure report of a worker that has exited with a code: the report comes
+   to the meeting place over another connection than the agent's frame. */
 #define REPORT_WAIT_NS ((int64_t)200000000)
 
 /* Has it failed only because another did? For a worker of a run that continues after losses that

@@ -63,8 +63,8 @@ tutti_status tutti_launch_far_start(far_launcher *l, far_host *h, tutti_error *e
         if (cause == 0)
             cause = posix_spawn_file_actions_adddup2(&actions, ends[i][i == 0 ? 0 : 1], i);
     }
-    /* A session of its own: a terminal's Ctrl-C is for us, and ssh must live to
-       carry the end to the other side. */
+    /* The command gets its own session: Ctrl-C of a terminal is for the launcher, and ssh must live
+       until the agent has ended. */
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     posix_spawnattr_setsigdefault(&attributes, &plain);
     posix_spawnattr_setsigmask(&attributes, &l->signals.before);

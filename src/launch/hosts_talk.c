@@ -32,7 +32,7 @@ static void pass_lines(const far_launcher *l, const far_host *h, int stream, lin
 _Static_assert(LAUNCH_CORES_TEXT == 296, "the width in CORES_FORMAT is one less");
 #define CORES_FORMAT "%295s"
 
-/* The greeting is a line of its own; what a login prints before it is passed on. */
+/* Reads the greeting, which is one line. Lines that a login prints before it are passed on. */
 static void receive_greeting(far_launcher *l, far_host *h)
 {
     const size_t mark = strlen(TUTTI_AGENT_GREETING);
@@ -82,7 +82,7 @@ static void receive_frame(far_launcher *l, far_host *h, char type, char *body, s
     case 'e': pass_lines(l, h, 2, &h->err_line, body, bytes); return;
     default: break;
     }
-    body[bytes] = '\0'; /* there is space for it */
+    body[bytes] = '\0'; /* `received` has a byte more for it */
     if (type == 's' && sscanf(body, "%9d %19ld", &rank, &pid) == 2 && rank >= h->spec->first &&
         rank < h->spec->first + h->spec->workers)
         l->workers[rank].pid = pid;
@@ -128,7 +128,7 @@ static void receive_frames(far_launcher *l, far_host *h)
     memmove(h->received, h->received + at, h->n_received);
 }
 
-/* Reads what is there; false at the end. */
+/* Reads what has come; false: the stream has ended. */
 bool tutti_launch_far_read_out(far_launcher *l, far_host *h)
 {
     for (;;) {

@@ -161,8 +161,8 @@ static int milliseconds_to(const launcher *l)
     return left > INT_MAX ? INT_MAX : (int)left;
 }
 
-/* Serves the meeting place, and handles what it reports: a worker that fell silent is a loss like
-   one that ended. */
+/* Serves the meeting place, and handles what it reports. A worker that is silent for too long is
+   lost, like one that has ended. */
 static void serve_meeting(launcher *l)
 {
     if (l->meet == NULL)
@@ -206,9 +206,9 @@ static void check_workers(launcher *l)
             w->reported_ns = w->reported_ns != 0 && !was_away ? w->reported_ns : now;
             kill_it = now - w->reported_ns >= grace(l);
         } else if (l->meet != NULL) {
-            continue; /* there, silence is detected by the meeting place */
+            continue; /* over tcp the meeting place detects silence */
         } else if (tutti_shm_expelled(&l->region, r, how, sizeof how)) {
-            /* it has until the next check to end by itself, with an error of its own */
+            /* until the next check it may end by itself, with its own error */
             kill_it = w->stopped.expelled_ns != 0;
             w->stopped.expelled_ns = now;
         } else
@@ -252,7 +252,8 @@ static void reap_orphans(launcher *l)
     l->adopted_at = tutti_now_ns(l->rt) + (left > 0 ? RECHECK_NS : REAP_NS);
 }
 
-/* No worker is left. Processes that were to have time to save after a signal have it here too. */
+/* No worker is left: ends the orphans. After a signal of the user they have the same time to save
+   as the workers. */
 static void end_what_is_left(launcher *l)
 {
     const int64_t now = tutti_now_ns(l->rt);
@@ -282,11 +283,11 @@ static void watch_workers(launcher *l)
             l->polled[n + 2 + k] = (struct pollfd){ .fd = l->lines[k].fd, .events = POLLIN };
         if (poll(l->polled, (nfds_t)(n + 2 + n_lines), milliseconds_to(l)) < 0 && errno != EINTR && errno != EAGAIN &&
             errno != ENOMEM)
-            send_all(l, SIGKILL); /* cannot happen; but never wait for what cannot be seen */
-        tutti_launch_near_read_signals(l); /* before the deaths: those that the user wanted are not losses */
-        serve_meeting(l); /* and before them too: a failure report comes before the end of the worker */
+            send_all(l, SIGKILL); /* cannot happen; without poll the workers could not be watched */
+        tutti_launch_near_read_signals(l); /* before the deaths: workers that the user has ended are not lost */
+        serve_meeting(l); /* also before the deaths: a failure report comes before the end of the worker */
         for (int r = 0; r < n; r++) {
-            read_lines(l, r); /* what it wrote comes before its end */
+            read_lines(l, r); /* its output is passed on before its end is reported */
             if (l->workers[r].pidfd >= 0 && l->polled[r].revents != 0)
                 reap_worker(l, r);
             if (l->workers[r].lost_at != 0 && tutti_now_ns(l->rt) >= l->workers[r].lost_at)
@@ -311,8 +312,8 @@ static void watch_workers(launcher *l)
 }
 
 /* ---- opening and closing ---- */
-/* Opens the meeting place. The workers' variables carry the key in the environment of children,
-   which only this user can read. */
+/* Opens the meeting place. The workers get the key in their environment, which only this user can
+   read. */
 static tutti_status open_meet(launcher *l, tutti_error *err)
 {
     tutti_meet_options m = { .address = "unix", .size = l->options->workers, .silence_ns = silence(l) };
@@ -335,7 +336,7 @@ static tutti_status open_meet(launcher *l, tutti_error *err)
     if (l->environment == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting %d workers with %zu variables", l->options->workers,
                           n);
-    for (size_t i = 0; i < n; i++) { /* those of an outer run are not passed on */
+    for (size_t i = 0; i < n; i++) { /* variables of an outer run are not passed on */
         if (strncmp(given[i], TUTTI_MEET_VARIABLE, strlen(TUTTI_MEET_VARIABLE)) != 0 &&
             strncmp(given[i], "TUTTI_RUN_", 10) != 0)
             l->environment[kept++] = given[i];
@@ -351,8 +352,8 @@ static tutti_status open_meet(launcher *l, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* All workers are watched by one poll, which takes no more entries than files may be open: beyond
-   that the end of those that have started would not be seen. */
+/* All workers are watched by one poll, whose entries the limit of open files limits: beyond it the
+   end of workers would not be seen. */
 static tutti_status check_files(const tutti_launch_options *o, tutti_error *err)
 {
     const rlim_t files = (rlim_t)o->workers * (o->output != NULL ? 3 : 1) + OWN_FILES;

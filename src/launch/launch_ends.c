@@ -8,8 +8,8 @@
 #include "launcher.h"
 
 #define NS_PER_MS 1000000
-/* Workers that fail because another has failed report so within this time of its end. Only then
-   is it decided whether the run continues without that one (lost_at). */
+/* Workers that fail because another one has failed report so within this time of its end. After
+   that it is decided whether the run continues without that worker (lost_at). */
 #define ECHOES_NS ((int64_t)200 * NS_PER_MS)
 /* A terminal sends SIGINT to the workers and to the launcher, one after the other. If a worker was
    killed by a signal of the user, the launcher waits this long for its own. */
@@ -38,7 +38,8 @@ static guilt judge_worker(const launcher *l, const launch_worker *w, int rank)
 
     if (w->stopped.ended_ns != 0)
         return GUILT_KILLED;
-    /* one that had reported its failure before we ended it is judged by the report */
+    /* a worker that had reported its failure before the launcher killed it is judged by the
+       report */
     if (w->signal != 0 && !(ours && report.state == TUTTI_SHM_FAILED))
         return ours ? GUILT_OURS : GUILT_KILLED;
     if (report.state == TUTTI_SHM_FAILED)
@@ -65,8 +66,8 @@ static bool ends_others(const launcher *l, int rank)
     return false;
 }
 
-/* Have all others that are left reported a failure, too, as when none can write a checkpoint?
-   Then the run has failed: it is not one loss after another. */
+/* Have all other remaining workers reported a failure, too, as when none can write a checkpoint?
+   Then the run has failed; the workers are not lost one after another. */
 static bool all_fail(const launcher *l, int rank)
 {
     int others = 0;
@@ -81,9 +82,9 @@ static bool all_fail(const launcher *l, int rank)
     return others > 0;
 }
 
-/* May the run continue without it? Not if it never was a member, is needed (a server), had left
-   normally, or failed because the run cannot continue (is_echo); and a command line that it
-   refuses is wrong for all. before: its state until its end. */
+/* May the run continue without this worker? Not if it never joined, is needed (a server), had left
+   in order, or failed because the run cannot continue (is_echo); and a command line that one worker
+   refuses is wrong for all. before: its state before its end. */
 static bool can_continue(const launcher *l, int rank, uint32_t before)
 {
     const worker_report report = tutti_launch_near_report(l, rank);
@@ -91,8 +92,8 @@ static bool can_continue(const launcher *l, int rank, uint32_t before)
        launcher of all hosts (hosts_losses.c) */
     const bool member = before != TUTTI_SHM_ABSENT || l->options->size > 0;
     const bool needed = l->options->size == 0 && rank >= l->options->workers - l->options->servers; /* it only serves */
-    /* it had ended its work normally: what goes wrong then is no loss but a defect, to be seen in
-       the exit code */
+    /* it had left the run in order: a failure after that is a defect, which the exit code must
+       show */
     const bool left = before == TUTTI_SHM_CLOSED;
 
     return l->options->continue_on_loss && member && !needed && !left && l->user_signal == 0 &&

@@ -16,7 +16,7 @@ bool tutti_launch_lines_open(launch_lines *l, int *theirs)
     l->n = 0;
     if (pipe2(ends, O_CLOEXEC) != 0)
         return false;
-    fcntl(ends[0], F_SETFL, O_NONBLOCK); /* of our end: theirs may wait for us */
+    fcntl(ends[0], F_SETFL, O_NONBLOCK); /* for the reading side; the worker's side blocks */
     l->fd = ends[0];
     *theirs = ends[1];
     return true;

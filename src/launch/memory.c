@@ -10,7 +10,7 @@
 #include <string.h>
 #include "launch_internal.h"
 
-/* The number behind "oom_kill " in such a file; -1: there is none. */
+/* Returns the number after "oom_kill " in the file; -1: there is none. */
 static int64_t count_in(const char *path)
 {
     FILE *file = fopen(path, "re");
@@ -25,7 +25,8 @@ static int64_t count_in(const char *path)
     return n;
 }
 
-/* The count of a group below `top`, or of `top` itself, where a container sees its own group. */
+/* Returns the count of a group below `top`; or of `top` itself, as a container sees its own group
+   there; -1: none. */
 static int64_t count_of(const char *root, const char *top, const char *group, const char *name)
 {
     char path[4608];

@@ -33,7 +33,8 @@ tutti_status tutti_launch_pin(cpu_set_t *sets, int workers, int first, int size,
         hwloc_bitmap_copy(allowed, hwloc_topology_get_topology_cpuset(topology));
     hwloc_bitmap_and(allowed, allowed, hwloc_topology_get_allowed_cpuset(topology));
     cores = hwloc_get_nbobjs_inside_cpuset_by_type(topology, allowed, type);
-    if (cores <= 0) { /* only some hardware threads of each core are ours, or the machine reports no cores */
+    if (cores <= 0) { /* this process may use only some hardware threads of each core, or the machine reports no
+                         cores */
         type = HWLOC_OBJ_PU;
         cores = hwloc_get_nbobjs_inside_cpuset_by_type(topology, allowed, type);
     }

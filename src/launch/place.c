@@ -69,7 +69,7 @@ static const char *or_not_set(const char *text)
     return text != NULL ? text : "(not set)";
 }
 
-/* One launcher's variables. *there: they are set. */
+/* Reads the variables of launcher i. *there: they are set. */
 static tutti_status ask_launcher(size_t i, char *const *environment, tutti_launch_place *p, bool *there,
                                  tutti_error *err)
 {
@@ -165,8 +165,8 @@ static int64_t bracket(const char *at, int64_t index, char *text, size_t bytes, 
     return *at == ']' ? count : -1;
 }
 
-/* How many names the pattern [at, end) stands for; the `index`-th, if it is one of them, to
-   `name`. -1: malformed or too long. The last bracket varies fastest. */
+/* Returns how many names the pattern [at, end) has, and writes name number `index`, if it is one of
+   them. -1: malformed or too long. The last bracket varies fastest. */
 static int64_t pattern(const char *at, const char *end, int64_t index, char *name, size_t bytes)
 {
     int64_t total = 1, below, n;
@@ -284,9 +284,8 @@ static tutti_status torchrun_meet(char *const *environment, tutti_launch_place *
     return TUTTI_OK;
 }
 
-/* "host:port" or "unix:NAME", as far as can be seen without resolving the host. Ranks of one host
-   gather without connecting there, and would otherwise wait for each other with a wrong place in
-   vain. */
+/* Is it "host:port" or "unix:NAME", as far as can be seen without resolving the host? Checked here
+   because ranks of one host gather before they connect to it. */
 static bool is_place(const char *meet)
 {
     const char *colon = strrchr(meet, ':');
@@ -400,7 +399,7 @@ tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_plac
             if (one.by == TUTTI_BY_TUTTI)
                 break;
         } else if (out->size == 1) {
-            /* a single rank inside something that counts several: only the larger one is a run */
+            /* a launcher of a single rank inside one of several: the one of several counts */
             if (one.size > 1)
                 *out = one;
         } else if (one.size > 1 && (one.rank != out->rank || one.size != out->size)) {
@@ -416,8 +415,7 @@ tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_plac
                               out->name, out->rank, out->size, out->found, one.name, one.rank, one.size, one.found);
         }
     }
-    /* PMIx gives a process its rank only; one that is not the first proves that there are
-       several. */
+    /* PMIx gives a process only its rank; a rank above 0 shows that there are several. */
     if (out->by == TUTTI_BY_NOBODY && tutti_variable(environment, "PMIX_NAMESPACE") != NULL &&
         parse_rank(tutti_variable(environment, "PMIX_RANK"), RANKS_MAX, &pmix) && pmix > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

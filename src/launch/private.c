@@ -65,12 +65,13 @@ unsigned long long tutti_launch_began(pid_t pid)
     return process_of(pid, &parent, &began) ? began : 0;
 }
 
-/* Did that process begin with such a variable? 1: it did, 0: not, -1: we may not read that, as of
-   other users and of programs that had more rights. */
+/* Is the variable in the initial environment of the process? 1: yes; 0: no; -1: this process may
+   not read it, as of other users and of programs that had more rights. */
 static int began_with(pid_t pid, const char *name)
 {
     const size_t length = strlen(name);
-    size_t at = 0; /* how much of the name this entry has matched; beyond it: it is another */
+    size_t at = 0; /* how many characters of the name this entry has matched; more than `length`: it is another
+                      variable */
     char path[40];
     bool found = false;
     FILE *file;
@@ -95,7 +96,7 @@ pid_t tutti_launch_launcher(const char *variable, unsigned long long *began)
     while (process_of(pid, &above, began)) {
         if (began_with(pid, variable) == 0)
             return pid;
-        pid = above; /* a shell or a container between the launcher and us */
+        pid = above; /* a shell or a container between the launcher and this process */
     }
     *began = 0;
     return 0;
@@ -144,8 +145,8 @@ void tutti_launch_private_close(launch_private *p)
 }
 
 /* ---- the socket ---- */
-/* By way of the open directory's descriptor, whatever has been put at its path since; besides, a
-   socket's name has space for 108 bytes only. */
+/* Writes the address of a socket by the descriptor of the open directory: another directory may
+   have its path by now, and a path in an address has 108 bytes at most. */
 static void address_of(const launch_private *p, const char *name, struct sockaddr_un *a)
 {
     memset(a, 0, sizeof *a);
@@ -181,7 +182,8 @@ bool tutti_launch_peer(int fd, pid_t *pid)
     return true;
 }
 
-/* Does no process listen there any more? EAGAIN: one does, and many callers are waiting. */
+/* Does no process listen at this socket any more? (EAGAIN: a process listens, and many callers
+   wait.) */
 static bool is_left_over(const launch_private *p, const char *name)
 {
     int fd;

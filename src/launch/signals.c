@@ -40,7 +40,8 @@ int tutti_launch_signals_next(launch_signals *s)
 void tutti_launch_signals_release(launch_signals *s)
 {
     if (s->fd >= 0) {
-        while (tutti_launch_signals_next(s) != 0) /* one that came at the very end has been answered by our return */
+        while (tutti_launch_signals_next(s) != 0) /* a signal that came at the very end needs no more than the return of
+                                                     the caller */
             continue;
         close(s->fd);
         s->fd = -1;
@@ -60,7 +61,7 @@ const char *tutti_launch_report_text(int rank, const char *report)
     return strncmp(report, name, (size_t)n) == 0 ? report + n : report;
 }
 
-/* "KILL"; the name that people type, not the C library's prose in the language of the place. */
+/* The name as in `kill -KILL`, not the C library's description, which depends on the locale. */
 const char *tutti_launch_signal_name(int number)
 {
     const char *name = sigabbrev_np(number);

@@ -28,8 +28,8 @@ static bool is_variable(const char *entry, const char *name)
     return strncmp(entry, name, length) == 0 && entry[length] == '=';
 }
 
-/* Has each thread of all workers a core of this process's to itself? Of other launchers' workers,
-   too, where they share the cores. */
+/* Are there as many cores as threads of all workers, those of other launchers that share the cores
+   included? */
 static bool have_cores(const tutti_launch_options *options)
 {
     const long long workers = options->local_size > 0 ? options->local_size : options->workers;
@@ -50,12 +50,12 @@ tutti_status tutti_launch_start_open(launch_start *s, tutti_runtime *rt, const t
                          .local_offset = options->first - options->local_first };
     while (given[n] != NULL)
         n++;
-    s->environment = tutti_alloc(n + 11, sizeof *s->environment); /* ten of ours and the NULL */
+    s->environment = tutti_alloc(n + 11, sizeof *s->environment); /* ten variables are added, and the NULL */
     if (s->environment == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting %d workers with %zu variables", options->workers, n);
     n = 0;
-    for (size_t i = 0; given[i] != NULL; i++) { /* a launcher within a worker must not pass on the
-                                                   outer run's place */
+    for (size_t i = 0; given[i] != NULL; i++) { /* a launcher within a worker must not pass on the rank of the outer
+                                                   run */
         bool outer = is_variable(given[i], TUTTI_SHM_VARIABLE_FD) || is_variable(given[i], TUTTI_SHM_VARIABLE_RANK) ||
                      is_variable(given[i], TUTTI_SHM_VARIABLE_SIZE);
         for (size_t k = 0; options->torch && k < TUTTI_LENGTH(of_torch); k++)
@@ -122,7 +122,8 @@ static void become_worker(const launch_start *s, int rank, const cpu_set_t *core
     if (getppid() != s->parent)
         _exit(127);
     if (cores != NULL)
-        sched_setaffinity(0, sizeof *cores, cores); /* a core taken away since is no reason not to run */
+        sched_setaffinity(0, sizeof *cores, cores); /* fails if a core was taken away since; the worker runs all the
+                                                       same */
     fcntl(s->fd, F_SETFD, 0);
     if (streams != NULL && (dup2(streams[0], STDOUT_FILENO) < 0 || dup2(streams[1], STDERR_FILENO) < 0))
         _exit(127);

@@ -35,8 +35,8 @@ bool tutti_launch_stopped_check(launch_stopped *s, pid_t pid, int64_t silence_ns
     }
     if (s->since_ns == 0 || was_away)
         s->since_ns = now_ns;
-    /* It stopped at most one check interval before we saw it, and the next check is half a second
-       away. So with 3 s it is ended 2.5 to 3 s after it stopped. */
+    /* The process stopped at most half a second before this was seen, and the next check is half a
+       second away. So with 3 s it is ended 2.5 to 3 s after it stopped. */
     s->warned = now_ns - s->since_ns >= silence_ns / 3;
     if (now_ns - s->since_ns < silence_ns / 6 * 5)
         return false;

@@ -167,13 +167,13 @@ static void send_departure(tcp_endpoint *e, tcp_link *l, int rank)
     snprintf(d.reason, sizeof d.reason, "%s", mine->reason);
     tutti_tcp_departure_frame(&d, &f, &reason);
     f.hash = tutti_tcp_hash_control(l->session.send_key, mine->reason, f.bytes);
-    frame_begin(e, l, &f, mine->reason, NULL, false); /* the membership stays where it is */
+    frame_begin(e, l, &f, mine->reason, NULL, false); /* the reason is in e->membership, which outlives the frame */
 }
 
-/* Sets the piece size from the link's present rate, in powers of two of the least. A few bytes
-   pass a link faster than many, so the size grows by a factor of two at most, and only if the
-   last piece was quick. Where the link carries a whole chunk in that time the kernel's own limit
-   does as well, and wakes us less. */
+/* Sets the limit on the size of a piece from the link's present rate: PIECE_LEAST times a power of
+   two. The rate of a few bytes is higher than that of many, so the limit at most doubles, and only
+   if the last piece was not slow. If the link carries a whole chunk in PIECE_NS, the kernel's own
+   limit on unsent bytes is used, which causes fewer wake-ups. */
 static void set_piece_most(const tcp_endpoint *e, tcp_link *l)
 {
     const size_t most = (size_t)e->options.chunk, before = l->piece_most > 0 ? l->piece_most : PIECE_LEAST;
@@ -209,7 +209,7 @@ static void send_piece(tcp_endpoint *e, tcp_link *l, match_peer *p)
     tutti_match_streamed(&e->match, p, bytes);
 }
 
-/* Chooses what goes next; false: nothing is waiting. */
+/* Begins the next frame; false: there is nothing to send. */
 static bool next_frame(tcp_endpoint *e, tcp_link *l)
 {
     match_peer *p = &e->match.peers[l->peer];
@@ -268,7 +268,7 @@ void tutti_tcp_link_write(tcp_endpoint *e, tcp_link *l)
         ssize_t n;
 
         if (!l->writing) {
-            if (written >= PASS_BYTES) { /* epoll reports it writable at once, and we continue then */
+            if (written >= PASS_BYTES) { /* epoll reports it as writable at once, and sending continues then */
                 watch_for_room(e, l, true);
                 return;
             }
@@ -290,7 +290,7 @@ void tutti_tcp_link_write(tcp_endpoint *e, tcp_link *l)
             watch_for_room(e, l, true);
             return;
         }
-        if (n < 0) { /* what it sent before it went may still be read; reading finds the end */
+        if (n < 0) { /* what the peer has sent may still be read; reading finds the end */
             l->write_ended = true;
             watch_for_room(e, l, false);
             return;
@@ -363,7 +363,7 @@ static tutti_status piece_done(tcp_endpoint *e, tcp_link *l, tutti_error *err)
     if (piece == NULL)
         return TUTTI_OK;
     if (l->frame.hash != 0 && tutti_tcp_hash_data(l->session.receive_seed, piece, l->frame.bytes) != l->frame.hash) {
-        /* the tag of an announcement, which contains the whole message, is no offset */
+        /* ANNOUNCE has the whole message; its tag is no offset */
         const uint64_t first = l->frame.kind == TCP_DATA ? l->frame.tag : 0;
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                           "bytes %" PRIu64 " to %" PRIu64 " of a message are not those that were sent", first,
@@ -376,7 +376,7 @@ static tutti_status piece_done(tcp_endpoint *e, tcp_link *l, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Processes what is in the buffer. */
+/* Processes the bytes in the link's buffer. */
 static tutti_status take_buffer(tcp_endpoint *e, tcp_link *l, tutti_error *err)
 {
     while (l->fd >= 0) {
@@ -436,7 +436,7 @@ static tutti_status take_buffer(tcp_endpoint *e, tcp_link *l, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* One call of the kernel. Returns its result; *wanted: the number of bytes that was asked for. */
+/* Calls recvmsg once and returns its result. *wanted: the number of bytes that it was asked for. */
 static ssize_t receive(tcp_endpoint *e, tcp_link *l, size_t *wanted)
 {
     struct iovec parts[2];
@@ -493,7 +493,7 @@ bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l)
             const int cause = n < 0 ? errno : 0;
             tutti_fail(&why, TUTTI_ERR_PEER, cause, "its connection with worker %d ended without a word", e->rank);
             snprintf(how, sizeof how, "%.159s", why.text);
-            /* a timeout or no route: that is no statement of the other side's kernel */
+            /* a timeout or a missing route does not show that the peer is dead */
             if (n < 0 && cause != ECONNRESET && cause != EPIPE)
                 e->peers[l->peer].doubt = true;
             ended(e, l, how);
@@ -509,7 +509,7 @@ bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l)
             broken(e, l, &why);
             return false;
         }
-        if ((size_t)n < wanted && !l->read_ended) /* it is empty; epoll reports when it is not */
+        if ((size_t)n < wanted && !l->read_ended) /* the socket is empty; epoll reports when it is not */
             return false;
     }
     return l->fd >= 0 && !l->read_ended;
@@ -540,7 +540,8 @@ static void release_buffer(void *self, match_op *op)
     for (int64_t s = 0; s < e->options.streams; s++) {
         tcp_link *l = &e->peers[rank].links[s];
         if (l->in_op == op) {
-            if (l->frame.kind == TCP_ANNOUNCE) { /* the rest of the message comes into the buffer, which is empty */
+            if (l->frame.kind == TCP_ANNOUNCE) { /* the rest of the message is read into the link's buffer, which is
+                                                    empty */
                 memcpy(l->in, l->piece, l->piece_have);
                 l->in_used = 0;
                 l->in_have = l->piece_have;
@@ -557,7 +558,8 @@ static void release_buffer(void *self, match_op *op)
             const size_t left = l->payload_bytes - l->payload_sent;
             l->spill = tutti_alloc(left, 1);
             if (l->spill == NULL)
-                l->write_ended = true; /* half a frame cannot be taken back: the peer will detect that we are gone */
+                l->write_ended = true; /* a part of the frame is sent: the connection cannot be used any more, and the
+                                          peer will find this rank lost */
             else
                 memcpy(l->spill, l->payload + l->payload_sent, left);
             l->payload = l->spill;

@@ -81,7 +81,7 @@ void tutti_tcp_exclude_self(tcp_endpoint *e, const char *why)
     tutti_tcp_wake_all(e);
 }
 
-/* After a loss that is not certain. */
+/* After a loss that is not certain: excludes this rank if the others may continue without it. */
 static void count(tcp_endpoint *e, int rank)
 {
     char lost[240], why[400];
@@ -114,7 +114,7 @@ void tutti_tcp_departed(tcp_endpoint *e, const tcp_departure *d, tcp_source sour
         return;
     }
     tutti_tcp_membership_depart(&e->membership, d, tutti_now_ns(e->rt));
-    if (d->state != TUTTI_MEET_LOST) /* it has reported its own end */
+    if (d->state != TUTTI_MEET_LOST) /* it has reported itself that it leaves or fails */
         p->doubt = false;
     if (e->match.peers[d->rank].gone || e->excluded)
         return;
@@ -162,8 +162,7 @@ static void peer_gone(tcp_endpoint *e, int rank)
         count(e, rank);
 }
 
-/* Reads all that it has sent. Its connections end one by one: control messages that arrived
-   before the first ended must not be lost because another one ends. */
+/* Reads all that the peer has sent, on all its connections, before they are closed. */
 static void read_all(tcp_endpoint *e, const tcp_peer *p)
 {
     for (int64_t s = 0; s < e->options.streams; s++) {
@@ -172,8 +171,8 @@ static void read_all(tcp_endpoint *e, const tcp_peer *p)
     }
 }
 
-/* The reason is on its way: from the meeting place, or as the end of that rank's own
-   connection. */
+/* Has the peer failed because of another rank whose end is not known yet? That will soon be
+   reported by the meeting place, or by the end of that rank's own connection. */
 static bool why_will_come(const tcp_endpoint *e, int rank, int64_t now)
 {
     const int root = tutti_tcp_because_of(e, rank);
@@ -196,7 +195,7 @@ void tutti_tcp_judge(tcp_endpoint *e)
             p->asked_ns = now;
             view(e, r, TCP_GIVES_UP, p->how);
         }
-        /* nothing from it can be under way any more */
+        /* nothing that it has sent can be in the network any more */
         quiet = state == TUTTI_MEET_LOST && now - p->received_ns > ANSWER_NS;
         gone = p->departed_itself || p->given_up || quiet ||
                (p->links[0].read_ended && (state >= TUTTI_MEET_LEFT || e->control.fd < 0)) ||
@@ -207,9 +206,10 @@ void tutti_tcp_judge(tcp_endpoint *e)
             continue;
         if (!p->given_up)
             read_all(e, p);
-        if (state >= TUTTI_MEET_LEFT) /* another rank or the meeting place knew it */
+        if (state >= TUTTI_MEET_LEFT) /* another rank or the meeting place has confirmed its end */
             p->doubt = false;
-        if (!e->excluded && !e->match.peers[r].gone) /* what was read may have changed all that */
+        if (!e->excluded && !e->match.peers[r].gone) /* what was just read may have excluded this rank or ended the
+                                                        peer */
             peer_gone(e, r);
     }
 }

@@ -109,8 +109,9 @@ static int side_of(const tutti_meet *m, int rank, int *lowest)
     return n;
 }
 
-/* Ranks report early which ranks they receive nothing from, long before they give one up, so by
-   now both sides are known. */
+/* Two ranks do not receive from each other: declares the one on the smaller side lost. Ranks report
+   that they receive nothing from a rank long before they give it up, so by now both sides are
+   known. */
 static void decide_cut(tutti_meet *m, int a, int b, const char *why)
 {
     int lowest_a, lowest_b, winner, loser, most;
@@ -131,7 +132,8 @@ static void decide_cut(tutti_meet *m, int a, int b, const char *why)
     lost(m, loser, how);
 }
 
-/* Otherwise it is silent here, too, and the clock will find it: it must not win by its rank. */
+/* Has the meeting place received from the rank lately? If not, the rank is silent here, too, and
+   check_clock will declare it lost: it must not win over another rank. */
 static bool received_lately(const tutti_meet *m, int rank)
 {
     return tutti_now_ns(m->rt) - m->lines[rank].received_ns <= m->patience_ns / 2;
@@ -152,7 +154,7 @@ static void view(tutti_meet *m, int from, const tcp_view *v)
         snprintf(how, sizeof how, "worker %d has expelled it: %.300s", from, v->reason);
         lost(m, v->rank, how);
     } else if (v->opinion == TCP_GIVES_UP) {
-        /* of one whose connection has ended: it is dying, and the reason is about to be known */
+        /* a rank whose connection has ended is dying, and the reason will be known soon */
         if (m->cut_ns[v->rank] == 0 && received_lately(m, v->rank))
             decide_cut(m, from, v->rank, v->reason);
     }
@@ -163,7 +165,7 @@ static void line_ended(tutti_meet *m, int rank, tutti_status status, const tutti
 {
     tutti_tcp_line_close(&m->lines[rank]);
     if (m->membership.ranks[rank].state != TUTTI_MEET_RUNNING)
-        return; /* it left in order; or had not identified itself, and may come again */
+        return; /* it has ended before, or has not sent JOIN and may connect again */
     m->cut_ns[rank] = tutti_now_ns(m->rt);
     if (status == TUTTI_CLOSED)
         snprintf(m->how[rank], sizeof m->how[rank], "its connection with the meeting place was closed without a word");
@@ -290,7 +292,7 @@ static bool admit(void *self, int fd, const tcp_hello *h, const tcp_session *ses
     tcp_line *l = &m->lines[h->from];
 
     if (tutti_tcp_line_open(l, fd, session, &m->listener.rules, TCP_REASON_BYTES, NULL) != TUTTI_OK)
-        return true; /* no memory: it is closed, and tries again */
+        return true; /* no memory: fd is closed, and the rank connects again */
     l->received_ns = l->spoke_ns = tutti_now_ns(m->rt);
     if (epoll_ctl(m->epoll, EPOLL_CTL_ADD, fd, &wanted) != 0)
         tutti_tcp_line_close(l);
@@ -299,7 +301,7 @@ static bool admit(void *self, int fd, const tcp_hello *h, const tcp_session *ses
 
 /* ---- time ---- */
 
-/* As ranks do (losses.c). */
+/* Measures the delays of all lines and sets patience_ns, as ranks do (losses.c). */
 static void measure_lines(tutti_meet *m)
 {
     const int64_t longest = TCP_SILENCE_FACTOR * m->silence_ns;
@@ -541,8 +543,8 @@ tutti_status tutti_meet_open(tutti_meet **out, tutti_runtime *rt, const tutti_me
     if (o->size < 1 || o->size > TCP_RANKS)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a meeting place for %d workers cannot be: runs are of 1 to %d",
                           o->size, TCP_RANKS);
-    /* a connection per rank, and the launcher's watch on each process, or a rank's own
-       connections */
+    /* one descriptor for the connection of each rank, and one for the launcher's pidfd of each
+       process, or for the connections of the rank that serves */
     TUTTI_TRY(tutti_tcp_descriptors(2 * (size_t)o->size, o->size, err));
     m = tutti_alloc(1, sizeof *m);
     if (m == NULL)

@@ -105,7 +105,7 @@ void tutti_tcp_membership_describe(const tcp_membership *r, int rank, char *text
     case TUTTI_MEET_LEFT:
         tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d has left the run", rank);
         break;
-    default: /* or others report it gone while it is not */
+    default: /* its end is not known here, though another rank may have reported that it failed because of this one */
         tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d is gone, as other workers report", rank);
         for (int k = 0; k < r->size; k++) {
             if (r->ranks[k].state >= TUTTI_MEET_FAILED && r->ranks[k].blame == rank) {

@@ -93,8 +93,8 @@ static void sleep_for(struct pollfd *polled, nfds_t n, int64_t ns)
 }
 
 /* ---- the meeting place ---- */
-/* Printed once: other ranks of this run may print the same, and worker 0, for which all wait,
-   reports repeatedly which ranks are missing once it is there. */
+/* Reports once that worker 0 is missing. Other ranks may report the same; worker 0, once it is
+   there, reports repeatedly which ranks are missing. */
 static void report_worker_0_missing(const finder *f, const tcp_call *call)
 {
     const tcp_endpoint *e = f->e;
@@ -243,8 +243,9 @@ static tutti_status without(const tcp_endpoint *e, int rank, tutti_error *err)
     return tutti_fail_rank(err, TUTTI_ERR_PEER, root, "%s", text);
 }
 
-/* A rank that has come and gone may have connected with us already: the last bytes of the
-   handshake are here by now, or will never arrive. */
+/* Fails if a rank has ended before it was connected with this one. A rank that ended may have
+   connected before: the last bytes of its handshake have arrived TCP_LINGER_NS after its end, or
+   never will. */
 static tutti_status look_for_the_gone(const tcp_endpoint *e, int64_t now, tutti_error *err)
 {
     for (int r = 0; r < e->size && e->uncertain > 0; r++) {
@@ -256,8 +257,8 @@ static tutti_status look_for_the_gone(const tcp_endpoint *e, int64_t now, tutti_
 }
 
 /* Handles what the meeting place sends while the run starts. *table: the table has arrived. A
-   meeting place that rank 0 serves ends in order with rank 0, which may have finished the run
-   while others have still to be connected. */
+   meeting place that rank 0 serves closes when rank 0 has finished the run, which may be before
+   others are connected. */
 static tutti_status receive_from_meet(finder *f, bool *table, tutti_error *err)
 {
     tcp_endpoint *e = f->e;
@@ -319,7 +320,7 @@ static tutti_status join(finder *f, tutti_error *err)
     tutti_tcp_entry_write(&mine, payload);
     TUTTI_TRY(tutti_fail_within(err, tutti_tcp_line_send(&e->control, e->rt, &frame, payload, err),
                                 "worker %d sends the meeting place the address where it listens", e->rank));
-    while (!table) { /* how long is for the meeting place to decide */
+    while (!table) { /* the meeting place has the deadline, and reports when it gives up */
         struct pollfd polled = { .fd = e->control.fd, .events = POLLIN };
         sleep_for(&polled, 1, TCP_TICK);
         TUTTI_TRY(receive_from_meet(f, &table, err));
@@ -444,8 +445,8 @@ static tutti_status step_calls(finder *f, struct pollfd *polled, nfds_t *n, int6
     return TUTTI_OK;
 }
 
-/* A peer that is connected with all others counts silences, while this rank may wait for one that
-   is slow to connect. */
+/* Sends heartbeats to the peers that are connected: a peer that is connected with all others
+   watches for silence, while this rank may wait for a rank that is slow to connect. */
 static void beat_to_peers(finder *f, int64_t now)
 {
     tcp_endpoint *e = f->e;

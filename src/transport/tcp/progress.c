@@ -34,10 +34,10 @@ static void control_ended(tcp_endpoint *e, const char *how, bool in_order)
 {
     tutti_tcp_line_close(&e->control);
     if (in_order || e->at_rank_0 || e->departed)
-        return; /* one that rank 0 serves ends with rank 0, which the connection with rank 0 shows */
+        return; /* if rank 0 serves the meeting place, the connection with rank 0 shows its end */
     e->orphaned = true;
     snprintf(e->orphaned_why, sizeof e->orphaned_why, "%.200s", how);
-    tutti_tcp_wake_all(e); /* no wait can end well */
+    tutti_tcp_wake_all(e); /* all waits end with an error */
 }
 
 static void receive_control(tcp_endpoint *e)
@@ -80,7 +80,7 @@ static void handle(tcp_endpoint *e, const struct epoll_event *events, int n)
             if (e->control.fd >= 0)
                 receive_control(e);
         } else if (what > links) {
-            if (e->poller_wait != NULL) /* the eventfd was written for another thread, which must still find it */
+            if (e->poller_wait != NULL) /* the eventfd was written for the poller, which must still find it written */
                 continue;
             if (read(e->wake_fd, &count, sizeof count) < 0)
                 continue; /* reset */
@@ -108,7 +108,7 @@ static void wake_poller(const tcp_endpoint *e)
     const uint64_t one = 1;
 
     if (write(e->wake_fd, &one, sizeof one) < 0)
-        return; /* the counter is at its maximum already */
+        return; /* the counter is full, so the poller wakes in any case */
 }
 
 /* ---- threads that wait while another one polls ---- */
@@ -176,7 +176,7 @@ static tutti_status get_sleeper(tcp_endpoint *e, tcp_sleeper **out, tutti_error 
     return status;
 }
 
-/* Returns when the wait is over, a thread is needed to poll, or it is time. The lock is released
+/* Sleeps until the wait is over, a thread is needed to poll, or until_ns. The lock is released
    meanwhile. */
 static tutti_status sleep_until_woken(tcp_endpoint *e, const tcp_wait *wait, int64_t until_ns, tutti_error *err)
 {
@@ -362,7 +362,7 @@ int64_t tutti_tcp_period_ns(const tcp_endpoint *e)
     return sixth < TCP_TICK ? sixth : TCP_TICK;
 }
 
-/* Once a period, and whenever the meeting place has something to do if that is ours. */
+/* Ticks once a period, and serves the meeting place if this rank has it. */
 tutti_status tutti_tcp_serve(void *arg, tutti_error *err)
 {
     tcp_endpoint *e = arg;

@@ -37,7 +37,7 @@ static int watch_fd(tcp_listener *d, int fd, uint64_t what)
     return epoll_ctl(d->epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : errno;
 }
 
-/* A free slot, or that of the stranger that has been here longest. */
+/* Returns a free slot; if there is none, turns the oldest stranger away and returns its slot. */
 static tcp_stranger *slot_for_one_more(tcp_listener *d)
 {
     tcp_stranger *oldest = &d->strangers[0];
@@ -96,7 +96,7 @@ static bool answer_hello(tcp_listener *d, tcp_stranger *s)
     tutti_tcp_answer_write(&a, d->key, s->hello, s->answer);
     s->answered = true;
     s->got = 0;
-    /* A fresh socket takes this much at once, or is not worth waiting for. */
+    /* The buffer of a new socket has space for this; if not, the stranger is turned away. */
     if (send(s->fd, s->answer, sizeof s->answer, MSG_NOSIGNAL) != (ssize_t)sizeof s->answer)
         return false;
     if (a.code != TCP_WELCOME)
@@ -153,7 +153,8 @@ static void receive_hello(tcp_listener *d, tcp_stranger *s)
             }
         } else if (!answer_hello(d, s)) {
             if (s->answered)
-                tutti_tcp_hang_up(&s->fd); /* no stranger: it has the key, and was notified why it is not admitted */
+                tutti_tcp_hang_up(&s->fd); /* not counted as turned away: it has the key, and the ANSWER says why it is
+                                              not admitted */
             else
                 turn_away(d, s);
             return;

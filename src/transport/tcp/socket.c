@@ -232,8 +232,8 @@ bool tutti_tcp_backlog(int fd, tcp_backlog *out)
     return true;
 }
 
-/* What has been seen decays by half in ten seconds: a link that was full a moment ago will be
-   full again in the next step. */
+/* The factor 31/32 a tick halves the maximum in ten seconds: a link that was full a moment ago will
+   be full again in the next step. */
 void tutti_tcp_update_late(int64_t *late_ns, int64_t seen_ns, int64_t most_ns)
 {
     *late_ns -= *late_ns / 32;
@@ -249,7 +249,7 @@ double tutti_tcp_rate(int fd)
     return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 ? (double)info.tcpi_delivery_rate : HUGE_VAL;
 }
 
-/* Local sockets have no such limit: there it is the size of their buffer. */
+/* Local sockets do not have this option; the size of their buffer limits them. */
 void tutti_tcp_unsent(int fd, size_t bytes)
 {
     const int most = (int)bytes;
@@ -275,8 +275,9 @@ static size_t read_small(const char *path, char *to, size_t room)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Ranks can reach each other by local sockets if they share the kernel and the network namespace:
-   that is what a host is here. A rank that cannot find this out is a host of its own. */
+/* A host here is a kernel (boot id) and a network namespace, since ranks that share both can reach
+   each other by abstract sockets. A rank that cannot read them gets a random id, as if it were
+   alone on its host. */
 void tutti_tcp_host_of(tutti_runtime *rt, uint8_t host[16], char name[64])
 {
     char text[200];

@@ -198,8 +198,8 @@ static void write_frames(tcp_endpoint *e)
         tutti_tcp_line_flush(&e->control, NULL);
 }
 
-/* Has the other side's kernel received all of it? Closing a TCP socket that has unread bytes
-   resets the connection, and what was still under way is lost. */
+/* Are there bytes that a peer's kernel has not acknowledged? Discards what has arrived: closing a
+   TCP socket with unread bytes resets the connection, and bytes under way are lost. */
 static bool bytes_left(tcp_endpoint *e)
 {
     for (size_t i = 0; i < (size_t)e->size * (size_t)e->options.streams; i++) {
@@ -217,14 +217,14 @@ static bool bytes_left(tcp_endpoint *e)
     return false;
 }
 
-/* Waits for no peer, but gives the last bytes time to leave: the peers' kernels acknowledge them,
-   not the peers. Bytes on a local socket arrive at once. */
+/* Announces the departure and waits, TCP_LINGER_NS at most, until the peers' kernels have the last
+   bytes. It does not wait for the peers themselves. Bytes on a local socket arrive at once. */
 static void leave(tcp_endpoint *e)
 {
     const int64_t until = tutti_now_ns(e->rt) + TCP_LINGER_NS + e->late_ns;
 
-    /* such as a TAKEN that did not fit: without it the sender would believe that we never
-       received its message */
+    /* such as a TAKEN that did not fit into the socket: without it the sender would believe that
+       its message was not received */
     while (frames_left(e) && !e->departed && tutti_now_ns(e->rt) < until) {
         write_frames(e);
         tutti_tcp_pass(e);
@@ -261,7 +261,7 @@ static void tcp_close(void *t)
     }
     if (e->service != NULL) {
         if (write(e->stop, &one, sizeof one) < 0)
-            e->closing = true; /* cannot be: it is empty */
+            e->closing = true; /* cannot happen: the counter is 0 */
         tutti_thread_join(e->service, NULL);
     }
     until = e->opened ? tutti_now_ns(e->rt) + TCP_LINGER_NS + e->late_ns : 0;
