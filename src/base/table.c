@@ -1,5 +1,6 @@
-/* table.c: is a table of options consistent? Its author may have forgotten a line: then values
-   would be written beyond the struct, or a default would be a value that is not allowed. */
+/* table.c: checks that a table of options is consistent (tutti_options_check). If its author has
+   forgotten a member, values would be written beyond the struct, or a default would be a value that
+   is not allowed. */
 #include "base_internal.h"
 
 #include <ctype.h>

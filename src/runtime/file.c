@@ -1,6 +1,6 @@
-/* file.c: whole file calls out of the table's short ones. Loops over short reads and writes and
-   over EINTR, keeps the path and the offset for the error text, and knows the remedy for each
-   cause that users meet (no space, no permission, not there). */
+/* file.c: files and directories (files.h), on the functions of a runtime, which may transfer less
+   than they are asked for and may be interrupted (EINTR). Messages have the path, the offset, and
+   for common causes (no space, no permission, no such file) what mends them. */
 #include "file.h"
 #include "runtime/files.h"
 #include <errno.h>

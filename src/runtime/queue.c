@@ -1,6 +1,6 @@
-/* queue.c: whole transfers out of a queue's short ones, as file.c makes whole calls. A transfer
-   that was cut short goes back into the queue with what is left of it. Past the page cache that
-   begins at a whole block. One that makes no progress several times is given up. */
+/* queue.c: asynchronous transfers (queue.h), on the queue of a runtime, whose transfers may be
+   short. The rest of a short transfer is added again; bypassing the page cache it begins at a whole
+   block. A transfer that does not advance TUTTI_FILE_STALLS times in a row fails. */
 #include "file.h"
 #include "runtime/files.h"
 #include "runtime/queue.h"

@@ -1,5 +1,5 @@
-/* uring.c: queues of the posix runtime, by io_uring through liburing. A kick is a number added to
-   an eventfd. A read of it is always under way in the ring, so a thread that waits for transfers
+/* uring.c: the queues of the posix runtime (uring.h), by io_uring through liburing. A kick adds 1
+   to an eventfd. A read of the eventfd is always in the ring, so a thread that waits for transfers
    waits for kicks, too. */
 #include <assert.h>
 #include <errno.h>

@@ -1,22 +1,22 @@
-/* losses.c: hosts that fail, links that fail, ranks that others expel: how it happens, and when
-   the others learn of it.
+/* losses.c: hosts that fail, links that fail, ranks that others expel: how that happens, and when
+   the other ranks learn of it.
 
-   A host fails when its platform's profile says so, or `fail` does; either way SimGrid kills its
-   actors. A profile's failure falls between two moments of the simulation, when no actor is in
-   the middle of anything. A failure of `fail` is caused by an actor, concurrently with others of
-   that moment, so that actor first holds them: a thread that has begun to play its log ends that,
-   and no other begins (sim_hold). What a thread had written into its log and not played is lost
-   with it, except what others wait for (finish_log_of).
+   A host fails when its platform's profile or the option `fail` says so. In both cases SimGrid
+   kills its actors. A failure of a profile happens between two moments of the simulation, when no
+   actor is in the middle of anything. A failure of `fail` is caused by an actor, concurrently with
+   other actors of that moment, so that actor first holds the others: a thread that is playing its
+   log finishes that, and no other thread begins (sim_hold). What a thread has appended to its log
+   and not played is lost with it, except what other threads wait for (finish_log_of).
 
-   The others learn of it only by time. Watchers, actors on two other hosts or on one that has no
-   rank, wait for the end of a rank's own actor and report peer-timeout later that the rank is
-   lost. When they have, watchers that went with their host are replaced, and one that finds its
-   rank dead reports it peer-timeout after that. All learn of a loss in the same moment.
+   The other ranks learn of the failure by time only. Watchers, actors on two other hosts or on a
+   host without a rank, wait for the end of a rank's main actor, and report peer-timeout later that
+   the rank is lost. Then watchers whose own host has failed are replaced; one that finds its rank
+   dead reports that peer-timeout later. All ranks learn of a loss at the same time.
 
-   The two ends of a link that fails lose each other at the first message that needs it, as with a
-   connection that breaks. If that splits the ranks into parts, one part at most continues
-   (transport/events.h) and the ranks of the others are expelled: two runs would write one
-   result. */
+   The two ranks at the ends of a link that fails lose each other at the first message that needs
+   the link, as with a connection that breaks. If that splits the ranks into parts, at most one part
+   continues (transport/events.h), and the ranks of the others are expelled, since two runs would
+   write one result. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
-/* platform.c: the hosts and links of a run. SimGrid reads XML files only and aborts on an invalid
-   one, so a user's file is tried in a forked child first; the platform of the bare spec is
-   written into memory.
+/* platform.c: starts SimGrid with the hosts and links of a run. SimGrid reads XML files only and
+   aborts on an invalid one, so a user's file is tried in a forked child first. The default platform
+   is written to a memory file.
 
-   SimGrid's defaults modify latency and bandwidth to model TCP; the settings here make a message
-   cost exactly latency + bytes / bandwidth (tests/sim/sim_test.c). */
+   SimGrid's defaults modify latency and bandwidth to model TCP. With the settings here a message
+   takes exactly latency + bytes / bandwidth (tests/sim/sim_test.c). */
 #include <errno.h>
 #include <ctype.h>
 #include <sched.h>

@@ -1,5 +1,5 @@
-/* ranks.c: which ranks have joined, which have left, which have failed and the rank that caused
-   it; opening, closing, and memory that all ranks share. */
+/* ranks.c: the states of ranks: opening, closing, failures and the ranks that caused them; and
+   windows, which are memory that all ranks share. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

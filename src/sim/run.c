@@ -1,9 +1,9 @@
-/* run.c: a simulation from the platform to the root failure. SimGrid exists once per process and
-   cannot be started again, so a process has one run; a program that wants several forks.
+/* run.c: a simulation from the platform to the result (sim_run_ranks). SimGrid can be started once
+   in a process, so a process has one run; a program that wants several forks.
 
    When no actor can continue, SimGrid kills all actors and returns as if all were well. So this
-   file checks itself that all have ended, and reads which thread waited for which from the
-   threads' and requests' records, which outlive the actors. */
+   file checks that all ranks have ended. If they have not, it reports which thread waits for what,
+   from the records of threads and requests, which outlive the actors. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

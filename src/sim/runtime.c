@@ -1,13 +1,12 @@
-/* runtime.c: the simulated runtime: threads are actors, monitors are a flag and two queues, time
-   is virtual.
+/* runtime.c: the runtime in virtual time: threads are actors, a monitor is a flag and two queues.
 
-   A monitor is handed over: a thread that unlocks it gives it to the first in the queue. So a
-   thread that was woken runs only once it holds the lock, and order is first come, first served.
-   Neither lock nor unlock of a free monitor calls SimGrid.
+   A thread that unlocks a monitor passes it to the first thread in the queue. So a thread that was
+   woken runs only once it has the lock, and locks are granted in the order of requests. Locking and
+   unlocking a free monitor does not call SimGrid.
 
-   Computing is charged by sleeping, not by executing: actors of a host would share its cores, and
-   the model has charged the flops of its own thread only. Memory traffic is not charged:
-   SimGrid's hosts have no rate for it. */
+   Computing is simulated by sleeping, not by SimGrid's executions: the actors of a host would share
+   its cores, and the caller has charged the flops of its own thread only. Memory traffic takes no
+   time: SimGrid's hosts have no rate for it. */
 #include <assert.h>
 #include <errno.h>
 #include <math.h>

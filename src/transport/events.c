@@ -1,4 +1,4 @@
-/* events.c: see events.h. */
+/* events.c: the list of changes of peers' states, and the majority rule (events.h). */
 #include <errno.h>
 #include <string.h>
 #include "events.h"

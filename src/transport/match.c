@@ -1,5 +1,5 @@
-/* match.c: see match.h. Pairing first, then posting, cancelling, what goes to peers and what
-   comes from them. */
+/* match.c: sends, receives and messages in flight of one rank (match.h): matching, posting and
+   cancelling; what the carrier sends and what it receives. match_ends.c has the rest. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* match_ends.c: how the state that match.c keeps is made, and how all in it ends: with one peer
-   when that is gone, or altogether. */
+/* match_ends.c: opens the state of match.h, and ends what is in flight: with one peer that is gone,
+   or all of it. */
 #include <errno.h>
 #include <string.h>
 #include "match_internal.h"

@@ -1,5 +1,6 @@
-/* match_pool.c: see match_pool.h. The place of slot s follows from its highest bit, so that looking
-   one up costs no search and growing copies nothing. */
+/* match_pool.c: the pool of match_pool.h. Chunk k has 2^k times the entries of chunk 0. So the
+   chunk of a slot follows from the highest bit of its number, without a search, and growing copies
+   nothing. */
 #include <string.h>
 #include "match_pool.h"
 

@@ -1,11 +1,10 @@
-/* choose.c: the plug-in `mpi`: finds out whose launcher started this process and opens the
-   plug-in in the same folder that was built for that MPI; all calls are forwarded to it. Two
-   libraries of MPI cannot be in one process: they export the same names.
+/* choose.c: the plug-in `mpi`. It finds which launcher has started this process, opens the plug-in
+   for that implementation of MPI in the same folder, and forwards all calls to it. Two libraries of
+   MPI cannot be in one process, since they export the same names.
 
-   RTLD_GLOBAL: Open MPI loads its components itself, and in some builds they take libmpi's
-   symbols from the program without naming the library. Debian's name it, but a build that does
-   not would fail with "undefined symbol: ompi_..." in MPI_Init. MPICH needs nothing of the
-   kind. */
+   RTLD_GLOBAL is needed for Open MPI: it loads its components itself, and in some builds these take
+   libmpi's symbols from the program without naming the library. Debian's name it, but a build that
+   does not would fail with "undefined symbol: ompi_..." in MPI_Init. MPICH does not need it. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>

@@ -1,13 +1,14 @@
-/* closed.c: what is left of a world after it was closed. Closing waits for no rank, so others may
-   still send to it, and messages of this rank may still be under way. MPI releases neither end of
-   a message that is never received (MPICH over UCX moves 15 KB only when it is). So a closed
-   world continues to receive, in what is left of its endpoint, until every peer has sent DEPART,
-   which is the last message. No thread makes progress for it alone: progress is made when a world
-   is opened or closed in this process, and for as long as it takes when MPI ends.
+/* closed.c: worlds that are closed and still receive. Closing waits for no rank, so others may
+   still send to a closed world, and its own messages may still be under way. MPI releases neither
+   side of a message that is never received (MPICH over UCX moves 15 KB only when it is). So a
+   closed world continues to receive, with the rest of its endpoint, until every peer has sent
+   DEPART, which is its last message. No thread makes progress for closed worlds alone: they make
+   progress when a world is opened or closed in this process, and when MPI is finalised, until all
+   is received.
 
-   State of the process rather than of a world is attached to MPI_COMM_SELF: an attribute of it is
-   deleted before MPI_Finalize does anything else. The name of MPI_COMM_SELF identifies the
-   attribute, as it is the one place in the process that all worlds find. */
+   The state of the process (mpi_process) is an attribute of MPI_COMM_SELF, which MPI_Finalize
+   deletes before it does anything else. The name of MPI_COMM_SELF contains the attribute's key,
+   since that name is what all worlds of the process can find. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>

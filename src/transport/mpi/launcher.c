@@ -1,6 +1,7 @@
-/* launcher.c: whose launcher started this process? A program built for one MPI and started by the
-   launcher of another does not fail: each process takes itself for a world of one, and N models
-   are trained independently. So this is determined from the environment before MPI is started. */
+/* launcher.c: finds which launcher has started this process (mpi_launcher.h). A program that is
+   built for one MPI and started by the launcher of another does not fail: each process believes
+   that it is alone, and N models are trained independently. So the launcher is determined from the
+   environment before MPI is started. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* match.c: posting, pairing and cancelling; which receive gets which message is decided by
-   ../match_queue.h. A receive whose buffer MPI has not released yet (op->busy) is matched all the
-   same, and gets its message when the buffer is free. */
+/* match.c: posting, matching and cancelling messages of the mpi transport. ../match_queue.h decides
+   which receive gets which message. A receive whose buffer MPI has not released yet (op->busy) is
+   matched all the same, and gets its message when the buffer is free. */
 #include <errno.h>
 #include <sched.h>
 #include <string.h>

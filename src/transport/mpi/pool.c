@@ -1,5 +1,5 @@
-/* pool.c: memory of what is in flight. Chunks double, so a steady state is reached after few
-   allocations. */
+/* pool.c: memory of sends, receives, messages, frames and transfers. Each chunk has twice the
+   entries of the one before, so after few allocations no more are needed. */
 #include "mpi_internal.h"
 
 void tutti_mpi_pool_init(mpi_pool *pool, size_t bytes)

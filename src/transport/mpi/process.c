@@ -1,16 +1,16 @@
-/* process.c: MPI as a whole. A process starts it once and ends it once, so the state of the
-   process is attached to MPI and the C library, not to a world:
+/* process.c: starting and finalising MPI. A process can do each of them once, so this belongs to
+   the process, not to a world:
 
-   starting  by the first world that is opened, unless the program has done it already; then the
-             program ends it too.
-   ending    when the process ends, by on_exit: MPI_Finalize waits for all ranks, and closing a
-             world must not. What the others still send is received until then (closed.c). A process
-             that ends badly (exit code not 0) calls MPI_Abort with its code, so that no launcher
-             is left with ranks that wait for it. A rank that saw another one fail gives that one
-             half a second's start, so that the job's code is that of the cause.
+   starting    by the first world that is opened, unless the program has started MPI; then the
+               program finalises it, too.
+   finalising  when the process ends, by on_exit: MPI_Finalize waits for all ranks, and closing a
+               world must not. What other ranks send until then is received (closed.c). A process
+               that ends with an exit code other than 0 calls MPI_Abort with that code, so that no
+               rank is left that waits for it. A rank that fails because of another one waits half
+               a second first, so that the job's exit code is that of the cause.
 
-   An MPI that Tutti started and in which a worker was lost is not finalised: it would wait for
-   that worker. */
+   If Tutti has started MPI and a worker was lost, MPI is not finalised: that would wait for the
+   lost worker. */
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>

@@ -1,5 +1,5 @@
-/* progress.c: control messages, and which ranks have left. Called with the lock held by the
-   waiting thread; never blocks. */
+/* progress.c: control messages of the mpi transport, and peers that have departed. The waiting
+   thread calls it with the lock held. It never blocks. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

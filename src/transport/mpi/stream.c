@@ -1,6 +1,6 @@
-/* stream.c: large payloads, chunk by chunk. Chunks of one transfer have one tag and one sender, so
-   MPI matches them in order. Therefore what was matched when receives are cancelled is a run of the
-   first, provided that the last is cancelled first. */
+/* stream.c: payloads of large messages, in chunks. The chunks of a transfer have one tag and one
+   sender, so MPI matches them with the posted receives in order. If receives are cancelled from the
+   last to the first, those that were matched already are the first ones, without a gap. */
 #include <errno.h>
 #include <string.h>
 #include "mpi_internal.h"

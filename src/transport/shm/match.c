@@ -1,5 +1,5 @@
-/* match.c: posting, pairing and cancelling. Which receive gets which message is
-   ../match_queue.h's. */
+/* match.c: posting, matching and cancelling messages of the shm transport. ../match_queue.h decides
+   which receive gets which message. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>

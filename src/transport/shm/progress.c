@@ -1,11 +1,12 @@
-/* progress.c: the traffic of the rings. Called with the lock held by the waiting thread; never
-   blocks. One pass takes all entries that have arrived, sends what was waiting for space, and
-   checks whether a rank has left.
+/* progress.c: one pass over the rings: reads all entries that have arrived, sends what waited for
+   space, and handles ranks that have left. The waiting thread calls it with the lock held. It never
+   blocks.
 
-   Space and sleep: a sender that finds a ring full sets `starved` and checks again; a receiver
-   that has freed space reads `starved` and wakes the sender. All four accesses are seq_cst, so at
-   least one of the two sees the other's (Dekker); the store of 0 precedes the wake-up, and a
-   woken sender that finds no space sets it again. */
+   Waking a sender. A sender that finds a ring full sets `starved` and then reads the head again. A
+   receiver that has freed space writes the head and then reads `starved`, and wakes the sender if
+   it is set. All four accesses are seq_cst, so at least one of the two sees the other's write
+   (Dekker). The receiver resets `starved` before it wakes the sender, and a sender that finds no
+   space sets it again. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

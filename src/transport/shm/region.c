@@ -1,10 +1,11 @@
-/* region.c: making, finding and leaving the memory of a run.
+/* region.c: creates, attaches and releases the memory that the ranks of a run share (shm_region.h),
+   and records how ranks end.
 
-   The file has no name at any time and is in no directory (memfd_create), so a run killed at any
-   moment leaves nothing behind, and /dev/shm may be as small as a container makes it (64 MB). It
-   counts as memory of the control group. Its pages are reserved before any process maps it:
-   ftruncate only promises pages, and SIGBUS comes at the first touch when the kernel cannot keep
-   the promise; posix_fallocate fails here instead. */
+   The file never has a name in a directory (memfd_create), so a run that is killed at any moment
+   leaves nothing behind, and /dev/shm may be as small as containers make it (64 MB). It counts as
+   memory of the control group. Its pages are reserved before any process maps it: with ftruncate
+   alone, a page that the kernel cannot provide means SIGBUS at the first access; posix_fallocate
+   fails here instead. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,14 +1,7 @@
-/* shm.c: the shm transport's table, its opening and its closing. Ranks of one host that share
-   memory: processes started by Tutti's launcher, or by another launcher on one host
-   (launch/gather.c), threads of one process (run.c), or a single rank alone. shm_internal.h
-   describes how a message travels. The files of this folder:
-
-     region.c     the shared memory
-     match.c      posting, pairing, cancelling
-     progress.c   the rings
-     wait.c       waiting
-     window.c     shared windows
-     run.c        thread ranks */
+/* shm.c: the shm transport's table, opening and closing. Its ranks are on one host and share
+   memory: processes started by Tutti's launcher, or by another launcher (launch/gather.c), threads
+   of one process (run.c), or a single rank. shm_internal.h lists the files of this folder and
+   describes how a message travels. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
