@@ -48,7 +48,7 @@
 enum {
     TCP_SILENCE_FACTOR = 10,     /* the longest silence that a full link excuses, in units of
                                     peer-timeout */
-    TCP_BACKLOG_BYTES = 4 << 10, /* a connection with as many queued bytes counts as busy */
+    TCP_BACKLOG_BYTES = 4 << 10, /* queued bytes from which a connection counts as busy */
     TCP_STRANGERS = 64,          /* slots of a listener; when all are used, the oldest stranger is
                                     dropped for the next, so that a flood delays no caller that
                                     finishes its handshake in its time */
