@@ -1,6 +1,7 @@
 /* shm_region.h: the region, which is the memory that all ranks of a run on one host share.
    Implemented in region.c. Included by the files of the transport shm, which the ranks run, and by
-   src/launch, whose processes are the ranks' parent and write how a rank ended.
+   src/launch: by the launcher, which is the ranks' parent and records how they end, and by
+   gather.c and beside.c, which do the same for ranks that have another parent.
 
    The region is one file in memory without a name (memfd). If all ranks are threads of one process
    it is ordinary memory of that process. Its layout:
@@ -74,7 +75,7 @@ typedef struct tutti_shm_rank {
     char reason[TUTTI_SHM_REASON_BYTES]; /* its failure report, or how it was lost */
     _Atomic uint32_t expelled;   /* 0: not expelled; else 1 + the number of the expulsion. Set once,
                                     by any rank or the parent, with release */
-    _Atomic uint32_t stopped;    /* 1: its process is stopped (SIGSTOP); written by its parent */
+    _Atomic uint32_t stopped;    /* 1: its process is stopped (SIGSTOP); see tutti_shm_stopped */
 
     /* Another rank that has something for this one adds 1 to `wakeups`, a futex word, and then
        wakes its threads if `sleepers` is not 0. */
@@ -160,8 +161,8 @@ bool tutti_shm_expel(const tutti_shm_region *region, int rank, int by, const cha
 /* Writes how a rank was expelled: "worker 0 has expelled it: ...". false: it was not; text is as
    before. */
 bool tutti_shm_expelled(const tutti_shm_region *region, int rank, char *text, size_t bytes);
-/* Records whether the process of a rank is stopped, and wakes all ranks on a change. Called by its
-   parent. */
+/* Records whether the process of a rank is stopped, and wakes all ranks on a change. Called by the
+   process that watches it: its parent, or another rank (launch/beside.c). */
 void tutti_shm_stopped(const tutti_shm_region *region, int rank, bool stopped);
 /* Returns the rank that caused the end of `rank`: follows `blame` from rank to rank and returns the
    last one; `rank` itself for a cycle. */
