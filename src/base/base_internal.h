@@ -1,90 +1,104 @@
-/* base_internal.h: what the files of this module share: text for sentences, and the two halves of
-   setting an option. */
+/* base_internal.h: what the files of this module share: text for messages, parsing and storing of
+   options, limits of control groups. The sections name the file that implements them. No other
+   module includes it; tests do. */
 #ifndef TUTTI_BASE_INTERNAL_H
 #define TUTTI_BASE_INTERNAL_H
 #include "base/settings.h"
 #include "tutti/base.h"
 
 /* ---- text.c ---- */
-/* Untrusted text made fit for a sentence: truncated at 120 bytes ("..." added), control characters
-   (below U+0020, U+007F to U+009F) as '?', so that neither a huge value nor a terminal's escape
-   sequence comes out of a message. At most 120 bytes of it are read by tutti_base_show_span.
-   Used as tutti_base_show(value).text within one call. */
+/* Untrusted text as a message may show it: at most 120 bytes, then "..."; control characters (below
+   U+0020, U+007F to U+009F) are '?'. So no message contains a huge value or an escape sequence of a
+   terminal. Use: tutti_base_show(value).text as an argument of one call. show_span reads at most
+   120 of the bytes. */
 typedef struct { char text[128]; } tutti_base_shown;
 tutti_base_shown tutti_base_show(const char *text);
 tutti_base_shown tutti_base_show_span(const char *text, size_t bytes);
-/* The length of text (`bytes`) without a UTF-8 character that is cut off at its end: at most three
-   bytes fewer. */
+/* Returns the length of text, which has `bytes` bytes, without a UTF-8 character that is truncated
+   at its end: at most three bytes fewer. */
 size_t tutti_base_whole_characters(const char *text, size_t bytes);
 
-/* Keeps the three nearest of the names that are offered; names need not end with 0. */
+/* The valid names that are most similar to a misspelt one. */
 typedef struct {
-    const char *name;
-    size_t count;
-    /* nearest first; equals in the order offered */
+    const char *name;            /* the misspelt one; set by the caller, the rest is 0 */
+    size_t count;                /* entries of best, 0 to 3 */
+    /* The most similar first; of equal distance in the order of the offers. */
     struct { const char *name; size_t bytes; int distance; } best[3];
 } tutti_base_near;
+/* Adds a candidate if it is similar to near->name and among the best three. candidate: not copied;
+   need not have a NUL. */
 void tutti_base_near_offer(tutti_base_near *near, const char *candidate, size_t candidate_bytes);
-/* "; did you mean 'a', 'b' or 'c'?" or "" */
+/* Writes "; did you mean 'a', 'b' or 'c'?", or "" if there is no candidate. */
 void tutti_base_near_print(const tutti_base_near *near, char *out, size_t bytes);
-bool tutti_base_same_name(const char *a, const char *b); /* '-' and '_' count as equal */
+/* Are the names equal, if '-' and '_' count as equal? */
+bool tutti_base_same_name(const char *a, const char *b);
 
 /* ---- options.c ---- */
 enum { TUTTI_BASE_REAL_BYTES = 32 };
-/* The shortest decimal that reads back equal: 0.001, 100, 1e-9, 6.02e23. No locale. Gives
-   strlen. */
+/* Writes the shortest decimal that reads back as the same value: 0.001, 100, 1e-9, 6.02e23, with
+   '.' in every locale. Returns its length. */
 int tutti_base_print_real(double value, char out[TUTTI_BASE_REAL_BYTES]);
 
-/* Parsing apart from storing, so that a value which another one overrides is checked all the
-   same. */
+/* The value of an option, by its type. Parsing and storing are separate functions, so that a value
+   that is not stored, because another one overrides it, is checked, too. */
 typedef union {
-    int64_t integer;
-    double real;
-    bool truth;
-    int choice;
-    const char *text;
+    int64_t integer;             /* INT */
+    double real;                 /* REAL */
+    bool truth;                  /* BOOL */
+    int choice;                  /* CHOICE: its index */
+    const char *text;            /* TEXT, SPEC: the text that was parsed, not copied */
 } tutti_base_value;
+/* Parses and checks a value. what: begins the message. TUTTI_ERR_USAGE. */
 tutti_status tutti_base_option_parse(const tutti_option *option, const char *what,
                                      const char *value, tutti_base_value *out, tutti_error *err);
-/* In conditions joined by '&' (base.h, when), the one after `at`; NULL: there is none. */
-const char *tutti_base_condition_behind(const char *at);
-/* Once all of a spec's are stored: has this one, if it is not what it is
-   by default, an effect among them? */
+/* Returns the condition after the one at `at`, in conditions joined by '&' (tutti_option.when,
+   base.h); NULL: there is none. */
+const char *tutti_base_next_condition(const char *at);
+/* Checks that an option whose value in `self` is not its default has an effect: that its `when`
+   holds with the values of the others. To be called once all options are stored.
+   TUTTI_ERR_USAGE. */
 tutti_status tutti_base_option_has_effect(const tutti_option *options, const tutti_option *option,
                                           const char *what, const void *self, tutti_error *err);
+/* Writes a parsed value to self. */
 void tutti_base_option_store(const tutti_option *option, const tutti_base_value *value, void *self);
-/* Fails with "WHAT: unknown KIND 'NAME'" and near names, or all names where none is near. */
+/* Returns TUTTI_ERR_USAGE with "WHAT: unknown KIND 'NAME'" and similar names, or all names if none
+   is similar. */
 tutti_status tutti_base_option_unknown(const tutti_option *options, const char *what,
                                        const char *kind, const char *name, tutti_error *err);
 
 /* ---- table.c ---- */
-bool tutti_base_is_name(const char *text); /* of an option, a method: one that a spec can
-                                              contain */
+/* Is it a valid name of an option or a method, as a spec can contain it? NULL is not. */
+bool tutti_base_is_name(const char *text);
 
-/* ---- cgroup.c: the limits as files below `root` have them ("": this machine's) ---- */
-int tutti_base_quota_of(const char *root);
-size_t tutti_base_memory_of(const char *root); /* SIZE_MAX: none */
+/* ---- cgroup.c: the limits of this process' control groups. root: prefix of /proc and /sys; ""
+   except in tests. ---- */
+int tutti_base_quota_of(const char *root);     /* CPUs, at least 1; INT_MAX: no limit */
+size_t tutti_base_memory_of(const char *root); /* bytes; SIZE_MAX: no limit */
 
 /* ---- spec.c ---- */
-/* the form alone; allocates nothing */
+/* Checks the syntax of a spec, whatever its names and values. Allocates nothing.
+   TUTTI_ERR_USAGE. */
 tutti_status tutti_base_spec_check(const char *text, tutti_error *err);
 
-/* ---- settings.c, for settings_file.c ---- */
+/* ---- settings.c, for settings_file.c; settings.h has the contracts ---- */
 struct tutti_settings {
     const tutti_option *options;
-    void *self;
-    size_t count;
-    /* of the file that is being read; NULL: none */
+    void *self;        /* the caller's struct */
+    size_t count;      /* of options */
+    /* tutti_settings_file_filtered's, while its file is read; else NULL */
     bool (*filter)(void *user, const tutti_option *option, const char *value, const char *where);
     void *filter_user;
     struct tutti_base_setting {
-        tutti_origin origin;
-        char *where;   /* owned; NULL: "" */
-        char *text;    /* owned; TEXT and SPEC, what self points to; NULL: the table's default */
-        size_t line;   /* in the text that is being read, 0: not met; settings_file.c only */
-    } entries[];
+        tutti_origin origin; /* of the value in self */
+        char *where;   /* source of the value, owned; NULL: "" */
+        char *text;    /* TEXT, SPEC: the copy that self points to, owned; NULL: the table's
+                          default */
+        size_t line;   /* of the option in the text being read, from 1; 0: not met
+                          (settings_file.c) */
+    } entries[];       /* [count], in the order of options */
 };
-/* value is copied. Checks always, writes unless a stronger origin has spoken. */
+/* Checks a value, and stores it unless the present one has a stronger origin. value and where are
+   copied. */
 tutti_status tutti_base_settings_set(tutti_settings *s, const tutti_option *option,
                                      tutti_origin origin, const char *value, const char *where,
                                      tutti_error *err);

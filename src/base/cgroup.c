@@ -1,12 +1,12 @@
-/* cgroup.c: what control groups leave this process, as containers and batch systems set them:
-   time of the processor and memory.
+/* cgroup.c: the limits on CPU time and memory of this process' control groups, which containers and
+   batch systems set.
 
-   /proc/self/cgroup names the process's group, a line a hierarchy: "0::/a/b" of version 2,
-   "4:memory:/a/b" of version 1. The groups are folders below /sys/fs/cgroup. Version 1 has a
-   folder a controller there; a host with both has version 2 in "unified". Each limit holds for
-   the groups within, so all folders on the way down are read and the least counts. A container
-   often sees another path than its own root, and its folder is then that root. So folders that do
-   not exist are skipped, and the root is always read. */
+   /proc/self/cgroup names the process' group, one line for each hierarchy: "0::/a/b" of version 2,
+   "4:memory:/a/b" of version 1. The groups are folders below /sys/fs/cgroup. Version 1 has one
+   folder for each controller; a host with both versions has version 2 in "unified". A limit also
+   holds for all groups below, so all folders from the root to the group are read, and the least
+   limit counts. A container often sees a path that does not exist in it, and its own group as the
+   root. So folders that do not exist are skipped, and the root is always read. */
 #include "base_internal.h"
 
 #include <fcntl.h>

@@ -1,9 +1,9 @@
-/* memory.c: the one place where the library allocates.
+/* memory.c: the only file in which the library allocates.
 
-   64 bytes is a cache line and an AVX-512 register: kernels may use aligned loads on what comes
-   from here, and two allocations never share a line. What holds a huge page begins on one and asks
-   for them. Without that, a twentieth of a training step's time went into looking up the small
-   pages of parameters and momenta (a fifth of the optimiser's). */
+   Memory is aligned to 64 bytes, a cache line and an AVX-512 register, so that kernels may use
+   aligned loads, and two allocations never share a line. Memory of at least a huge page is aligned
+   to huge pages and asks the kernel for them: with small pages, page-table look-ups for parameters
+   and momenta are a twentieth of the time of a training step (a fifth of the optimiser's). */
 #include "tutti/base.h"
 
 #include <errno.h>

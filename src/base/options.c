@@ -483,7 +483,7 @@ static bool holds(const tutti_option *options, const char *condition, size_t byt
     return false;
 }
 
-const char *tutti_base_condition_behind(const char *at)
+const char *tutti_base_next_condition(const char *at)
 {
     const char *joined = strchr(at, '&');
 
@@ -494,7 +494,7 @@ bool tutti_option_holds(const tutti_option *options, const char *when, const voi
 {
     const tutti_option *on;
 
-    for (const char *at = when; at != NULL; at = tutti_base_condition_behind(at))
+    for (const char *at = when; at != NULL; at = tutti_base_next_condition(at))
         if (!holds(options, at, strcspn(at, "&"), self, &on))
             return false;
     return true;
@@ -508,7 +508,7 @@ tutti_status tutti_base_option_has_effect(const tutti_option *options, const tut
 
     if (option->when == NULL || is_default(option, self))
         return TUTTI_OK;
-    for (const char *at = option->when; at != NULL; at = tutti_base_condition_behind(at)) {
+    for (const char *at = option->when; at != NULL; at = tutti_base_next_condition(at)) {
         const size_t bytes = strcspn(at, "&");
         if (holds(options, at, bytes, self, &on))
             continue;

@@ -1,5 +1,6 @@
-/* table.c: is a table of options consistent? Its author may have forgotten a line: then values
-   would be written beyond the struct, or a default would be a value that is not allowed. */
+/* table.c: checks that a table of options is consistent (tutti_options_check). If its author has
+   forgotten a member, values would be written beyond the struct, or a default would be a value that
+   is not allowed. */
 #include "base_internal.h"
 
 #include <ctype.h>
@@ -142,7 +143,7 @@ static bool is_condition(const tutti_option *options, const char *at, size_t byt
 /* The first part of `when` that is none; NULL: there is none such. */
 static const char *no_condition(const tutti_option *options, const char *when)
 {
-    for (const char *at = when; at != NULL; at = tutti_base_condition_behind(at))
+    for (const char *at = when; at != NULL; at = tutti_base_next_condition(at))
         if (!is_condition(options, at, strcspn(at, "&")))
             return at;
     return NULL;

@@ -1,5 +1,5 @@
-/* address.c: what a person writes about hosts (-H, --rsh), and by which address the hosts reach
-   us. */
+/* address.c: parses the options about hosts (-H, --rsh), and finds the address by which another
+   host reaches this one. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -15,9 +15,10 @@
 #include "launch_internal.h"
 
 #define WORKERS_MOST 65536
-#define HOSTS_MOST 4096          /* each is compared with those before it */
+#define HOSTS_MOST 4096          /* each is compared with all before it */
 
-/* One item of the list, [at, end): the pattern of its names to `names`, and the workers of each. */
+/* Parses one item of the list, [at, end): writes the pattern of its names, and the workers of
+   each. */
 static tutti_status item(const char *at, const char *end, char *names, size_t bytes, long *workers, tutti_error *err)
 {
     const char *colon = end;
@@ -105,7 +106,7 @@ tutti_status tutti_launch_parse_hosts(const char *text, tutti_launch_host **host
     return status;
 }
 
-tutti_status tutti_launch_words(const char *text, size_t more, const char ***words, size_t *n, tutti_error *err)
+tutti_status tutti_launch_split_command(const char *text, size_t more, const char ***words, size_t *n, tutti_error *err)
 {
     const size_t length = strlen(text), most = length / 2 + 1;
     const char **list = tutti_alloc(1, (most + more + 1) * sizeof *list + length + 1);

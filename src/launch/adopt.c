@@ -1,14 +1,13 @@
-/* adopt.c: when a run ends nothing is left that its workers have started. A wrapper (`sh -c`,
-   env, a profiler) may be killed and leave the program behind that it started. So the process
-   that watches workers adopts what they leave (PR_SET_CHILD_SUBREAPER): an orphan becomes its
-   child. Groups and sessions stay as they are.
+/* adopt.c: ends the processes that workers have started and that outlive them (orphans). A worker
+   may be a wrapper (`sh -c`, env, a profiler) that is killed while the program that it started runs
+   on. So the process that watches the workers becomes the parent of orphans
+   (PR_SET_CHILD_SUBREAPER). Process groups and sessions stay as they are.
 
-   A child's process number is not reused before its parent has reaped it, and only this file
-   reaps what was adopted. So a number read from /proc means the same process when it is
-   signalled.
+   A child's pid is not reused before its parent has reaped it, and only this file reaps orphans. So
+   a pid read from /proc is the same process when it is signalled.
 
-   The children that the process had before, as after `sh -c 'sleep 9 & exec tutti run'`, are
-   spared, and so are those that it may not signal (sudo). */
+   Children that the process had before, as after `sh -c 'sleep 9 & exec tutti run'`, are not
+   signalled, nor are those that it may not signal (sudo). */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +22,7 @@
 
 typedef void child_fn(void *user, pid_t pid);
 
-/* The parent's number from /proc/PID/stat; -1: there is no such process. */
+/* Returns the pid of a process' parent, from /proc/PID/stat; -1: there is no such process. */
 static long parent_of(long pid)
 {
     char path[40], text[512];
@@ -69,22 +68,21 @@ static bool has(const launch_pids *list, pid_t pid)
 
 static bool append_pid(launch_pids *list, pid_t pid)
 {
-    if (list->n == list->room) {
-        pid_t *more = tutti_alloc(2 * list->room + 16, sizeof *more);
+    if (list->n == list->capacity) {
+        pid_t *more = tutti_alloc(2 * list->capacity + 16, sizeof *more);
         if (more == NULL)
             return false;
         if (list->n > 0)
             memcpy(more, list->at, list->n * sizeof *more);
         tutti_free(list->at);
         list->at = more;
-        list->room = 2 * list->room + 16;
+        list->capacity = 2 * list->capacity + 16;
     }
     list->at[list->n++] = pid;
     return true;
 }
 
-/* A child that has ended and waits to be reaped, which it is not by this; 0: there is none, -1:
-   there are no children at all. */
+/* Returns a child that has ended, without reaping it; 0: none has; -1: there are no children. */
 static pid_t ended_child(void)
 {
     siginfo_t info = { 0 };
@@ -105,7 +103,7 @@ static void spare(void *user, pid_t pid)
 {
     launch_adopted *a = user;
 
-    a->lacks = !append_pid(&a->spared, pid) || a->lacks;
+    a->no_memory = !append_pid(&a->spared, pid) || a->no_memory;
 }
 
 tutti_status tutti_launch_adopt_begin(launch_adopted *a, bool (*is_worker)(void *user, pid_t pid), void *user,
@@ -114,7 +112,7 @@ tutti_status tutti_launch_adopt_begin(launch_adopted *a, bool (*is_worker)(void 
     *a = (launch_adopted){ .is_worker = is_worker, .user = user };
     if (ended_child() >= 0)
         each_child(spare, a);
-    if (a->lacks) {
+    if (a->no_memory) {
         tutti_launch_adopt_close(a);
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "noting this process's children");
     }

@@ -1,10 +1,10 @@
-/* agent.c: the far end of a run over several hosts. It is started by ssh or its like, reads a
-   job, starts this host's workers by tutti_launch_run in a child of its own, and passes data
-   between them and the launcher. The workers' output and ends go out as frames, and letters come
-   in. When the input closes everything here ends.
+/* agent.c: the agent of a run over several hosts (`tutti agent`). ssh or a similar command starts
+   it on each host. It reads a job, starts the host's workers by tutti_launch_run in a child
+   process, and passes data between them and the launcher, by the protocol of launch_internal.h:
+   frames out, commands in. When its input closes, it ends everything that it has started.
 
-   Two processes because both block: the child in tutti_launch_run, this one in poll. The child
-   dies with this one (PR_SET_PDEATHSIG) and the workers with the child. */
+   There are two processes because both block: the child in tutti_launch_run, the agent in poll. The
+   child is killed if the agent dies (PR_SET_PDEATHSIG), and the workers if the child dies. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -27,7 +27,8 @@ enum { MOST_MEETS = 8, TURN_MS = 10 };
 #define CONNECT_MS 3000
 
 typedef struct job {
-    char *text;                  /* the strings point into it; the key is among them */
+    char *text;                  /* its bytes, which include the run's key; the strings below point into
+                                    it */
     size_t bytes;
     const char **argv;           /* NULL-ended */
     size_t n_argv;
@@ -269,7 +270,7 @@ static void run_workers(const job *j, int output, int errors, int events, pid_t 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent || null < 0 || dup2(null, 0) < 0 || dup2(output, 1) < 0 || dup2(errors, 2) < 0)
         _exit(127);
-    signal(SIGINT, SIG_IGN); /* a terminal's reaches the launcher, which notifies us */
+    signal(SIGINT, SIG_IGN); /* a signal of a terminal reaches the launcher, which sends a command */
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_DFL);
     tutti_launch_run(&(tutti_launch_options){ .workers = (int)j->workers,
@@ -326,8 +327,8 @@ static bool pass_output(between *b, int *fd, char type)
     return true;
 }
 
-/* Opens the process of that number if it is a child of our child. It may not be any more: then it
-   has ended, and the number was reused. -1: it is not. */
+/* Opens a pidfd of that process if it is a child of this agent's child. -1: it is not; the process
+   has ended, and its pid was reused. */
 static int open_worker(const between *b, pid_t pid)
 {
     char path[40], text[512];
@@ -346,7 +347,7 @@ static int open_worker(const between *b, pid_t pid)
     }
     text[n > 0 ? n : 0] = '\0';
     name_end = strrchr(text, ')'); /* of the program's name, which may have anything in it */
-    /* it lives: what was read was its own */
+    /* the process lives, so what was read before was about it */
     if (name_end != NULL && sscanf(name_end, ") %*c %20ld", &parent) == 1 && parent == (long)b->child &&
         poll(&ended, 1, 0) == 0)
         return fd;
@@ -392,7 +393,7 @@ static bool pass_events(between *b)
         const size_t bytes = TUTTI_AGENT_HEAD + ((size_t)h[1] | (size_t)h[2] << 8 | (size_t)h[3] << 16);
         if (b->n_held - at < bytes)
             break;
-        if (h[0] == 'r') { /* the last frame comes last: what the workers wrote before it goes first */
+        if (h[0] == 'r') { /* the workers' output is sent before the last frame */
             while (b->output >= 0 && poll(&(struct pollfd){ .fd = b->output, .events = POLLIN }, 1, 0) > 0 &&
                    pass_output(b, &b->output, 'o'))
                 continue;
@@ -411,7 +412,7 @@ static bool pass_events(between *b)
     return true;
 }
 
-/* False: it is the end of everything here. */
+/* Returns false if the agent must end everything. */
 static bool receive_command(between *b)
 {
     char letters[64];
@@ -464,7 +465,7 @@ static int stand_between(between *b)
         kill(b->child, SIGKILL);
     while (waitpid(b->child, &status, 0) < 0 && errno == EINTR)
         continue;
-    /* the workers went with it, and what they had started has come to us */
+    /* the workers were killed with it, and their orphans are children of this process */
     while (tutti_launch_adopt_end(&b->adopted, SIGKILL, -1) > 0)
         poll(NULL, 0, TURN_MS);
     tutti_launch_adopt_close(&b->adopted);
@@ -549,7 +550,7 @@ int tutti_launch_agent(int in, int out)
         snprintf(text, sizeof text, "%d %s", status, err.text);
         frame_text(out, 'x', text);
     }
-    clearenv(); /* its strings are ours */
+    clearenv(); /* the environment points into it */
     if (j.text != NULL)
         explicit_bzero(j.text, j.bytes);
     tutti_free(j.text);

@@ -1,12 +1,13 @@
-/* beside.c: ranks that another launcher has started have no Tutti launcher above them that
-   watches; each one watches the others by their pidfds. The first that sees a process end records
-   it in the shared memory, and all ranks are woken. One that comes later finds the record.
+/* beside.c: detects the ends of ranks over shared memory that another launcher than Tutti's has
+   started. Their launcher does not watch them for us, so a thread of each rank watches the
+   processes of the others, by pidfds. The first rank that sees a process end records it in the
+   shared memory, which wakes all ranks. A rank that sees it later finds the record.
 
-   A process that is stopped does not make its pidfd readable. Each rank checks twice a second the
-   next one that runs, so all together make as many checks as there are ranks.
+   A pidfd does not show that a process is stopped. Each rank checks twice a second whether the next
+   running rank is stopped, so that together they make one check for each rank.
 
-   Processes are identified by their number and by when they began. So a number that was reused is
-   not taken for the rank that had it. */
+   A process is identified by its pid and the time at which it began, so that a pid that was reused
+   is not taken for the rank. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -18,18 +19,19 @@
 #include "../transport/shm/shm_region.h"
 #include "launch_internal.h"
 
-enum { LOOK_MS = 500, TURN_MS = 50 };
-#define LOOK_NS (LOOK_MS * INT64_C(1000000))
+enum { CHECK_MS = 500, DEFER_MS = 50 };
+#define CHECK_NS (CHECK_MS * INT64_C(1000000))
 #define SILENCE_NS INT64_C(3000000000)
 
 struct launch_beside {
     tutti_runtime *rt;
     tutti_thread *thread;
     tutti_shm_region region;
-    launch_rank *ranks;
-    struct pollfd *polled;       /* [rank]: the pidfd, or -1; [size]: `end` */
-    launch_stopped *stopped;
-    int rank, size, end;
+    launch_rank *ranks;          /* [size] */
+    struct pollfd *polled;       /* [size + 1]: the pidfd of each rank, or -1; then `end` */
+    launch_stopped *stopped;     /* [size] */
+    int rank, size;
+    int end;                     /* an eventfd, written to end the thread; -1: none */
 };
 
 static tutti_shm_state state_of(const launch_beside *b, int rank)
@@ -50,8 +52,8 @@ static void ended(launch_beside *b, int rank)
     tutti_shm_expel(&b->region, rank, TUTTI_SHM_PARENT, why);
 }
 
-/* All see an end at the same moment, and there is space for few expulsions (shm_region.h). So the
-   lowest rank that runs goes first; the others check a moment later. */
+/* All ranks see an end at the same moment, and few expulsions can be recorded (shm_region.h). So
+   the lowest running rank records it at once, and the others check again DEFER_MS later. */
 static bool goes_first(const launch_beside *b)
 {
     for (int r = 0; r < b->rank; r++)
@@ -68,7 +70,7 @@ static bool any_ended(const launch_beside *b)
     return false;
 }
 
-static void look_at_next(launch_beside *b, bool was_away)
+static void check_next(launch_beside *b, bool was_away)
 {
     int next = (b->rank + 1) % b->size;
     char why[200];
@@ -77,7 +79,7 @@ static void look_at_next(launch_beside *b, bool was_away)
         next = (next + 1) % b->size;
     if (next == b->rank)
         return;
-    if (tutti_launch_stopped_look(&b->stopped[next], b->ranks[next].pid, SILENCE_NS, tutti_now_ns(b->rt), was_away)) {
+    if (tutti_launch_stopped_check(&b->stopped[next], b->ranks[next].pid, SILENCE_NS, tutti_now_ns(b->rt), was_away)) {
         snprintf(why, sizeof why, "process %ld had been stopped (SIGSTOP) for %.1f s", (long)b->ranks[next].pid,
                  (double)b->stopped[next].ended_ns / 1e9);
         tutti_shm_expel(&b->region, next, b->rank, why);
@@ -88,23 +90,23 @@ static void look_at_next(launch_beside *b, bool was_away)
 static tutti_status watch_processes(void *arg, tutti_error *err)
 {
     launch_beside *b = arg;
-    int64_t looked_at = tutti_now_ns(b->rt);
+    int64_t checked_at = tutti_now_ns(b->rt);
 
     (void)err;
     for (;;) {
-        const int64_t now = tutti_now_ns(b->rt), left = looked_at + LOOK_NS - now;
+        const int64_t now = tutti_now_ns(b->rt), left = checked_at + CHECK_NS - now;
         poll(b->polled, (nfds_t)b->size + 1, left <= 0 ? 0 : (int)(left / 1000000 + 1));
         if (b->polled[b->size].revents == 0 && any_ended(b) && !goes_first(b))
-            poll(&b->polled[b->size], 1, TURN_MS);
+            poll(&b->polled[b->size], 1, DEFER_MS);
         if (b->polled[b->size].revents != 0)
             return TUTTI_OK;
         for (int r = 0; r < b->size; r++)
             if (b->polled[r].fd >= 0 && b->polled[r].revents != 0)
                 ended(b, r);
-        if (tutti_now_ns(b->rt) - looked_at >= LOOK_NS) {
-            const bool was_away = tutti_now_ns(b->rt) - looked_at > 3 * LOOK_NS;
-            looked_at = tutti_now_ns(b->rt);
-            look_at_next(b, was_away);
+        if (tutti_now_ns(b->rt) - checked_at >= CHECK_NS) {
+            const bool was_away = tutti_now_ns(b->rt) - checked_at > 3 * CHECK_NS;
+            checked_at = tutti_now_ns(b->rt);
+            check_next(b, was_away);
         }
     }
 }

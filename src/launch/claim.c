@@ -1,8 +1,8 @@
-/* claim.c: one run at a time in a directory. The claim is a lock (flock) on the file
-   DIRECTORY/lock, in which its owner writes what it is. It is a lock and no mere file, because
-   the kernel releases it when its owner ends: what a killed run has left there stops no later
-   run. The file itself goes with the claim. A process that opens it just then locks a file
-   without a name, detects that, and opens the new one. */
+/* claim.c: allows one run at a time in a directory (tutti_launch_claim_open). A claim is a lock
+   (flock) on the file DIRECTORY/lock, into which the owner writes its pid and host. The kernel
+   releases the lock when the owner ends, so a file that a killed run has left does not block later
+   runs. The owner removes the file when it releases the claim. A process that has just opened the
+   file then locks a file without a name; it detects that and tries again. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,11 +18,11 @@ enum { PATH = 4096, TRIES = 100 };
 struct tutti_launch_claim {
     tutti_runtime *rt;
     int fd;                      /* -1: the file system has no locks */
-    size_t stood;                /* this many bytes of the directory's name existed before */
+    size_t stood;                /* length of the prefix of `directory` that existed before the claim */
     char directory[PATH], lock[PATH + 8];
 };
 
-/* How much of the name, up to a '/', exists: 0 if nothing of it. */
+/* Returns the length of the longest prefix of the name, up to a '/', that exists; 0: none. */
 static size_t standing(tutti_runtime *rt, const char *directory)
 {
     char path[PATH];
@@ -50,7 +50,7 @@ static void owner_of(int fd, char *text, size_t bytes)
         snprintf(text, bytes, "another process");
 }
 
-/* Is the file that is open the one of that name? */
+/* Is the open file the one that has that name now? */
 static bool is_there(int fd, const char *path)
 {
     struct stat open_one, named;
@@ -59,7 +59,8 @@ static bool is_there(int fd, const char *path)
         && open_one.st_ino == named.st_ino;
 }
 
-/* One try. TUTTI_CLOSED: directory or file have just gone with their owner. */
+/* Tries once to claim the directory. TUTTI_CLOSED: the directory or the file was just removed by
+   its owner; try again. */
 static tutti_status try_claim(tutti_launch_claim *c, tutti_error *err)
 {
     char owner[200], host[64] = "";
@@ -103,7 +104,8 @@ static tutti_status try_claim(tutti_launch_claim *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Removes the directories that we have made, from the lowest up, as far as they are empty. */
+/* Removes the directories that this claim has created, the innermost first, as long as they are
+   empty. */
 static void remove_made(tutti_launch_claim *c)
 {
     size_t n = strlen(c->directory);
@@ -154,7 +156,7 @@ void tutti_launch_claim_close(tutti_launch_claim *c)
     if (c == NULL)
         return;
     if (c->fd >= 0) {
-        unlink(c->lock); /* before the lock is released, so that it is our file that goes */
+        unlink(c->lock); /* before the lock is released, so that no other owner's file is removed */
         close(c->fd);
     }
     remove_made(c);

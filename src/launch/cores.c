@@ -1,5 +1,6 @@
-/* cores.c: how many cores this process may use, and which: its affinity, which cpusets, taskset
-   and batch systems set; and how many cores' time a container's quota leaves it.
+/* cores.c: how many cores this process may use (tutti_cores), and which. The affinity of the
+   process says so, which cpusets, taskset and batch systems set; a container's quota may allow less
+   time.
 
    Two processes may compete for a core if they run under one kernel and their affinities have a
    core in common. The boot id identifies the kernel. It differs on each machine and in each

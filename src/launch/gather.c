@@ -1,13 +1,13 @@
-/* gather.c: gives ranks of one host and one user, which another launcher has started, what
-   Tutti's launcher would have given them:
+/* gather.c: sets up ranks of one host and one user that another launcher than Tutti's has started.
+   They get what Tutti's launcher would have given them:
 
-     shm   the memory of the run, as a descriptor, and which ranks watch which (beside.c)
-     tcp   a key, and a place to meet where their launcher gave none
+     shm   the descriptor of the run's shared memory, and the pids of all ranks, for beside.c
+     tcp   a key, and the address of a meeting place if their launcher gave none
 
-   Rank 0 listens at the run's socket (private.c) until each of the others has called it and sent
-   its rank. Then it makes these things and sends them out, and the socket goes. Both ends ask the
-   kernel which user is at the other, and any other user is turned away. So what protects the run
-   is what protects the processes of a user from those of others, with root above both. */
+   Rank 0 listens at the run's socket (private.c) until each of the other ranks has connected and
+   sent its rank. Then it makes these things, sends them to all, and removes the socket. Both sides
+   ask the kernel for the user at the other end, and refuse other users. So the run is as protected
+   as the processes of a user are from those of others, root excepted. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -23,11 +23,13 @@
 #include "transport/meet.h"
 
 #define WAIT_NS INT64_C(60000000000)
-#define SAY_NS INT64_C(2000000000)
-#define SAY_AGAIN_NS INT64_C(5000000000)
+#define REPORT_NS INT64_C(2000000000)
+#define REPORT_AGAIN_NS INT64_C(5000000000)
 #define TICK_NS INT64_C(200000000)
 #define CALL_AGAIN_NS INT64_C(10000000)
-enum { STRANGERS = 8, ADDED = 4, ADDED_BYTES = 128 };
+enum { STRANGERS = 8,           /* most connections at rank 0 whose rank has not come */
+       ADDED = 4,               /* most variables that are added to the environment */
+       ADDED_BYTES = 128 };     /* of one of them */
 
 struct tutti_launch_gathering {
     tutti_runtime *rt;
@@ -39,24 +41,23 @@ struct tutti_launch_gathering {
 typedef struct gatherer {
     tutti_launch_gathering *g;
     const tutti_launch_place *place;
-    bool memory;                 /* shm */
+    bool memory;                 /* true: shm; false: tcp */
     launch_private at;
-    char name[40];
-    pid_t launcher;              /* 0: not known */
-    unsigned long long launcher_began;
-    int64_t wait_ns, deadline_ns, say_ns;
+    char name[40];               /* of the run's socket */
+    pid_t launcher;              /* of these ranks; 0: not known */
+    unsigned long long launcher_began; /* tutti_launch_began of it */
+    int64_t wait_ns, deadline_ns, report_ns;
     void (*waits)(void *user, const char *line);
     void *user;
-    /* rank 0 */
-    int listening;
-    struct pollfd *polled;       /* [0]: listening; [r]: rank r; then callers that have sent nothing yet */
-    launch_rank *ranks;
-    cpu_set_t cores;
-    int missing;
-    /* the other ranks: [0] */
-    launch_answer got;
-    /* all */
-    int fd;                      /* of the shared memory */
+    int listening;               /* rank 0: the listening socket; else -1 */
+    struct pollfd *polled;       /* [size + STRANGERS]. Rank 0: `listening`; the connection of each other
+                                    rank; connections whose rank has not come. Other ranks: [0] is
+                                    the connection with rank 0 */
+    launch_rank *ranks;          /* [size] */
+    cpu_set_t cores;             /* rank 0: of all ranks together */
+    int missing;                 /* rank 0: ranks that have not come */
+    launch_answer got;           /* what rank 0 sends to all */
+    int fd;                      /* of the shared memory; -1: none */
 } gatherer;
 
 /* ---- which run ---- */
@@ -76,8 +77,8 @@ static void name_run(gatherer *f, char *const *environment)
     snprintf(f->name + 16, sizeof f->name - 16, "%016llx", (unsigned long long)tutti_hash(text, (size_t)n));
 }
 
-/* Checks what no rank must wait for in vain. */
-static tutti_status look_up(const gatherer *f, tutti_error *err)
+/* Fails if the launcher of these ranks has ended. */
+static tutti_status check_launcher(const gatherer *f, tutti_error *err)
 {
     if (f->launcher != 0 && tutti_launch_began(f->launcher) != f->launcher_began)
         return tutti_fail(err, TUTTI_ERR_PEER, 0, "%s (process %ld) has ended while worker %d waited for the others",
@@ -124,20 +125,21 @@ static int first_missing(const gatherer *f)
     return r;
 }
 
-static void say_missing(gatherer *f, int64_t now)
+static void report_missing(gatherer *f, int64_t now)
 {
     char missing[200], line[300];
 
-    if (f->waits == NULL || now < f->say_ns)
+    if (f->waits == NULL || now < f->report_ns)
         return;
-    f->say_ns = now + SAY_AGAIN_NS;
+    f->report_ns = now + REPORT_AGAIN_NS;
     list_missing(f, missing, sizeof missing);
     snprintf(line, sizeof line, "waiting for ranks of this host that have not come: %s of %d", missing,
              f->place->size);
     f->waits(f->user, line);
 }
 
-/* Best effort: one that does not take it sees the connection end. */
+/* Sends an answer, if the socket takes it at once; a rank that does not get it sees the connection
+   end. */
 static void send_answer(int to, const launch_answer *a, const launch_rank *ranks, int n, int fd)
 {
     union { struct cmsghdr head; char bytes[CMSG_SPACE(sizeof(int))]; } control;
@@ -201,7 +203,7 @@ static void receive_hello(gatherer *f, struct pollfd *caller)
         close(fd);
         return;
     }
-    if (!tutti_launch_hello_known(&h, (size_t)n, size, why, sizeof why)) {
+    if (!tutti_launch_hello_valid(&h, (size_t)n, size, why, sizeof why)) {
         turn_away(fd, why);
         return;
     }
@@ -224,8 +226,8 @@ static void receive_hello(gatherer *f, struct pollfd *caller)
     f->missing--;
 }
 
-/* Has each thread of all ranks a core to itself? Launchers bind ranks to cores, so rank 0's own
-   are not those of all. */
+/* Are there as many cores as threads of all ranks? Launchers bind ranks to cores, so the cores of
+   all ranks are counted, not those of rank 0. */
 static bool have_cores(const gatherer *f, char *const *environment)
 {
     const char *text = tutti_variable(environment, "OMP_NUM_THREADS");
@@ -244,7 +246,7 @@ static tutti_status gather_all(gatherer *f, tutti_error *err)
     f->polled[0].fd = f->listening;
     while (f->missing > 0) {
         const int64_t now = tutti_now_ns(f->g->rt);
-        say_missing(f, now);
+        report_missing(f, now);
         if (now >= f->deadline_ns) {
             list_missing(f, missing, sizeof missing);
             return tutti_fail_rank(err, TUTTI_ERR_PEER, first_missing(f),
@@ -252,7 +254,7 @@ static tutti_status gather_all(gatherer *f, tutti_error *err)
                                    "they all been started?",
                                    f->missing, size, (double)f->wait_ns / 1e9, missing);
         }
-        TUTTI_TRY(look_up(f, err));
+        TUTTI_TRY(check_launcher(f, err));
         pause_for(f->polled, (nfds_t)size + STRANGERS, TICK_NS);
         for (int r = 1; r < size; r++) {
             char c;
@@ -308,8 +310,8 @@ static tutti_status be_rank_0(gatherer *f, char *const *environment, tutti_error
     if (sched_getaffinity(0, sizeof f->cores, &f->cores) != 0)
         CPU_ZERO(&f->cores);
     status = gather_all(f, &own);
-    /* before any rank continues: one that opens a second world calls that world's socket, not
-       this one */
+    /* the socket is removed before any rank continues: a rank that opens a second world must not
+       connect to this one */
     tutti_launch_private_leave(&f->at, f->name, &f->listening);
     f->polled[0].fd = -1;
     *a = (launch_answer){ LAUNCH_GATHER, .rank = -1 };
@@ -347,13 +349,13 @@ static tutti_status call(gatherer *f, tutti_error *err)
                               "worker %d has not found worker 0 on this host within %g s (%s, at '%.200s'); has it "
                               "been started here, by the same user?",
                               f->place->rank, (double)f->wait_ns / 1e9, f->place->found, f->at.path);
-        if (!reported && now >= f->say_ns) {
+        if (!reported && now >= f->report_ns) {
             char line[160];
             snprintf(line, sizeof line, "worker %d waits for worker 0, which has not come", f->place->rank);
             f->waits(f->user, line);
             reported = true;
         }
-        TUTTI_TRY(look_up(f, err));
+        TUTTI_TRY(check_launcher(f, err));
         pause_for(NULL, 0, CALL_AGAIN_NS);
     }
     if (!tutti_launch_peer(f->polled[0].fd, &pid))
@@ -373,15 +375,15 @@ static int descriptor_of(struct msghdr *message)
     return fd;
 }
 
-static tutti_status listen_to_rank_0(gatherer *f, tutti_error *err)
+static tutti_status receive_answer(gatherer *f, tutti_error *err)
 {
     const size_t table = (size_t)f->place->size * sizeof *f->ranks;
     union { struct cmsghdr head; char bytes[CMSG_SPACE(sizeof(int))]; } control;
     struct iovec parts[] = { { &f->got, sizeof f->got }, { f->ranks, table } };
     struct msghdr message = { .msg_iov = parts, .msg_iovlen = TUTTI_LENGTH(parts), .msg_control = control.bytes,
                               .msg_controllen = sizeof control.bytes };
-    /* rank 0 gives up before, by itself; but it may be stopped */
-    const int64_t until = tutti_now_ns(f->g->rt) + f->wait_ns + SAY_NS;
+    /* rank 0 gives up before that time, unless it is stopped */
+    const int64_t until = tutti_now_ns(f->g->rt) + f->wait_ns + REPORT_NS;
     ssize_t n;
 
     for (;;) {
@@ -391,13 +393,13 @@ static tutti_status listen_to_rank_0(gatherer *f, tutti_error *err)
         if (tutti_now_ns(f->g->rt) >= until)
             return tutti_fail_rank(err, TUTTI_ERR_IO, 0, "worker 0 has not answered worker %d within %g s",
                                    f->place->rank, (double)f->wait_ns / 1e9);
-        TUTTI_TRY(look_up(f, err));
+        TUTTI_TRY(check_launcher(f, err));
         pause_for(f->polled, 1, TICK_NS);
     }
     if (n <= 0)
         return tutti_fail_rank(err, TUTTI_ERR_PEER, 0, "worker 0 ended before all had met");
     f->fd = descriptor_of(&message);
-    return tutti_launch_answer_known(&f->got, (size_t)n, f->place->size, f->memory && f->fd < 0, err);
+    return tutti_launch_answer_check(&f->got, (size_t)n, f->place->size, f->memory && f->fd < 0, err);
 }
 
 static tutti_status be_another(gatherer *f, tutti_error *err)
@@ -409,7 +411,7 @@ static tutti_status be_another(gatherer *f, tutti_error *err)
     TUTTI_TRY(call(f, err));
     if (send(f->polled[0].fd, &h, sizeof h, MSG_NOSIGNAL) < 0)
         return tutti_fail_rank(err, TUTTI_ERR_PEER, 0, "worker 0 ended before all had met");
-    return listen_to_rank_0(f, err);
+    return receive_answer(f, err);
 }
 
 /* ---- all ---- */
@@ -456,7 +458,7 @@ static tutti_status gather_hellos(gatherer *f, char *const *environment, tutti_e
     if (f->polled == NULL || f->ranks == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "gathering %d workers", size);
     f->deadline_ns = tutti_now_ns(f->g->rt) + f->wait_ns;
-    f->say_ns = tutti_now_ns(f->g->rt) + SAY_NS;
+    f->report_ns = tutti_now_ns(f->g->rt) + REPORT_NS;
     name_run(f, environment);
     TUTTI_TRY(tutti_launch_private_directory(environment, &f->at, err));
     TUTTI_TRY(f->place->rank == 0 ? be_rank_0(f, environment, err) : be_another(f, err));

@@ -1,28 +1,29 @@
-/* hosts.c: a run over several hosts, from the launcher's side. On each host ssh, or what the user
-   gave instead, starts an agent (agent.c). All it needs goes to its standard input, since command
-   lines can be read by everyone. The workers meet at a meeting place that is served here
-   (meet.h), so that the launcher receives the failure report of each and notifies all of an end.
+/* hosts.c: the launcher of a run over several hosts (tutti_launch_hosts). On each host ssh, or the
+   command of --rsh, starts an agent (agent.c). The agent gets its job by its standard input, since
+   any user can read command lines. The launcher serves the workers' meeting place (meet.h), so it
+   receives the failure report of each worker and notifies all workers when one ends.
 
    The stages of a host
 
      STARTING   the command runs, the agent has not answered
-     ANSWERED   its greeting has come: version, cores. The job waits until every host has answered,
-                since the number of threads depends on all
+     ANSWERED   the agent's greeting has come: version, cores. The job is sent once every host has
+                answered, since the number of threads depends on all
      RUNNING    the job was sent
-     DONE       its last frame has come
+     DONE       the agent's last frame has come
      GONE       the command has ended and its output is read to the end
 
    What happens when
 
-     a worker ends badly      its agent reports how. The meeting place notifies the others; they end
-                              by themselves. Those that are left after the grace are killed.
-     a host is lost           the command ends (ssh notices in 15 s), or its workers fall silent at
+     a worker fails           its agent reports how it ended. The meeting place notifies the others,
+                              which end by themselves. Those that run after the grace period are
+                              killed.
+     a host is lost           the command ends (ssh notices in 15 s), or its workers are silent at
                               the meeting place; its workers are lost.
-     a worker is lost, and    that is reported at once. There is no grace while enough are left. The
-     the run continues        process, if its agent can still be reached, is killed: the others have
-                              given it up.
-     the user sends a signal  T to all agents; the rest as above. A second signal kills at once.
-     the launcher is killed   every agent's input closes. */
+     a worker is lost, and    the loss is reported at once, and no grace period begins. The process
+     the run continues        is killed, if its agent can be reached: the others do not wait for it.
+     the user sends a signal  all agents send SIGTERM to their workers; then as above. A second
+                              signal kills at once.
+     the launcher is killed   the inputs of all agents close, and they end everything. */
 #include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -37,10 +38,10 @@
 #define NS_PER_S ((int64_t)1000000000)
 #define GRACE_NS NS_PER_S
 #define START_NS (60 * NS_PER_S)
-#define ROSTER_FIRST_NS (2 * NS_PER_S)
-#define ROSTER_NEXT_NS (5 * NS_PER_S)
-/* The agent of a lost worker counts its own grace and then reports; its error text is better than
-   none. */
+#define MISSING_FIRST_NS (2 * NS_PER_S)
+#define MISSING_NEXT_NS (5 * NS_PER_S)
+/* The agent of a lost worker waits for its own grace period and then reports how its workers ended;
+   the launcher waits so much longer. */
 #define REPORT_NS (300 * NS_PER_MS)
 /* ---- messages for the user ---- */
 static void print_line(const far_launcher *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -76,7 +77,7 @@ static void stop_all(far_launcher *l)
     l->stopping = true;
     for (int i = 0; i < l->n; i++) {
         if (l->hosts[i].in >= 0) {
-            close(l->hosts[i].in); /* means K, whatever else was being sent */
+            close(l->hosts[i].in); /* the end of the input means K, even in the middle of a job */
             l->hosts[i].in = -1;
         }
     }
@@ -116,18 +117,18 @@ static void rsh_ended(far_launcher *l, far_host *h)
 {
     char how[200], ranks[60];
 
-    /* another process still holds the other end; what is there was read */
+    /* another process may still have the pipe open, so its end is not waited for */
     if (h->out >= 0 ? tutti_launch_far_read_out(l, h) : false) {
         close(h->out);
         h->out = -1;
     }
     if (h->err >= 0)
         tutti_launch_far_read_err(l, h);
-    if (h->rsh.n > 0)
-        snprintf(h->last, sizeof h->last, "%.*s", (int)h->rsh.n, h->rsh.text);
-    tutti_launch_far_flush(l, h, 2, &h->rsh);
-    tutti_launch_far_flush(l, h, 1, &h->o);
-    tutti_launch_far_flush(l, h, 2, &h->e);
+    if (h->rsh_line.n > 0)
+        snprintf(h->last_error, sizeof h->last_error, "%.*s", (int)h->rsh_line.n, h->rsh_line.text);
+    tutti_launch_far_flush(l, h, 2, &h->rsh_line);
+    tutti_launch_far_flush(l, h, 1, &h->out_line);
+    tutti_launch_far_flush(l, h, 2, &h->err_line);
     if (WIFSIGNALED(h->rsh_status))
         snprintf(how, sizeof how, "was killed by signal %d (SIG%s)", WTERMSIG(h->rsh_status),
                  tutti_launch_signal_name(WTERMSIG(h->rsh_status)));
@@ -135,14 +136,14 @@ static void rsh_ended(far_launcher *l, far_host *h)
         snprintf(how, sizeof how, "ended with code %d", WEXITSTATUS(h->rsh_status));
     if (h->stage < RUNNING)
         tutti_launch_far_give_up(l, 1, "host %s (%s): '%s' %s before Tutti answered there%s%.200s; %s must work there",
-                                 h->what->name, ranks_of(h->what, ranks, sizeof ranks), l->rsh[0], how,
-                                 h->last[0] != '\0' ? ": " : "", h->last, l->command);
+                                 h->spec->name, ranks_of(h->spec, ranks, sizeof ranks), l->rsh[0], how,
+                                 h->last_error[0] != '\0' ? ": " : "", h->last_error, l->command);
     else if (h->stage == RUNNING) {
-        for (int r = h->what->first; r < h->what->first + h->what->workers && !l->stopping && l->user_signal == 0;
+        for (int r = h->spec->first; r < h->spec->first + h->spec->workers && !l->stopping && l->user_signal == 0;
              r++) {
             char text[800];
-            snprintf(text, sizeof text, "host %s is gone: '%.120s' %s%s%.150s", h->what->name, l->rsh[0], how,
-                     h->last[0] != '\0' ? ": " : "", h->last);
+            snprintf(text, sizeof text, "host %s is gone: '%.120s' %s%s%.150s", h->spec->name, l->rsh[0], how,
+                     h->last_error[0] != '\0' ? ": " : "", h->last_error);
             if (!l->workers[r].ended)
                 tutti_launch_far_lost(l, r, text, 0);
             if (l->meet == NULL)
@@ -173,14 +174,14 @@ static void reap_host(far_launcher *l, far_host *h)
     }
 }
 
-/* ---- the roster ---- */
+/* ---- which workers have not joined ---- */
 static int missing_of(const far_launcher *l, const far_host *h, char *text, size_t bytes)
 {
     int n = 0;
     size_t used = 0;
 
     text[0] = '\0';
-    for (int r = h->what->first; r < h->what->first + h->what->workers; r++) {
+    for (int r = h->spec->first; r < h->spec->first + h->spec->workers; r++) {
         if (l->meet == NULL || l->workers[r].ended || tutti_meet_rank_of(l->meet, r)->state != TUTTI_MEET_ABSENT)
             continue;
         if (used < bytes)
@@ -190,9 +191,9 @@ static int missing_of(const far_launcher *l, const far_host *h, char *text, size
     return n;
 }
 
-/* Which workers have not joined: "host b (ranks 2 to 3) has not answered", "ranks 2, 3 on host b
-   have not come to the meeting place". Returns how many workers. */
-static int roster(const far_launcher *l, char *text, size_t bytes)
+/* Lists which workers have not joined: "host b (ranks 2 to 3) has not answered". Returns how
+   many. */
+static int list_missing(const far_launcher *l, char *text, size_t bytes)
 {
     int missing = 0;
     size_t used = 0;
@@ -203,7 +204,7 @@ static int roster(const far_launcher *l, char *text, size_t bytes)
         const far_host *h = &l->hosts[i];
         int n = 0;
         if (h->stage == STARTING)
-            n = h->what->workers;
+            n = h->spec->workers;
         else if (h->stage == RUNNING || h->stage == DONE)
             n = missing_of(l, h, ranks, sizeof ranks);
         if (n == 0)
@@ -212,11 +213,11 @@ static int roster(const far_launcher *l, char *text, size_t bytes)
             char own[60];
             if (h->stage == STARTING)
                 used += (size_t)snprintf(text + used, bytes - used, "%shost %s (%s) has not answered",
-                                         missing > 0 ? "; " : "", h->what->name, ranks_of(h->what, own, sizeof own));
+                                         missing > 0 ? "; " : "", h->spec->name, ranks_of(h->spec, own, sizeof own));
             else
                 used += (size_t)snprintf(
                     text + used, bytes - used, "%sfrom host %s rank%s %s %s not come to the meeting place",
-                    missing > 0 ? "; " : "", h->what->name, n > 1 ? "s" : "", ranks, n > 1 ? "have" : "has");
+                    missing > 0 ? "; " : "", h->spec->name, n > 1 ? "s" : "", ranks, n > 1 ? "have" : "has");
         }
         missing += n;
     }
@@ -231,7 +232,7 @@ static bool gathered(const far_launcher *l)
     return l->meet == NULL || tutti_meet_complete(l->meet);
 }
 
-static bool nobody_left(const far_launcher *l)
+static bool none_left(const far_launcher *l)
 {
     for (int r = 0; r < l->size; r++)
         if (!l->workers[r].ended && !l->workers[r].lost)
@@ -239,8 +240,8 @@ static bool nobody_left(const far_launcher *l)
     return true;
 }
 
-/* In a run that ends: are all remaining workers on hosts with a silent loss, one whose end the
-   agent has not reported? Such a host may be cut off, and no grace makes it answer. */
+/* In a run that ends: are all remaining workers on hosts on which a worker is lost whose end the
+   agent has not reported? Such a host may be cut off, and waiting does not make it answer. */
 static bool only_silence_left(const far_launcher *l)
 {
     bool left = false;
@@ -260,25 +261,25 @@ static bool only_silence_left(const far_launcher *l)
     return left;
 }
 
-static void look_at_the_clock(far_launcher *l)
+static void check_clock(far_launcher *l)
 {
     const int64_t now = tutti_now_ns(l->rt);
     char text[500];
 
     if (gathered(l) || l->stopping)
-        l->roster_at = l->give_up_at = TUTTI_FOREVER;
+        l->missing_at = l->give_up_at = TUTTI_FOREVER;
     if (now >= l->give_up_at) {
         l->give_up_at = TUTTI_FOREVER;
-        if (roster(l, text, sizeof text) > 0)
+        if (list_missing(l, text, sizeof text) > 0)
             tutti_launch_far_give_up(l, 1, "after %.3g s %s; raise --start-timeout if that was too short",
                                      (double)(now - l->began) / (double)NS_PER_S, text);
-    } else if (now >= l->roster_at) {
-        l->roster_at = now + ROSTER_NEXT_NS;
-        if (roster(l, text, sizeof text) > 0)
+    } else if (now >= l->missing_at) {
+        l->missing_at = now + MISSING_NEXT_NS;
+        if (list_missing(l, text, sizeof text) > 0)
             print_line(l, "tutti: %.0f s: %s\n", (double)(now - l->began) / (double)NS_PER_S, text);
     }
-    /* a host that is cut off has nothing to report any more */
-    if (l->lost > 0 && l->kill_at == TUTTI_FOREVER && !l->stopping && nobody_left(l))
+    /* a host that is cut off cannot report that its workers have ended */
+    if (l->lost > 0 && l->kill_at == TUTTI_FOREVER && !l->stopping && none_left(l))
         l->kill_at = now + GRACE_NS + REPORT_NS;
     if (l->result->noticed_ns != 0 && now >= l->result->noticed_ns + REPORT_NS && !l->stopping &&
         only_silence_left(l)) {
@@ -296,7 +297,7 @@ static void look_at_the_clock(far_launcher *l)
 }
 
 /* ---- watching ---- */
-static void hear_signals(far_launcher *l)
+static void read_signals(far_launcher *l)
 {
     int next_signal;
 
@@ -324,11 +325,11 @@ static void serve_meeting(far_launcher *l)
 {
     if (l->meet == NULL)
         return;
-    tutti_meet_progress(l->meet, NULL); /* its own deadline is ours */
+    tutti_meet_progress(l->meet, NULL); /* its deadline to gather is give_up_at, too */
     for (int rank; (rank = tutti_meet_event(l->meet)) >= 0;) {
         const tutti_meet_state state = tutti_meet_rank_of(l->meet, rank)->state;
         if (state == TUTTI_MEET_FAILED || state == TUTTI_MEET_LOST) {
-            l->workers[rank].words_until = 0;
+            l->workers[rank].report_until = 0;
             if (l->user_signal == 0 && state == TUTTI_MEET_FAILED)
                 tutti_launch_far_failed(l, rank);
             else if (l->user_signal == 0)
@@ -340,7 +341,7 @@ static void serve_meeting(far_launcher *l)
 static int milliseconds_to(const far_launcher *l)
 {
     const int64_t now = tutti_now_ns(l->rt);
-    int64_t at = l->roster_at;
+    int64_t at = l->missing_at;
 
     at = l->give_up_at < at ? l->give_up_at : at;
     at = l->kill_at < at ? l->kill_at : at;
@@ -348,8 +349,8 @@ static int milliseconds_to(const far_launcher *l)
     if (l->result->noticed_ns != 0 && now < l->result->noticed_ns + REPORT_NS && l->result->noticed_ns + REPORT_NS < at)
         at = l->result->noticed_ns + REPORT_NS;
     for (int r = 0; r < l->size; r++)
-        if (l->workers[r].words_until != 0 && l->workers[r].words_until < at)
-            at = l->workers[r].words_until;
+        if (l->workers[r].report_until != 0 && l->workers[r].report_until < at)
+            at = l->workers[r].report_until;
     for (int r = 0; r < l->size; r++)
         if (l->workers[r].lost_at != 0 && l->workers[r].lost_at < at)
             at = l->workers[r].lost_at;
@@ -361,7 +362,7 @@ static int milliseconds_to(const far_launcher *l)
     return at > INT_MAX ? INT_MAX : (int)at;
 }
 
-static bool some(const far_launcher *l)
+static bool any_left(const far_launcher *l)
 {
     for (int i = 0; i < l->n; i++)
         if (l->hosts[i].stage != GONE)
@@ -373,7 +374,7 @@ static tutti_status watch_hosts(far_launcher *l, tutti_error *err)
 {
     bool sent = false;
 
-    while (some(l)) {
+    while (any_left(l)) {
         struct pollfd *p = l->polled;
         *p++ = (struct pollfd){ .fd = l->signals.fd, .events = POLLIN };
         *p++ = (struct pollfd){ .fd = l->meet != NULL ? tutti_meet_fd(l->meet) : -1, .events = POLLIN };
@@ -387,7 +388,7 @@ static tutti_status watch_hosts(far_launcher *l, tutti_error *err)
         if (poll(l->polled, (nfds_t)(p - l->polled), milliseconds_to(l)) < 0 && errno != EINTR && errno != EAGAIN &&
             errno != ENOMEM)
             stop_all(l);
-        hear_signals(l);
+        read_signals(l);
         serve_meeting(l); /* failure reports before ends */
         for (int i = 0; i < l->n; i++) {
             far_host *h = &l->hosts[i];
@@ -416,7 +417,7 @@ static tutti_status watch_hosts(far_launcher *l, tutti_error *err)
                     tutti_launch_far_give_up(l, err->status == TUTTI_ERR_USAGE ? 2 : 1, "%s", err->text);
             }
         }
-        look_at_the_clock(l);
+        check_clock(l);
     }
     return TUTTI_OK;
 }
@@ -437,11 +438,11 @@ static tutti_status prepare(far_launcher *l, tutti_error *err)
     for (int i = 0; i < l->n; i++)
         l->size += o->hosts[i].workers;
     TUTTI_TRY(tutti_launch_far_command(o->agent, l->command, sizeof l->command, err));
-    TUTTI_TRY(tutti_launch_words(rsh, 2, &l->rsh, &l->n_rsh, err));
+    TUTTI_TRY(tutti_launch_split_command(rsh, 2, &l->rsh, &l->n_rsh, err));
     l->hosts = tutti_alloc((size_t)l->n, sizeof *l->hosts);
     for (int i = 0; l->hosts != NULL && i < l->n; i++) /* can be closed from here on */
         l->hosts[i] = (far_host){
-            .what = &o->hosts[i], .pid = -1, .pidfd = -1, .in = -1, .out = -1, .err = -1, .result = { .rank = -1 }
+            .spec = &o->hosts[i], .pid = -1, .pidfd = -1, .in = -1, .out = -1, .err = -1, .result = { .rank = -1 }
         };
     l->workers = tutti_alloc((size_t)l->size, sizeof *l->workers);
     l->polled = tutti_alloc(2 + 4 * (size_t)l->n, sizeof *l->polled);
@@ -449,12 +450,12 @@ static tutti_status prepare(far_launcher *l, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %d hosts", l->n);
     for (int i = 0; i < l->n; i++) {
         const far_host *h = &l->hosts[i];
-        for (int r = h->what->first; r < h->what->first + h->what->workers && r < l->size; r++)
+        for (int r = h->spec->first; r < h->spec->first + h->spec->workers && r < l->size; r++)
             l->workers[r].host = i;
     }
     for (int i = 0; i < l->n; i++) {
-        l->hosts[i].got = tutti_alloc(GOT + 1, 1);
-        if (l->hosts[i].got == NULL)
+        l->hosts[i].received = tutti_alloc(RECEIVE_BYTES + 1, 1);
+        if (l->hosts[i].received == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %d hosts", l->n);
     }
     return tutti_launch_signals_take(&l->signals, err);
@@ -465,7 +466,7 @@ static void launcher_close(far_launcher *l)
     for (int i = 0; l->hosts != NULL && i < l->n; i++) {
         far_host *h = &l->hosts[i];
         tutti_launch_far_job_close(h);
-        tutti_free(h->got);
+        tutti_free(h->received);
         if (h->in >= 0)
             close(h->in);
         if (h->out >= 0)
@@ -497,12 +498,12 @@ tutti_status tutti_launch_hosts(const tutti_launch_hosts_options *options, tutti
     tutti_status status;
 
     *result = (tutti_launch_result){ .rank = -1 };
-    sigaction(SIGPIPE, &ignore, &pipe_before); /* an agent may end while we write to it */
+    sigaction(SIGPIPE, &ignore, &pipe_before); /* writing to an agent that has ended must not kill this process */
     status = prepare(&l, &own);
     if (status == TUTTI_OK) {
         tutti_launch_far_routes(&l);
         l.began = tutti_now_ns(l.rt);
-        l.roster_at = l.began + ROSTER_FIRST_NS;
+        l.missing_at = l.began + MISSING_FIRST_NS;
         l.give_up_at = l.began + (options->start_ns > 0 ? options->start_ns : START_NS);
         for (int i = 0; i < l.n && status == TUTTI_OK; i++)
             status = tutti_launch_far_start(&l, &l.hosts[i], &own);

@@ -1,6 +1,6 @@
-/* hosts_job.c: what is sent to an agent: what to run, where, as which ranks, with which
-   variables, and where the workers meet. The key is among it, which is why the job is wiped once
-   it is sent. */
+/* hosts_job.c: the job of an agent: the program and its arguments, directory, ranks, environment
+   and the address of the meeting place. It contains the run's key, so it is wiped once it is
+   sent. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,8 +38,8 @@ static bool begins(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* What a worker on another host needs of this one's environment. Places in a run are made again
-   there, and times of our clock mean nothing. */
+/* Does this variable go to the workers of other hosts? The rank and size of a worker are set there,
+   and times of this host's clock mean nothing there. */
 static bool handed_on(const tutti_launch_hosts_options *o, const char *entry)
 {
     static const char *const yes[] = { "TUTTI_",           "OMP_",          "GOMP_",          "KMP_",
@@ -63,7 +63,7 @@ static bool handed_on(const tutti_launch_hosts_options *o, const char *entry)
     return false;
 }
 
-/* The routes to the meeting place that this host may try, the likeliest first. */
+/* Adds the addresses of the meeting place that this host may try, the likeliest first. */
 static void add_meets(const far_launcher *l, const far_host *h, job_text *j)
 {
     const char *address = l->options->address;
@@ -86,8 +86,8 @@ static void add_meets(const far_launcher *l, const far_host *h, job_text *j)
         tutti_meet_where(l->meet, h->route, where, sizeof where);
         append_variable(j, "meet", where);
     }
-    if (h->seen_as[0] != '\0' && strcmp(h->seen_as, h->route) != 0) {
-        tutti_meet_where(l->meet, h->seen_as, where, sizeof where);
+    if (h->address_seen[0] != '\0' && strcmp(h->address_seen, h->route) != 0) {
+        tutti_meet_where(l->meet, h->address_seen, where, sizeof where);
         append_variable(j, "meet", where);
     }
 }
@@ -103,12 +103,12 @@ static tutti_status write_job(const far_launcher *l, far_host *h, int threads, c
 
     j.text = tutti_alloc(j.room + sizeof head, 1);
     if (j.text == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing the job of host %s", h->what->name);
-    j.text += sizeof head; /* the head, whose length is known last, goes before */
-    append_variable(&j, "host", h->what->name);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing the job of host %s", h->spec->name);
+    j.text += sizeof head; /* the head, whose length is known last, is put before it */
+    append_variable(&j, "host", h->spec->name);
     append_variable(&j, "dir", o->directory);
-    add_number(&j, "workers", h->what->workers);
-    add_number(&j, "first", h->what->first);
+    add_number(&j, "workers", h->spec->workers);
+    add_number(&j, "first", h->spec->first);
     add_number(&j, "size", l->size);
     add_number(&j, "local_first", h->local_first);
     add_number(&j, "local_size", h->local_size);
@@ -162,8 +162,8 @@ void tutti_launch_far_job_close(far_host *h)
     h->job = NULL;
 }
 
-/* The address to bind the meeting place to: the only one that hosts are given, else all of the
-   family. */
+/* Returns the address at which the meeting place listens: the one that all hosts are given, or, if
+   they are given several, all addresses. */
 static const char *bind_address(const far_launcher *l)
 {
     const char *only = l->hosts[0].route, *given = l->options->address;
@@ -173,8 +173,9 @@ static const char *bind_address(const far_launcher *l)
         return strchr(given, ':') != strrchr(given, ':') ? "::" : "0.0.0.0";
     for (int i = 0; i < l->n; i++) {
         const far_host *h = &l->hosts[i];
-        six = six || strchr(h->route, ':') != NULL || strchr(h->seen_as, ':') != NULL;
-        several = several || strcmp(h->route, only) != 0 || (h->seen_as[0] != '\0' && strcmp(h->seen_as, only) != 0);
+        six = six || strchr(h->route, ':') != NULL || strchr(h->address_seen, ':') != NULL;
+        several = several || strcmp(h->route, only) != 0 ||
+                  (h->address_seen[0] != '\0' && strcmp(h->address_seen, only) != 0);
     }
     return !several ? only : six ? "::" : "0.0.0.0";
 }
@@ -186,10 +187,9 @@ static int port_of(const char *address)
     return colon != NULL && (strchr(address, ':') == colon || address[0] == '[') ? atoi(colon + 1) : 0;
 }
 
-/* How many workers each host's cores have to bear, and which of them are its own. Two names may
-   be those of one machine, and a machine that is not the last has a second agent for its servers.
-   Hosts whose affinities overlap in part count each other fully: that gives a core too few rather
-   than one twice. */
+/* Counts the workers that share each host's cores, and numbers its own among them. Two hosts may be
+   one machine: it may have two names, or a second agent for servers. Hosts whose affinities overlap
+   in part count each other's workers fully, so that no core is used twice. */
 static void count_locals(far_launcher *l)
 {
     for (int i = 0; i < l->n; i++) {
@@ -197,7 +197,7 @@ static void count_locals(far_launcher *l)
         h->local_first = h->local_size = 0;
         for (int k = 0; k < l->n; k++) {
             const int workers = k == i || tutti_launch_cores_shared(h->which_cores, l->hosts[k].which_cores)
-                                    ? l->hosts[k].what->workers
+                                    ? l->hosts[k].spec->workers
                                     : 0;
             h->local_first += k < i ? workers : 0;
             h->local_size += workers;

@@ -1,13 +1,13 @@
-/* hosts_losses.c: a worker on some host is gone: from which source that is known, what is
-   reported about it, and whether the run continues without it. */
+/* hosts_losses.c: handles the loss of a worker in a run over several hosts: how the launcher learns
+   of it, what is reported, and whether the run continues without the worker. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include "hosts_internal.h"
 
-/* A worker that ended with a code may have left its failure report at the meeting place; that
-   travels over another connection than its agent's frame. */
-#define WORDS_NS ((int64_t)200000000)
+/* How long to wait for the failure report of a worker that has exited with a code: the report comes
+   to the meeting place over another connection than the agent's frame. */
+#define REPORT_WAIT_NS ((int64_t)200000000)
 
 /* Has it failed only because another did? For a worker of a run that continues after losses that
    means: this is the end of the run. */
@@ -82,7 +82,7 @@ void tutti_launch_far_failed(far_launcher *l, int rank)
 {
     if (l->options->continue_on_loss) /* if it has notified the others, they end with it, and have
                                          reported so by then */
-        l->workers[rank].lost_at = tutti_now_ns(l->rt) + WORDS_NS;
+        l->workers[rank].lost_at = tutti_now_ns(l->rt) + REPORT_WAIT_NS;
     else
         tutti_launch_far_loss(l, rank);
 }
@@ -107,7 +107,7 @@ void tutti_launch_far_lost(far_launcher *l, int rank, const char *how, int signa
 void tutti_launch_far_ended(far_launcher *l, far_worker *w, int rank, int code, int signal, bool for_memory)
 {
     char how[440];
-    const char *host = l->hosts[w->host].what->name;
+    const char *host = l->hosts[w->host].spec->name;
 
     w->ended = true;
     w->code = code;
@@ -119,7 +119,7 @@ void tutti_launch_far_ended(far_launcher *l, far_worker *w, int rank, int code, 
                  tutti_launch_signal_name(signal), for_memory ? tutti_launch_memory_hint : "");
         tutti_launch_far_lost(l, rank, how, signal);
     } else if (code != 0)
-        w->words_until = tutti_now_ns(l->rt) + WORDS_NS;
+        w->report_until = tutti_now_ns(l->rt) + REPORT_WAIT_NS;
 }
 
 void tutti_launch_far_silent_ends(far_launcher *l)
@@ -129,11 +129,11 @@ void tutti_launch_far_silent_ends(far_launcher *l)
         char how[300];
         if (w->lost_at != 0 && tutti_now_ns(l->rt) >= w->lost_at)
             tutti_launch_far_loss(l, r);
-        if (w->words_until == 0 || tutti_now_ns(l->rt) < w->words_until)
+        if (w->report_until == 0 || tutti_now_ns(l->rt) < w->report_until)
             continue;
-        w->words_until = 0;
+        w->report_until = 0;
         snprintf(how, sizeof how, "process %ld on host %s exited with code %d; its own output may give the reason",
-                 w->pid, l->hosts[w->host].what->name, w->code);
+                 w->pid, l->hosts[w->host].spec->name, w->code);
         tutti_launch_far_lost(l, r, how, 0);
     }
 }

@@ -1,5 +1,5 @@
-/* hosts_result.c: how a run over several hosts has ended: its exit code, and the error about the
-   root. */
+/* hosts_result.c: the result of a run over several hosts: exit code, and the message about the
+   worker that caused a failure. */
 #include <stdio.h>
 #include <string.h>
 #include "hosts_internal.h"
@@ -42,7 +42,7 @@ void tutti_launch_far_conclude(far_launcher *l)
         result->signal = m->signal;
         if (m->state == TUTTI_MEET_FAILED)
             snprintf(result->text, sizeof result->text, "worker %d (host %s): %s", culprit,
-                     l->hosts[l->workers[culprit].host].what->name, tutti_launch_own_words(culprit, m->words));
+                     l->hosts[l->workers[culprit].host].spec->name, tutti_launch_report_text(culprit, m->reason));
         else
             tutti_meet_describe(l->meet, culprit, result->text, sizeof result->text);
         if (m->state != TUTTI_MEET_FAILED && culprit >= workers) {
@@ -70,7 +70,7 @@ void tutti_launch_far_conclude(far_launcher *l)
             continue;
         l->failed = true;
         *result = h->result;
-        snprintf(result->text, sizeof result->text, "host %s: %.500s", h->what->name,
+        snprintf(result->text, sizeof result->text, "host %s: %.500s", h->spec->name,
                  h->result.text[0] != '\0' ? h->result.text
                                            : "its workers failed; their own output may give the reason");
     }

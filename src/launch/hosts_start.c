@@ -1,5 +1,5 @@
-/* hosts_start.c: the command by which a host is reached: what its shell reads there, our
-   addresses on the route to it, and the process here with its three pipes. */
+/* hosts_start.c: starts the command that reaches a host (ssh), with pipes to its three streams;
+   writes what the remote shell executes; finds this host's address on the route to each host. */
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -35,7 +35,7 @@ void tutti_launch_far_routes(far_launcher *l)
     const char *real = NULL;
 
     for (int i = 0; i < l->n; i++) {
-        tutti_launch_route(l->hosts[i].what->name, l->hosts[i].route, sizeof l->hosts[i].route);
+        tutti_launch_route(l->hosts[i].spec->name, l->hosts[i].route, sizeof l->hosts[i].route);
         if (l->hosts[i].route[0] != '\0' && !tutti_launch_is_loopback(l->hosts[i].route) && real == NULL)
             real = l->hosts[i].route;
     }
@@ -50,11 +50,11 @@ tutti_status tutti_launch_far_start(far_launcher *l, far_host *h, tutti_error *e
     posix_spawnattr_t attributes;
     int ends[3][2] = { { -1, -1 }, { -1, -1 }, { -1, -1 } }, cause = 0;
     tutti_status status = TUTTI_OK;
-    sigset_t plain;              /* what we ignore is not for the command */
+    sigset_t plain;              /* signals that this process ignores and the command must not */
 
     sigemptyset(&plain);
     sigaddset(&plain, SIGPIPE);
-    l->rsh[l->n_rsh] = h->what->name;
+    l->rsh[l->n_rsh] = h->spec->name;
     l->rsh[l->n_rsh + 1] = l->command;
     posix_spawn_file_actions_init(&actions);
     posix_spawnattr_init(&attributes);
@@ -63,22 +63,22 @@ tutti_status tutti_launch_far_start(far_launcher *l, far_host *h, tutti_error *e
         if (cause == 0)
             cause = posix_spawn_file_actions_adddup2(&actions, ends[i][i == 0 ? 0 : 1], i);
     }
-    /* A session of its own: a terminal's Ctrl-C is for us, and ssh must live to
-       carry the end to the other side. */
+    /* The command gets its own session: Ctrl-C of a terminal is for the launcher, and ssh must live
+       until the agent has ended. */
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     posix_spawnattr_setsigdefault(&attributes, &plain);
     posix_spawnattr_setsigmask(&attributes, &l->signals.before);
     if (cause != 0)
         status = tutti_fail(err, TUTTI_ERR_IO, cause,
                             "cannot start on host %s: no pipes; raise the limit of open files (ulimit -n)",
-                            h->what->name);
+                            h->spec->name);
     else {
         cause = posix_spawnp(&h->pid, l->rsh[0], &actions, &attributes, (char *const *)(uintptr_t)l->rsh, environ);
         if (cause != 0) {
             h->pid = -1;
             status = tutti_fail(err, TUTTI_ERR_USAGE, cause,
                                 "cannot execute '%s' to start on host %s; install it, or give --rsh", l->rsh[0],
-                                h->what->name);
+                                h->spec->name);
         }
     }
     posix_spawn_file_actions_destroy(&actions);

@@ -1,5 +1,5 @@
-/* hosts_talk.c: what an agent sends, parsed and acted on; the workers' output becomes lines that
-   name their host. */
+/* hosts_talk.c: parses what an agent sends and acts on it; prefixes the workers' lines with the
+   name of their host. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 /* ---- lines ---- */
 void tutti_launch_far_flush(const far_launcher *l, const far_host *h, int stream, line *of)
 {
-    char text[LINE + sizeof h->what->name + 4];
-    const int n = snprintf(text, sizeof text, "%s: %.*s\n", h->what->name, (int)of->n, of->text);
+    char text[LINE + sizeof h->spec->name + 4];
+    const int n = snprintf(text, sizeof text, "%s: %.*s\n", h->spec->name, (int)of->n, of->text);
 
     if (of->n > 0)
         l->options->output(l->options->user, stream, text, (size_t)n);
@@ -32,62 +32,62 @@ static void pass_lines(const far_launcher *l, const far_host *h, int stream, lin
 _Static_assert(LAUNCH_CORES_TEXT == 296, "the width in CORES_FORMAT is one less");
 #define CORES_FORMAT "%295s"
 
-/* The greeting is a line of its own; what a login prints before it is passed on. */
-static void take_greeting(far_launcher *l, far_host *h)
+/* Reads the greeting, which is one line. Lines that a login prints before it are passed on. */
+static void receive_greeting(far_launcher *l, far_host *h)
 {
     const size_t mark = strlen(TUTTI_AGENT_GREETING);
     char version[40], seen[112];
     int rest = 0;
     uint8_t *end;
 
-    while (h->stage == STARTING && (end = memchr(h->got, '\n', h->n_got)) != NULL) {
-        const size_t n = (size_t)(end - h->got);
+    while (h->stage == STARTING && (end = memchr(h->received, '\n', h->n_received)) != NULL) {
+        const size_t n = (size_t)(end - h->received);
         *end = '\0';
-        if (n > mark && memcmp(h->got, TUTTI_AGENT_GREETING, mark) == 0 &&
-            sscanf((const char *)h->got + mark, "%39s %n", version, &rest) == 1) {
+        if (n > mark && memcmp(h->received, TUTTI_AGENT_GREETING, mark) == 0 &&
+            sscanf((const char *)h->received + mark, "%39s %n", version, &rest) == 1) {
             h->stage = ANSWERED;
             if (strcmp(version, tutti_version()) != 0)
                 tutti_launch_far_give_up(l, 2,
                                          "host %s has Tutti %s, this one %s; install the same version on every host",
-                                         h->what->name, version, tutti_version());
-            else if (sscanf((const char *)h->got + mark + rest, "%9d %111s " CORES_FORMAT, &h->cores, seen,
+                                         h->spec->name, version, tutti_version());
+            else if (sscanf((const char *)h->received + mark + rest, "%9d %111s " CORES_FORMAT, &h->cores, seen,
                             h->which_cores) != 3)
                 tutti_launch_far_give_up(l, 2,
                                          "host %s greets as no agent of this version would ('%.80s'); "
                                          "install the same version on every host",
-                                         h->what->name, (const char *)h->got);
+                                         h->spec->name, (const char *)h->received);
             else
-                snprintf(h->seen_as, sizeof h->seen_as, "%s", strcmp(seen, "-") != 0 ? seen : "");
+                snprintf(h->address_seen, sizeof h->address_seen, "%s", strcmp(seen, "-") != 0 ? seen : "");
         } else {
-            pass_lines(l, h, 2, &h->e, (const char *)h->got, n);
-            tutti_launch_far_flush(l, h, 2, &h->e);
+            pass_lines(l, h, 2, &h->err_line, (const char *)h->received, n);
+            tutti_launch_far_flush(l, h, 2, &h->err_line);
         }
-        h->n_got -= n + 1;
-        memmove(h->got, end + 1, h->n_got);
+        h->n_received -= n + 1;
+        memmove(h->received, end + 1, h->n_received);
     }
 }
 
-static void take_frame(far_launcher *l, far_host *h, char type, char *body, size_t bytes)
+static void receive_frame(far_launcher *l, far_host *h, char type, char *body, size_t bytes)
 {
     int rank, code, signal, memory, at = 0;
     long pid;
 
     switch (type) {
     case 'o':
-        if (h->what->first == 0)
+        if (h->spec->first == 0)
             l->options->output(l->options->user, 1, body, bytes);
         else
-            pass_lines(l, h, 1, &h->o, body, bytes);
+            pass_lines(l, h, 1, &h->out_line, body, bytes);
         return;
-    case 'e': pass_lines(l, h, 2, &h->e, body, bytes); return;
+    case 'e': pass_lines(l, h, 2, &h->err_line, body, bytes); return;
     default: break;
     }
-    body[bytes] = '\0'; /* there is space for it */
-    if (type == 's' && sscanf(body, "%9d %19ld", &rank, &pid) == 2 && rank >= h->what->first &&
-        rank < h->what->first + h->what->workers)
+    body[bytes] = '\0'; /* `received` has a byte more for it */
+    if (type == 's' && sscanf(body, "%9d %19ld", &rank, &pid) == 2 && rank >= h->spec->first &&
+        rank < h->spec->first + h->spec->workers)
         l->workers[rank].pid = pid;
     else if (type == 'd' && sscanf(body, "%9d %19ld %9d %9d %9d", &rank, &pid, &code, &signal, &memory) == 5 &&
-             rank >= h->what->first && rank < h->what->first + h->what->workers)
+             rank >= h->spec->first && rank < h->spec->first + h->spec->workers)
         tutti_launch_far_ended(l, &l->workers[rank], rank, code, signal, memory == 1);
     else if (type == 'r' && sscanf(body, "%9d %9d %19ld %9d %n", &code, &rank, &pid, &signal, &at) == 4) {
         h->stage = DONE;
@@ -97,54 +97,54 @@ static void take_frame(far_launcher *l, far_host *h, char type, char *body, size
             tutti_launch_far_noticed(l);
     } else if (type == 'x' && sscanf(body, "%9d %n", &code, &at) == 1) {
         h->stage = DONE;
-        tutti_launch_far_give_up(l, code == TUTTI_ERR_USAGE ? 2 : 1, "host %s: %s", h->what->name, body + at);
+        tutti_launch_far_give_up(l, code == TUTTI_ERR_USAGE ? 2 : 1, "host %s: %s", h->spec->name, body + at);
     } else
         tutti_launch_far_give_up(l, 1, "host %s sends what no agent of this version would (frame '%c' of %zu bytes)",
-                                 h->what->name, type, bytes);
+                                 h->spec->name, type, bytes);
 }
 
-static void take_frames(far_launcher *l, far_host *h)
+static void receive_frames(far_launcher *l, far_host *h)
 {
     size_t at = 0;
 
-    while (h->n_got - at >= TUTTI_AGENT_HEAD) {
-        uint8_t *p = h->got + at;
+    while (h->n_received - at >= TUTTI_AGENT_HEAD) {
+        uint8_t *p = h->received + at;
         const size_t bytes = (size_t)p[1] | (size_t)p[2] << 8 | (size_t)p[3] << 16 | (size_t)p[4] << 24;
         uint8_t after;
         if (bytes > TUTTI_AGENT_FRAME) {
             tutti_launch_far_give_up(l, 1, "host %s sends what no agent of this version would (a frame of %zu bytes)",
-                                     h->what->name, bytes);
-            h->n_got = 0;
+                                     h->spec->name, bytes);
+            h->n_received = 0;
             return;
         }
-        if (h->n_got - at < TUTTI_AGENT_HEAD + bytes)
+        if (h->n_received - at < TUTTI_AGENT_HEAD + bytes)
             break;
         after = p[TUTTI_AGENT_HEAD + bytes];
-        take_frame(l, h, (char)p[0], (char *)p + TUTTI_AGENT_HEAD, bytes);
+        receive_frame(l, h, (char)p[0], (char *)p + TUTTI_AGENT_HEAD, bytes);
         p[TUTTI_AGENT_HEAD + bytes] = after;
         at += TUTTI_AGENT_HEAD + bytes;
     }
-    h->n_got -= at;
-    memmove(h->got, h->got + at, h->n_got);
+    h->n_received -= at;
+    memmove(h->received, h->received + at, h->n_received);
 }
 
-/* Reads what is there; false at the end. */
+/* Reads what has come; false: the stream has ended. */
 bool tutti_launch_far_read_out(far_launcher *l, far_host *h)
 {
     for (;;) {
-        const ssize_t n = read(h->out, h->got + h->n_got, GOT - h->n_got);
+        const ssize_t n = read(h->out, h->received + h->n_received, RECEIVE_BYTES - h->n_received);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
             return true;
         if (n <= 0)
             return false;
-        h->n_got += (size_t)n;
-        take_greeting(l, h);
+        h->n_received += (size_t)n;
+        receive_greeting(l, h);
         if (h->stage != STARTING)
-            take_frames(l, h);
-        else if (h->n_got == GOT)
-            h->n_got = 0; /* no greeting has lines that long */
+            receive_frames(l, h);
+        else if (h->n_received == RECEIVE_BYTES)
+            h->n_received = 0; /* no greeting has lines that long */
     }
 }
 
@@ -162,11 +162,11 @@ bool tutti_launch_far_read_err(const far_launcher *l, far_host *h)
             return false;
         for (ssize_t i = 0; i < n; i++) {
             if (text[i] == '\n' || text[i] == '\r') {
-                if (h->rsh.n > 0)
-                    snprintf(h->last, sizeof h->last, "%.*s", (int)h->rsh.n, h->rsh.text);
-                tutti_launch_far_flush(l, h, 2, &h->rsh);
-            } else if (h->rsh.n < LINE)
-                h->rsh.text[h->rsh.n++] = text[i];
+                if (h->rsh_line.n > 0)
+                    snprintf(h->last_error, sizeof h->last_error, "%.*s", (int)h->rsh_line.n, h->rsh_line.text);
+                tutti_launch_far_flush(l, h, 2, &h->rsh_line);
+            } else if (h->rsh_line.n < LINE)
+                h->rsh_line.text[h->rsh_line.n++] = text[i];
         }
     }
 }

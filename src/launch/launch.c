@@ -1,28 +1,29 @@
-/* launch.c: starts the workers and watches them to their end. The launcher computes nothing. It
-   sleeps in poll() on a pidfd a worker and on its signals, so a death is seen when the kernel
-   knows it. What the kernel does not report is checked twice a second (stopped.c).
+/* launch.c: starts the workers of one host and watches them to their end (tutti_launch_run). The
+   launcher computes nothing. It sleeps in poll() on the workers' pidfds and on its signals, so it
+   sees a death as soon as the kernel does. What the kernel does not report is checked twice a
+   second (stopped.c).
 
    What happens when
 
-     a worker ends well           nothing more.
-     a worker ends badly          it is recorded in the shared memory and all workers are woken:
-                                  survivors end by themselves with TUTTI_ERR_PEER. Those that are
-                                  left after the grace are killed.
-                                  In a run that continues after losses there is no grace while
-                                  enough are left. The loss is reported at once, that of one that
-                                  failed by itself 0.2 s later: if it has notified the others, they
-                                  end with it, and have reported so by then.
-     a worker is stopped          over shared memory: the others are warned, then it is killed,
-                                  which is a bad end.
-     a worker has left a failure  it is killed after the grace, in a run that continues too, which
-     report and does not end      would wait for it at the end.
-     the user sends a signal      SIGTERM to all, the rest as above; a second one kills at once.
-     the last worker has ended    what workers have started and left is ended too (adopt.c).
-     the launcher is killed       the kernel kills the workers (start.c); the shared memory has no
-                                  name and goes with them.
+     a worker ends in order    nothing.
+     a worker fails            its end is recorded in the shared memory, and all workers are woken.
+                               The others end by themselves with TUTTI_ERR_PEER. Those that run
+                               after the grace period are killed.
+                               In a run that continues after losses no grace period begins while
+                               enough workers are left. The loss is reported at once; that of a
+                               worker that failed by itself 0.2 s later: if the others cannot
+                               continue, they have reported so by then.
+     a worker is stopped       over shared memory: the others are warned, then the worker is
+                               killed, which is a failure.
+     a worker has reported a   it is killed after the grace period; in a run that continues, too,
+     failure and does not end  which would wait for it at the end.
+     the user sends a signal   SIGTERM to all workers; then as above. A second signal kills at once.
+     the last worker ends      processes that workers have started are ended, too (adopt.c).
+     the launcher is killed    the kernel kills the workers (start.c). The shared memory has no
+                               name and is freed with them.
 
-   The error names the root (launch_ends.c): a worker that was killed, else the first that failed
-   by itself, else the first that failed because of another. */
+   The message is about the worker that caused the failure (launch_ends.c): one that was killed,
+   else the first that failed by itself, else the first that failed because of another. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -41,9 +42,9 @@ extern char **environ;
 #define OWN_FILES 8             /* in addition to the workers': streams, region, signals, a pipe at a start */
 #define GRACE_NS ((int64_t)1000 * NS_PER_MS)
 #define SILENCE_NS INT64_C(3000000000)
-#define LOOK_NS ((int64_t)500 * NS_PER_MS)
-#define TURN_NS ((int64_t)10 * NS_PER_MS)   /* between two checks of what is being ended */
-#define REAP_NS ((int64_t)10000 * NS_PER_MS) /* and of what has ended by itself */
+#define CHECK_NS ((int64_t)500 * NS_PER_MS)
+#define RECHECK_NS ((int64_t)10 * NS_PER_MS) /* between two checks of orphans that are being ended */
+#define REAP_NS ((int64_t)10000 * NS_PER_MS) /* between two checks for orphans that have ended */
 
 /* ---- signals ---- */
 static void send_one(launch_worker *w, int signal)
@@ -93,7 +94,7 @@ void tutti_launch_near_noticed(launcher *l)
     begin_grace(l, grace(l));
 }
 
-void tutti_launch_near_take_signals(launcher *l)
+void tutti_launch_near_read_signals(launcher *l)
 {
     int next_signal;
 
@@ -128,7 +129,7 @@ static void reap_worker(launcher *l, int rank)
     w->pidfd = -1;
     l->alive--;
     if (got < 0) /* another part of this process has reaped it; its report still shows whether it left in order */
-        w->exit_code = tutti_launch_near_words(l, rank).state == TUTTI_SHM_CLOSED ? 0 : 255;
+        w->exit_code = tutti_launch_near_report(l, rank).state == TUTTI_SHM_CLOSED ? 0 : 255;
     else if (WIFSIGNALED(status))
         w->signal = WTERMSIG(status);
     else
@@ -148,8 +149,8 @@ static int milliseconds_to(const launcher *l)
     for (int r = 0; r < l->options->workers; r++)
         if (l->workers[r].lost_at != 0 && l->workers[r].lost_at - tutti_now_ns(l->rt) < left)
             left = l->workers[r].lost_at - tutti_now_ns(l->rt);
-    if (l->look_at != TUTTI_FOREVER && l->look_at - tutti_now_ns(l->rt) < left)
-        left = l->look_at - tutti_now_ns(l->rt);
+    if (l->check_at != TUTTI_FOREVER && l->check_at - tutti_now_ns(l->rt) < left)
+        left = l->check_at - tutti_now_ns(l->rt);
     if (l->adopted_at != TUTTI_FOREVER && l->adopted_at - tutti_now_ns(l->rt) < left)
         left = l->adopted_at - tutti_now_ns(l->rt);
     if (left > meet_ns)
@@ -160,8 +161,8 @@ static int milliseconds_to(const launcher *l)
     return left > INT_MAX ? INT_MAX : (int)left;
 }
 
-/* Serves the meeting place, and handles what it reports: a worker that fell silent is a loss like
-   one that ended. */
+/* Serves the meeting place, and handles what it reports. A worker that is silent for too long is
+   lost, like one that has ended. */
 static void serve_meeting(launcher *l)
 {
     if (l->meet == NULL)
@@ -191,34 +192,34 @@ static void serve_meeting(launcher *l)
 static void check_workers(launcher *l)
 {
     const int64_t now = tutti_now_ns(l->rt);
-    const bool was_away = now - l->looked_at > 3 * LOOK_NS;
+    const bool was_away = now - l->checked_at > 3 * CHECK_NS;
 
-    l->looked_at = now;
-    l->look_at = now + LOOK_NS;
+    l->checked_at = now;
+    l->check_at = now + CHECK_NS;
     for (int r = 0; r < l->options->workers; r++) {
         launch_worker *w = &l->workers[r];
         char how[300];
         bool kill_it = false;
         if (w->pidfd < 0)
             continue;
-        if (tutti_launch_near_words(l, r).state == TUTTI_SHM_FAILED) {
-            w->words_ns = w->words_ns != 0 && !was_away ? w->words_ns : now;
-            kill_it = now - w->words_ns >= grace(l);
+        if (tutti_launch_near_report(l, r).state == TUTTI_SHM_FAILED) {
+            w->reported_ns = w->reported_ns != 0 && !was_away ? w->reported_ns : now;
+            kill_it = now - w->reported_ns >= grace(l);
         } else if (l->meet != NULL) {
-            continue; /* there, silence is detected by the meeting place */
+            continue; /* over tcp the meeting place detects silence */
         } else if (tutti_shm_expelled(&l->region, r, how, sizeof how)) {
-            /* it has until the next check to end by itself, with an error of its own */
+            /* until the next check it may end by itself, with its own error */
             kill_it = w->stopped.expelled_ns != 0;
             w->stopped.expelled_ns = now;
         } else
-            kill_it = tutti_launch_stopped_look(&w->stopped, w->pid, silence(l), now, was_away);
+            kill_it = tutti_launch_stopped_check(&w->stopped, w->pid, silence(l), now, was_away);
         tutti_shm_stopped(&l->region, r, w->stopped.warned);
         if (kill_it)
             send_one(w, SIGKILL);
     }
 }
 
-static void hear_lines(const launcher *l, int rank)
+static void read_lines(const launcher *l, int rank)
 {
     for (int stream = 1; l->lines != NULL && stream <= 2; stream++)
         tutti_launch_lines_read(&l->lines[2 * rank + stream - 1], l->options->output, l->options->user,
@@ -236,22 +237,23 @@ static bool is_worker(void *user, pid_t pid)
     return false;
 }
 
-static void look_after(launcher *l)
+static void reap_orphans(launcher *l)
 {
     int left = 0;
 
     tutti_launch_adopt_reap(&l->adopted);
     for (int r = 0; r < l->options->workers; r++) {
         launch_worker *w = &l->workers[r];
-        if (!w->passed_over || w->pidfd >= 0 || w->swept)
+        if (!w->continued_without || w->pidfd >= 0 || w->orphans_ended)
             continue;
-        w->swept = tutti_launch_adopt_end(&l->adopted, SIGKILL, l->options->first + r) == 0;
-        left += !w->swept;
+        w->orphans_ended = tutti_launch_adopt_end(&l->adopted, SIGKILL, l->options->first + r) == 0;
+        left += !w->orphans_ended;
     }
-    l->adopted_at = tutti_now_ns(l->rt) + (left > 0 ? TURN_NS : REAP_NS);
+    l->adopted_at = tutti_now_ns(l->rt) + (left > 0 ? RECHECK_NS : REAP_NS);
 }
 
-/* No worker is left. Processes that were to have time to save after a signal have it here too. */
+/* No worker is left: ends the orphans. After a signal of the user they have the same time to save
+   as the workers. */
 static void end_what_is_left(launcher *l)
 {
     const int64_t now = tutti_now_ns(l->rt);
@@ -260,10 +262,10 @@ static void end_what_is_left(launcher *l)
 
     while (tutti_launch_adopt_end(&l->adopted,
                                   tutti_now_ns(l->rt) >= until || l->hurried ? SIGKILL : SIGTERM, -1) > 0) {
-        poll(&(struct pollfd){ .fd = l->signals.fd, .events = POLLIN }, 1, TURN_NS / NS_PER_MS);
-        tutti_launch_near_take_signals(l);
+        poll(&(struct pollfd){ .fd = l->signals.fd, .events = POLLIN }, 1, RECHECK_NS / NS_PER_MS);
+        tutti_launch_near_read_signals(l);
         for (int r = 0; r < l->options->workers; r++)
-            hear_lines(l, r);
+            read_lines(l, r);
     }
 }
 
@@ -281,22 +283,22 @@ static void watch_workers(launcher *l)
             l->polled[n + 2 + k] = (struct pollfd){ .fd = l->lines[k].fd, .events = POLLIN };
         if (poll(l->polled, (nfds_t)(n + 2 + n_lines), milliseconds_to(l)) < 0 && errno != EINTR && errno != EAGAIN &&
             errno != ENOMEM)
-            send_all(l, SIGKILL); /* cannot happen; but never wait for what cannot be seen */
-        tutti_launch_near_take_signals(l); /* before the deaths: those that the user wanted are not losses */
-        serve_meeting(l); /* and before them too: a failure report comes before the end of the worker */
+            send_all(l, SIGKILL); /* cannot happen; without poll the workers could not be watched */
+        tutti_launch_near_read_signals(l); /* before the deaths: workers that the user has ended are not lost */
+        serve_meeting(l); /* also before the deaths: a failure report comes before the end of the worker */
         for (int r = 0; r < n; r++) {
-            hear_lines(l, r); /* what it wrote comes before its end */
+            read_lines(l, r); /* its output is passed on before its end is reported */
             if (l->workers[r].pidfd >= 0 && l->polled[r].revents != 0)
                 reap_worker(l, r);
             if (l->workers[r].lost_at != 0 && tutti_now_ns(l->rt) >= l->workers[r].lost_at)
                 tutti_launch_near_lost(l, r, TUTTI_SHM_FAILED);
         }
-        if (tutti_now_ns(l->rt) >= l->look_at)
+        if (tutti_now_ns(l->rt) >= l->check_at)
             check_workers(l);
         if (l->user_signal != 0 && l->alive < before) /* a wrapper has ended at once: signal its program as well */
             tutti_launch_adopt_end(&l->adopted, SIGTERM, -1);
         if (tutti_now_ns(l->rt) >= l->adopted_at)
-            look_after(l);
+            reap_orphans(l);
         if (l->kill_at != TUTTI_FOREVER && tutti_now_ns(l->rt) >= l->kill_at) {
             send_all(l, SIGKILL);
             l->kill_at = TUTTI_FOREVER;
@@ -310,8 +312,8 @@ static void watch_workers(launcher *l)
 }
 
 /* ---- opening and closing ---- */
-/* Opens the meeting place. The workers' variables carry the key in the environment of children,
-   which only this user can read. */
+/* Opens the meeting place. The workers get the key in their environment, which only this user can
+   read. */
 static tutti_status open_meet(launcher *l, tutti_error *err)
 {
     tutti_meet_options m = { .address = "unix", .size = l->options->workers, .silence_ns = silence(l) };
@@ -334,7 +336,7 @@ static tutti_status open_meet(launcher *l, tutti_error *err)
     if (l->environment == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting %d workers with %zu variables", l->options->workers,
                           n);
-    for (size_t i = 0; i < n; i++) { /* those of an outer run are not passed on */
+    for (size_t i = 0; i < n; i++) { /* variables of an outer run are not passed on */
         if (strncmp(given[i], TUTTI_MEET_VARIABLE, strlen(TUTTI_MEET_VARIABLE)) != 0 &&
             strncmp(given[i], "TUTTI_RUN_", 10) != 0)
             l->environment[kept++] = given[i];
@@ -350,8 +352,8 @@ static tutti_status open_meet(launcher *l, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* All workers are watched by one poll, which takes no more entries than files may be open: beyond
-   that the end of those that have started would not be seen. */
+/* All workers are watched by one poll, whose entries the limit of open files limits: beyond it the
+   end of workers would not be seen. */
 static tutti_status check_files(const tutti_launch_options *o, tutti_error *err)
 {
     const rlim_t files = (rlim_t)o->workers * (o->output != NULL ? 3 : 1) + OWN_FILES;
@@ -409,9 +411,9 @@ static tutti_status prepare(launcher *l, tutti_error *err)
     }
     gethostname(l->host, sizeof l->host - 1);
     l->memory_kills = tutti_launch_memory_kills("");
-    l->looked_at = tutti_now_ns(l->rt);
+    l->checked_at = tutti_now_ns(l->rt);
     if (o->size == 0 && o->workers > 1) /* of a part of a run, another launcher receives the reports */
-        l->look_at = l->looked_at + LOOK_NS;
+        l->check_at = l->checked_at + CHECK_NS;
     if (o->meet)
         TUTTI_TRY(open_meet(l, err));
     TUTTI_TRY(tutti_launch_start_open(&l->start, l->rt, &l->as_given, l->region.fd, &l->signals.before, err));
@@ -478,7 +480,7 @@ tutti_status tutti_launch_run(const tutti_launch_options *options, tutti_launch_
                    .result = result,
                    .region = { .fd = -1, .owned = true },
                    .signals = { .fd = -1 },
-                   .look_at = TUTTI_FOREVER,
+                   .check_at = TUTTI_FOREVER,
                    .adopted_at = TUTTI_FOREVER,
                    .kill_at = TUTTI_FOREVER };
     tutti_error own = { .rank = -1 };

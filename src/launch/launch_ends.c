@@ -1,6 +1,6 @@
-/* launch_ends.c: how the workers of one host have ended: what each has reported itself, which of
-   them is most at fault, after which losses a run continues, and the launcher's result: exit code
-   and error message, about the one at fault. */
+/* launch_ends.c: judges how the workers of one host have ended: what each has reported, which of
+   them caused the failure, after which losses a run continues, and the launcher's result: exit code
+   and error message. */
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -8,14 +8,14 @@
 #include "launcher.h"
 
 #define NS_PER_MS 1000000
-/* Workers that fail because another has failed report so within this time of its end. Only then
-   is it decided whether the run continues without that one (lost_at). */
+/* Workers that fail because another one has failed report so within this time of its end. After
+   that it is decided whether the run continues without that worker (lost_at). */
 #define ECHOES_NS ((int64_t)200 * NS_PER_MS)
-/* A terminal sends SIGINT to the workers and to the launcher, one after the other. When a worker
-   has died of one, the launcher waits so long for its own. */
+/* A terminal sends SIGINT to the workers and to the launcher, one after the other. If a worker was
+   killed by a signal of the user, the launcher waits this long for its own. */
 #define ECHO_NS ((int64_t)50 * NS_PER_MS)
 
-words tutti_launch_near_words(const launcher *l, int rank)
+worker_report tutti_launch_near_report(const launcher *l, int rank)
 {
     static const uint32_t same[] = { [TUTTI_MEET_ABSENT] = TUTTI_SHM_ABSENT,
                                      [TUTTI_MEET_RUNNING] = TUTTI_SHM_RUNNING,
@@ -27,18 +27,19 @@ words tutti_launch_near_words(const launcher *l, int rank)
     const tutti_meet_rank *met = l->meet != NULL ? tutti_meet_rank_of(l->meet, rank) : NULL;
 
     if (met != NULL)
-        return (words){ same[met->state], met->status, met->blame, met->order, met->words };
-    return (words){ state, (tutti_status)line->status, line->blame, line->order, line->words };
+        return (worker_report){ same[met->state], met->status, met->blame, met->order, met->reason };
+    return (worker_report){ state, (tutti_status)line->status, line->blame, line->order, line->reason };
 }
 
 static guilt judge_worker(const launcher *l, const launch_worker *w, int rank)
 {
-    const words report = tutti_launch_near_words(l, rank);
+    const worker_report report = tutti_launch_near_report(l, rank);
     const bool ours = w->signal != 0 && (w->killed_by == w->signal || w->killed_by == SIGKILL);
 
     if (w->stopped.ended_ns != 0)
         return GUILT_KILLED;
-    /* one that had reported its failure before we ended it is judged by the report */
+    /* a worker that had reported its failure before the launcher killed it is judged by the
+       report */
     if (w->signal != 0 && !(ours && report.state == TUTTI_SHM_FAILED))
         return ours ? GUILT_OURS : GUILT_KILLED;
     if (report.state == TUTTI_SHM_FAILED)
@@ -48,7 +49,7 @@ static guilt judge_worker(const launcher *l, const launch_worker *w, int rank)
 
 /* Has it failed only because another did? A worker of a run that continues after losses does so
    only if the run cannot continue: then this is the end of the run. */
-static bool is_echo(words report, int rank)
+static bool is_echo(worker_report report, int rank)
 {
     return report.state == TUTTI_SHM_FAILED && report.status == TUTTI_ERR_PEER && report.blame >= 0 &&
            report.blame != rank;
@@ -58,41 +59,41 @@ static bool is_echo(words report, int rank)
 static bool ends_others(const launcher *l, int rank)
 {
     for (int r = 0; r < l->options->workers; r++) {
-        const words report = tutti_launch_near_words(l, r);
+        const worker_report report = tutti_launch_near_report(l, r);
         if (r != rank && is_echo(report, r) && report.blame == rank)
             return true;
     }
     return false;
 }
 
-/* Have all others that are left reported a failure, too, as when none can write a checkpoint?
-   Then the run has failed: it is not one loss after another. */
+/* Have all other remaining workers reported a failure, too, as when none can write a checkpoint?
+   Then the run has failed; the workers are not lost one after another. */
 static bool all_fail(const launcher *l, int rank)
 {
     int others = 0;
 
     for (int r = 0; r < l->options->workers; r++) {
-        if (r == rank || l->workers[r].passed_over)
+        if (r == rank || l->workers[r].continued_without)
             continue;
         others++;
-        if (tutti_launch_near_words(l, r).state != TUTTI_SHM_FAILED)
+        if (tutti_launch_near_report(l, r).state != TUTTI_SHM_FAILED)
             return false;
     }
     return others > 0;
 }
 
-/* May the run continue without it? Not if it never was a member, is needed (a server), had left
-   normally, or failed because the run cannot continue (is_echo); and a command line that it
-   refuses is wrong for all. before: its state until its end. */
-static bool can_go_on(const launcher *l, int rank, uint32_t before)
+/* May the run continue without this worker? Not if it never joined, is needed (a server), had left
+   in order, or failed because the run cannot continue (is_echo); and a command line that one worker
+   refuses is wrong for all. before: its state before its end. */
+static bool can_continue(const launcher *l, int rank, uint32_t before)
 {
-    const words report = tutti_launch_near_words(l, rank);
+    const worker_report report = tutti_launch_near_report(l, rank);
     /* with size > 0 this host has a part of the run: whether the workers have met is known to the
        launcher of all hosts (hosts_losses.c) */
     const bool member = before != TUTTI_SHM_ABSENT || l->options->size > 0;
     const bool needed = l->options->size == 0 && rank >= l->options->workers - l->options->servers; /* it only serves */
-    /* it had ended its work normally: what goes wrong then is no loss but a defect, to be seen in
-       the exit code */
+    /* it had left the run in order: a failure after that is a defect, which the exit code must
+       show */
     const bool left = before == TUTTI_SHM_CLOSED;
 
     return l->options->continue_on_loss && member && !needed && !left && l->user_signal == 0 &&
@@ -113,14 +114,15 @@ void tutti_launch_near_lost(launcher *l, int rank, uint32_t before)
     launch_worker *w = &l->workers[rank];
     const int left = l->options->workers - l->options->servers - l->lost - 1;
     const bool few = left < l->options->least; /* ends the run, whatever the others report */
-    const bool continue_on_loss = can_go_on(l, rank, before) && (few || (!ends_others(l, rank) && !all_fail(l, rank)));
+    const bool continue_on_loss =
+        can_continue(l, rank, before) && (few || (!ends_others(l, rank) && !all_fail(l, rank)));
     char text[500], line[600];
 
     w->lost_at = 0;
-    if (w->passed_over)
+    if (w->continued_without)
         return;
     if (continue_on_loss && !few) {
-        w->passed_over = true;
+        w->continued_without = true;
         l->lost++;
         if (l->adopted.on)
             l->adopted_at = tutti_now_ns(l->rt);
@@ -141,14 +143,14 @@ void tutti_launch_near_lost(launcher *l, int rank, uint32_t before)
 void tutti_launch_near_ended(launcher *l, int rank)
 {
     launch_worker *w = &l->workers[rank];
-    const uint32_t state = tutti_launch_near_words(l, rank).state;
+    const uint32_t state = tutti_launch_near_report(l, rank).state;
     const char *when = state == TUTTI_SHM_ABSENT    ? " before it had joined the run"
                        : state == TUTTI_SHM_RUNNING ? ""
                                                     : " after it had left the run";
     tutti_error why = { .rank = -1 };
 
     w->guilt = judge_worker(l, w, rank);
-    if (w->passed_over && w->guilt == GUILT_OURS) /* ended because the run continues without it */
+    if (w->continued_without && w->guilt == GUILT_OURS) /* ended because the run continues without it */
         return;
     if (w->guilt == GUILT_NONE) {
         /* has an effect if it never joined: from now on no worker waits for it */
@@ -185,11 +187,11 @@ static int culprit_of(const launcher *l)
 
     for (int r = 0; r < l->options->workers; r++) {
         const guilt mine = l->workers[r].guilt;
-        if (mine == GUILT_NONE || (l->workers[r].passed_over && !l->too_few && !ends_others(l, r)))
+        if (mine == GUILT_NONE || (l->workers[r].continued_without && !l->too_few && !ends_others(l, r)))
             continue;
         if (culprit < 0 || mine < l->workers[culprit].guilt ||
             (mine == l->workers[culprit].guilt &&
-             tutti_launch_near_words(l, r).order < tutti_launch_near_words(l, culprit).order))
+             tutti_launch_near_report(l, r).order < tutti_launch_near_report(l, culprit).order))
             culprit = r;
     }
     return culprit;
@@ -200,7 +202,7 @@ static bool is_users(int signal)
     return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
 }
 
-static int exit_code_of(const launch_worker *w, words report)
+static int exit_code_of(const launch_worker *w, worker_report report)
 {
     if (w->guilt == GUILT_KILLED || w->guilt == GUILT_OURS)
         return 3;
@@ -218,12 +220,12 @@ void tutti_launch_near_conclude(launcher *l)
     tutti_launch_result *result = l->result;
     const int rank = culprit_of(l);
     const launch_worker *w = rank < 0 ? NULL : &l->workers[rank];
-    words report;
+    worker_report report;
 
     if (w != NULL && w->guilt == GUILT_KILLED && is_users(w->signal) && l->user_signal == 0) {
         struct pollfd polled = { .fd = l->signals.fd, .events = POLLIN };
         if (poll(&polled, 1, (int)(ECHO_NS / NS_PER_MS)) > 0)
-            tutti_launch_near_take_signals(l);
+            tutti_launch_near_read_signals(l);
     }
     if (l->user_signal != 0 && (!l->failed_first || w == NULL || (w->guilt == GUILT_KILLED && is_users(w->signal)))) {
         result->exit_code = 128 + l->user_signal;
@@ -233,16 +235,16 @@ void tutti_launch_near_conclude(launcher *l)
     }
     if (w == NULL)
         return;
-    report = tutti_launch_near_words(l, rank);
+    report = tutti_launch_near_report(l, rank);
     result->exit_code = exit_code_of(w, report);
     result->rank = l->options->first + rank;
     result->pid = w->pid;
     result->signal = w->signal;
     if (report.state == TUTTI_SHM_FAILED && result->exit_code == 2) /* usage: names no worker */
-        snprintf(result->text, sizeof result->text, "%.*s", TUTTI_SHM_WORDS - 1, report.text);
+        snprintf(result->text, sizeof result->text, "%.*s", TUTTI_SHM_REASON_BYTES - 1, report.text);
     else if (report.state == TUTTI_SHM_FAILED)
-        snprintf(result->text, sizeof result->text, "worker %d: %.*s", result->rank, TUTTI_SHM_WORDS - 1,
-                 tutti_launch_own_words(result->rank, report.text));
+        snprintf(result->text, sizeof result->text, "worker %d: %.*s", result->rank, TUTTI_SHM_REASON_BYTES - 1,
+                 tutti_launch_report_text(result->rank, report.text));
     else
         describe(l, rank, result->text, sizeof result->text);
     if (report.state != TUTTI_SHM_FAILED && l->options->size == 0 &&

@@ -1,7 +1,6 @@
-/* lines.c: what workers write, line by line: for a launcher that shows which worker wrote each
-   line. A line that is longer than its buffer is split into several. What a worker has written
-   before its end is read to the last byte; what its own children write later is not waited
-   for. */
+/* lines.c: reads the output of workers line by line, for a launcher that shows which worker wrote
+   each line. A line longer than LAUNCH_LINE is split. All that a worker has written before its end
+   is read; what its children write later is not. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -17,7 +16,7 @@ bool tutti_launch_lines_open(launch_lines *l, int *theirs)
     l->n = 0;
     if (pipe2(ends, O_CLOEXEC) != 0)
         return false;
-    fcntl(ends[0], F_SETFL, O_NONBLOCK); /* of our end: theirs may wait for us */
+    fcntl(ends[0], F_SETFL, O_NONBLOCK); /* for the reading side; the worker's side blocks */
     l->fd = ends[0];
     *theirs = ends[1];
     return true;

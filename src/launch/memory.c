@@ -1,16 +1,16 @@
-/* memory.c: was a worker killed for want of memory? The kernel ends a process by SIGKILL then,
-   and records it in its log, which most users cannot read. But it counts such ends by control
-   group, as containers and batch systems make them: oom_kill of memory.events (version 2) or of
-   memory.oom_control (version 1). Workers are usually in the launcher's group. So one that was
-   killed while the count went up was most likely one of them, and the error states how certain
-   that is. Where no group can be seen the error does not mention memory. */
+/* memory.c: was a worker killed for want of memory? The kernel then kills a process by SIGKILL and
+   says so in its log, which most users cannot read. But it counts such kills in each control group:
+   oom_kill in memory.events (version 2) or memory.oom_control (version 1). Workers are usually in
+   the launcher's group. So a worker that was killed while the count grew was most likely killed for
+   want of memory, and the message says that it is likely. If no group can be seen, the message does
+   not mention memory. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include "launch_internal.h"
 
-/* The number behind "oom_kill " in such a file; -1: there is none. */
+/* Returns the number after "oom_kill " in the file; -1: there is none. */
 static int64_t count_in(const char *path)
 {
     FILE *file = fopen(path, "re");
@@ -25,7 +25,8 @@ static int64_t count_in(const char *path)
     return n;
 }
 
-/* The count of a group below `top`, or of `top` itself, where a container sees its own group. */
+/* Returns the count of a group below `top`; or of `top` itself, as a container sees its own group
+   there; -1: none. */
 static int64_t count_of(const char *root, const char *top, const char *group, const char *name)
 {
     char path[4608];

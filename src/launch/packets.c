@@ -1,5 +1,5 @@
-/* packets.c: which of the packets of ranks that gather (gather.c) are accepted as valid. They
-   come from processes of this user, which may be of another version. */
+/* packets.c: checks the packets of ranks that gather (gather.c). They come from processes of this
+   user, which may have another version of Tutti. */
 #include <stdio.h>
 #include "launch_internal.h"
 
@@ -12,17 +12,17 @@ static bool of_this_version(launch_gather_head head)
     return head.magic == ours.magic && head.version == ours.version;
 }
 
-bool tutti_launch_hello_known(const launch_hello *h, size_t bytes, int size, char *why, size_t room)
+bool tutti_launch_hello_valid(const launch_hello *h, size_t bytes, int size, char *why, size_t capacity)
 {
     why[0] = '\0';
     if (bytes != sizeof *h || !of_this_version(h->head))
-        snprintf(why, room, "%s", other_version);
+        snprintf(why, capacity, "%s", other_version);
     else if (h->size != size || h->rank < 1 || h->rank >= size)
-        snprintf(why, room, "worker %d of %d is no rank of a run of %d", (int)h->rank, (int)h->size, size);
+        snprintf(why, capacity, "worker %d of %d is no rank of a run of %d", (int)h->rank, (int)h->size, size);
     return why[0] == '\0';
 }
 
-tutti_status tutti_launch_answer_known(launch_answer *a, size_t bytes, int size, bool lacks, tutti_error *err)
+tutti_status tutti_launch_answer_check(launch_answer *a, size_t bytes, int size, bool lacks, tutti_error *err)
 {
     if (bytes < sizeof *a || !of_this_version(a->head))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, other_version);

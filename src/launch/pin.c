@@ -1,12 +1,12 @@
-/* pin.c: which cores each worker has. Workers get neighbouring cores in hwloc's logical order, so
-   that those of one worker share caches; hwloc sees only what cpusets and the affinity of this
-   process allow. A core comes with all its hardware threads: two workers on one core would only
-   alternate.
+/* pin.c: assigns cores to workers (tutti_launch_pin). Workers get neighbouring cores in hwloc's
+   logical order, so that those of one worker share caches; hwloc sees only what cpusets and the
+   affinity of this process allow. A core comes with all its hardware threads: two workers on one
+   core would only alternate.
 
-   Where there are cores for it, each worker has one more than it computes on. Its other threads
-   (the lane of its exchanges, its loader) then run concurrently with the computation and do not
-   alternate with it. Launchers of one run that share cores (agents of two names of one machine)
-   each pin their part of the `size` workers there, in one numbering. */
+   If there are enough cores, each worker gets one more than it computes on, so that its other
+   threads (the lane of its exchanges, its loader) run concurrently with the computation. If several
+   launchers of one run share cores (agents of two names of one machine), their workers are numbered
+   together, and each launcher pins its own. */
 #include <errno.h>
 #include <hwloc.h>
 #include <hwloc/glibc-sched.h>
@@ -33,7 +33,8 @@ tutti_status tutti_launch_pin(cpu_set_t *sets, int workers, int first, int size,
         hwloc_bitmap_copy(allowed, hwloc_topology_get_topology_cpuset(topology));
     hwloc_bitmap_and(allowed, allowed, hwloc_topology_get_allowed_cpuset(topology));
     cores = hwloc_get_nbobjs_inside_cpuset_by_type(topology, allowed, type);
-    if (cores <= 0) { /* only some hardware threads of each core are ours, or the machine reports no cores */
+    if (cores <= 0) { /* this process may use only some hardware threads of each core, or the machine reports no
+                         cores */
         type = HWLOC_OBJ_PU;
         cores = hwloc_get_nbobjs_inside_cpuset_by_type(topology, allowed, type);
     }

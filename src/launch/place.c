@@ -1,13 +1,14 @@
-/* place.c: which rank of how many this process is, from its environment. A pure function, so that
-   every launcher's variables can be tested without the launcher.
+/* place.c: finds from the environment which rank of how many this process is, and which launcher
+   has started it (tutti_launch_find_place). It depends on the environment only, so that the
+   variables of every launcher can be tested without the launcher.
 
-   The order is that of certainty:
-     1. our own launcher;
-     2. those that set variables for nothing else (MPI);
+   Launchers are tried in order of certainty:
+     1. Tutti's own;
+     2. those of MPI, which set their variables for nothing else;
      3. Slurm, whose variables every program inside an allocation inherits;
-     4. torchrun, whose names are common words.
-   Only what a launcher sets for the processes it starts
-   counts: SLURM_NTASKS without SLURM_STEP_ID is what sbatch sets for a script that runs once.
+     4. torchrun, whose variables have common names.
+   Only variables that a launcher sets for the processes it starts count: SLURM_NTASKS without
+   SLURM_STEP_ID is what sbatch sets for a script that runs once.
 
    Launchers nest. Slurm starts one daemon a node for mpirun, or one torchrun a node, and its
    variables are inherited by the ranks. That is no contradiction, and the inner launcher decides.
@@ -21,8 +22,8 @@
 #include "launch_internal.h"
 #include "launch/gather.h"
 
-#define RANKS_MAX (1L << 20)     /* far more than any run; keeps sizes of tables sane */
-/* A port for a Slurm job's ranks: below those that kernels hand out, its own
+#define RANKS_MAX (1L << 20)     /* most ranks that are believed; bounds the sizes of tables */
+/* The port at which the ranks of a Slurm job meet: below those that kernels choose, and different
    for jobs of neighbouring numbers. */
 #define SLURM_PORT_FIRST 12000
 #define SLURM_PORTS 20000
@@ -30,9 +31,9 @@
 static const struct {
     tutti_launch_by by;
     const char *name, *rank, *size, *local, *host;
-    const char *here;            /* how many are on this host */
-    const char *mark;            /* set for what it starts and nothing else; NULL: `rank` is that */
-    const char *needs;           /* without it the others mean nothing; NULL: nothing is needed */
+    const char *here;            /* number of ranks on this host */
+    const char *mark;            /* set for the processes it starts and for no others; NULL: `rank` */
+    const char *needs;           /* without this one the others do not count; NULL: none */
 } launchers[] = {
     { TUTTI_BY_TUTTI, "tutti", "TUTTI_RANK", "TUTTI_SIZE", .mark = "TUTTI_SHM_FD" },
     { TUTTI_BY_OPENMPI, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -68,7 +69,7 @@ static const char *or_not_set(const char *text)
     return text != NULL ? text : "(not set)";
 }
 
-/* One launcher's variables. *there: they are set. */
+/* Reads the variables of launcher i. *there: they are set. */
 static tutti_status ask_launcher(size_t i, char *const *environment, tutti_launch_place *p, bool *there,
                                  tutti_error *err)
 {
@@ -164,8 +165,8 @@ static int64_t bracket(const char *at, int64_t index, char *text, size_t bytes, 
     return *at == ']' ? count : -1;
 }
 
-/* How many names the pattern [at, end) stands for; the `index`-th, if it is one of them, to
-   `name`. -1: malformed or too long. The last bracket varies fastest. */
+/* Returns how many names the pattern [at, end) has, and writes name number `index`, if it is one of
+   them. -1: malformed or too long. The last bracket varies fastest. */
 static int64_t pattern(const char *at, const char *end, int64_t index, char *name, size_t bytes)
 {
     int64_t total = 1, below, n;
@@ -283,9 +284,8 @@ static tutti_status torchrun_meet(char *const *environment, tutti_launch_place *
     return TUTTI_OK;
 }
 
-/* "host:port" or "unix:NAME", as far as can be seen without resolving the host. Ranks of one host
-   gather without connecting there, and would otherwise wait for each other with a wrong place in
-   vain. */
+/* Is it "host:port" or "unix:NAME", as far as can be seen without resolving the host? Checked here
+   because ranks of one host gather before they connect to it. */
 static bool is_place(const char *meet)
 {
     const char *colon = strrchr(meet, ':');
@@ -399,7 +399,7 @@ tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_plac
             if (one.by == TUTTI_BY_TUTTI)
                 break;
         } else if (out->size == 1) {
-            /* a single rank inside something that counts several: only the larger one is a run */
+            /* a launcher of a single rank inside one of several: the one of several counts */
             if (one.size > 1)
                 *out = one;
         } else if (one.size > 1 && (one.rank != out->rank || one.size != out->size)) {
@@ -415,8 +415,7 @@ tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_plac
                               out->name, out->rank, out->size, out->found, one.name, one.rank, one.size, one.found);
         }
     }
-    /* PMIx gives a process its rank only; one that is not the first proves that there are
-       several. */
+    /* PMIx gives a process only its rank; a rank above 0 shows that there are several. */
     if (out->by == TUTTI_BY_NOBODY && tutti_variable(environment, "PMIX_NAMESPACE") != NULL &&
         parse_rank(tutti_variable(environment, "PMIX_RANK"), RANKS_MAX, &pmix) && pmix > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

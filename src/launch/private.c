@@ -1,15 +1,15 @@
-/* private.c: where the ranks of one host and one user find each other when Tutti's launcher has
-   not started them: a local socket in a directory that no other user can enter.
+/* private.c: the socket by which the ranks of one host and one user find each other if Tutti's
+   launcher has not started them. It is in a directory that no other user can enter.
 
    The directory is $XDG_RUNTIME_DIR/tutti if that variable names a directory of this user alone,
-   else /tmp/tutti-UID. It is made with mode 0700. One that belongs to another user or lets others
-   in is refused: any user that can write there could take part in the run.
+   else /tmp/tutti-UID. It is created with mode 0700. A directory that belongs to another user, or
+   that others can enter, is refused: a user that can write there could take part in the run.
 
-   The socket is named after the run, and the run after what its launcher sets and after the
-   launcher's own process (its number and when it began). So two runs never have the same name,
-   and what a run that was killed has left belongs to no later one. Rank 0 listens under a name of
-   its own first and then gives the socket its final one. So what bears a final name and does not
-   answer is what a killed process has left, and the next rank 0 removes it. */
+   The socket's name is a hash of what the ranks' launcher sets for the run and of the launcher's
+   process (its pid and when it began). So no two runs have the same name, and a socket that a
+   killed run has left is not used by a later run. Rank 0 listens under a temporary name first and
+   then renames the socket. So a socket with a final name at which no process listens was left by a
+   killed process, and the next rank 0 removes it. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,11 +25,11 @@
 #include <unistd.h>
 #include "launch_internal.h"
 
-enum { LOCK_TRIES = 500 };       /* of 2 ms: others hold the lock for a few system calls */
+enum { LOCK_TRIES = 500 };       /* attempts, 2 ms apart: others hold the lock for a few system calls */
 
 /* ---- processes ---- */
-/* Its parent and when it began, in ticks of the kernel's clock; false: there is none. One that
-   has ended and is not reaped yet (Z) counts as none. */
+/* Gets a process' parent and when it began, in ticks of the kernel since boot; false: there is no
+   such process. One that has ended and is not reaped yet (Z) does not count. */
 static bool process_of(pid_t pid, pid_t *parent, unsigned long long *began)
 {
     char path[40], text[1024];
@@ -65,12 +65,13 @@ unsigned long long tutti_launch_began(pid_t pid)
     return process_of(pid, &parent, &began) ? began : 0;
 }
 
-/* Did that process begin with such a variable? 1: it did, 0: not, -1: we may not read that, as of
-   other users and of programs that had more rights. */
+/* Is the variable in the initial environment of the process? 1: yes; 0: no; -1: this process may
+   not read it, as of other users and of programs that had more rights. */
 static int began_with(pid_t pid, const char *name)
 {
     const size_t length = strlen(name);
-    size_t at = 0; /* how much of the name this entry has matched; beyond it: it is another */
+    size_t at = 0; /* how many characters of the name this entry has matched; more than `length`: it is another
+                      variable */
     char path[40];
     bool found = false;
     FILE *file;
@@ -95,7 +96,7 @@ pid_t tutti_launch_launcher(const char *variable, unsigned long long *began)
     while (process_of(pid, &above, began)) {
         if (began_with(pid, variable) == 0)
             return pid;
-        pid = above; /* a shell or a container between the launcher and us */
+        pid = above; /* a shell or a container between the launcher and this process */
     }
     *began = 0;
     return 0;
@@ -144,8 +145,8 @@ void tutti_launch_private_close(launch_private *p)
 }
 
 /* ---- the socket ---- */
-/* By way of the open directory's descriptor, whatever has been put at its path since; besides, a
-   socket's name has space for 108 bytes only. */
+/* Writes the address of a socket by the descriptor of the open directory: another directory may
+   have its path by now, and a path in an address has 108 bytes at most. */
 static void address_of(const launch_private *p, const char *name, struct sockaddr_un *a)
 {
     memset(a, 0, sizeof *a);
@@ -181,7 +182,8 @@ bool tutti_launch_peer(int fd, pid_t *pid)
     return true;
 }
 
-/* Does no process listen there any more? EAGAIN: one does, and many callers are waiting. */
+/* Does no process listen at this socket any more? (EAGAIN: a process listens, and many callers
+   wait.) */
 static bool is_left_over(const launch_private *p, const char *name)
 {
     int fd;

@@ -1,5 +1,5 @@
-/* signals.c: the signals by which a person ends a run, as a descriptor to poll while workers are
-   watched; and two helpers for error texts about ends. */
+/* signals.c: the signals by which a user ends a run, as a descriptor for poll; and two functions
+   for messages about how a worker ended. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,8 +7,8 @@
 #include <unistd.h>
 #include "launch_internal.h"
 
-/* What the user ignores (nohup, a background job) stays ignored. SIGCHLD must not be,
-   or there is nothing to wait for. */
+/* Signals that the process ignores (nohup, a background job) stay ignored. SIGCHLD must not be
+   ignored: children could not be waited for. */
 tutti_status tutti_launch_signals_take(launch_signals *s, tutti_error *err)
 {
     static const int wanted[] = { SIGINT, SIGTERM, SIGHUP };
@@ -40,7 +40,8 @@ int tutti_launch_signals_next(launch_signals *s)
 void tutti_launch_signals_release(launch_signals *s)
 {
     if (s->fd >= 0) {
-        while (tutti_launch_signals_next(s) != 0) /* one that came at the very end has been answered by our return */
+        while (tutti_launch_signals_next(s) != 0) /* a signal that came at the very end needs no more than the return of
+                                                     the caller */
             continue;
         close(s->fd);
         s->fd = -1;
@@ -52,15 +53,15 @@ void tutti_launch_signals_release(launch_signals *s)
     }
 }
 
-const char *tutti_launch_own_words(int rank, const char *words)
+const char *tutti_launch_report_text(int rank, const char *report)
 {
     char name[32];
     const int n = snprintf(name, sizeof name, "worker %d: ", rank);
 
-    return strncmp(words, name, (size_t)n) == 0 ? words + n : words;
+    return strncmp(report, name, (size_t)n) == 0 ? report + n : report;
 }
 
-/* "KILL"; the name that people type, not the C library's prose in the language of the place. */
+/* The name as in `kill -KILL`, not the C library's description, which depends on the locale. */
 const char *tutti_launch_signal_name(int number)
 {
     const char *name = sigabbrev_np(number);

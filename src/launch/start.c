@@ -1,12 +1,11 @@
-/* start.c: from options to a running worker. Everything that allocates happens before fork: the
-   launcher may have other threads (it is called from Python too), and then the child may only use
-   what is async-signal-safe.
+/* start.c: starts workers. All memory is allocated before fork: the launcher may have other threads
+   (it is called from Python, too), and then the child may only call async-signal-safe functions.
 
-   The child dies with the launcher: PR_SET_PDEATHSIG, and, for a launcher that died before that
-   call, a check of the parent. That signal is bound to the launcher's thread, which is why
-   tutti_launch_run stays in one thread to the end.
+   The kernel kills the child when the launcher dies (PR_SET_PDEATHSIG); in case the launcher died
+   before that call, the child checks its parent. The signal comes when the thread that forked ends,
+   so tutti_launch_run stays in one thread to the end.
 
-   A failed exec sends its errno through a pipe that a successful one closes. */
+   If exec fails, the child sends errno through a pipe; if it succeeds, the pipe closes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -29,8 +28,8 @@ static bool is_variable(const char *entry, const char *name)
     return strncmp(entry, name, length) == 0 && entry[length] == '=';
 }
 
-/* Has each thread of all workers a core of this process's to itself? Of other launchers' workers,
-   too, where they share the cores. */
+/* Are there as many cores as threads of all workers, those of other launchers that share the cores
+   included? */
 static bool have_cores(const tutti_launch_options *options)
 {
     const long long workers = options->local_size > 0 ? options->local_size : options->workers;
@@ -48,15 +47,15 @@ tutti_status tutti_launch_start_open(launch_start *s, tutti_runtime *rt, const t
     size_t n = 0;
 
     *s = (launch_start){ .argv = options->argv, .fd = fd, .mask = mask, .parent = getpid(), .torch = options->torch,
-                         .local_less = options->first - options->local_first };
+                         .local_offset = options->first - options->local_first };
     while (given[n] != NULL)
         n++;
-    s->environment = tutti_alloc(n + 11, sizeof *s->environment); /* ten of ours and the NULL */
+    s->environment = tutti_alloc(n + 11, sizeof *s->environment); /* ten variables are added, and the NULL */
     if (s->environment == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting %d workers with %zu variables", options->workers, n);
     n = 0;
-    for (size_t i = 0; given[i] != NULL; i++) { /* a launcher within a worker must not pass on the
-                                                   outer run's place */
+    for (size_t i = 0; given[i] != NULL; i++) { /* a launcher within a worker must not pass on the rank of the outer
+                                                   run */
         bool outer = is_variable(given[i], TUTTI_SHM_VARIABLE_FD) || is_variable(given[i], TUTTI_SHM_VARIABLE_RANK) ||
                      is_variable(given[i], TUTTI_SHM_VARIABLE_SIZE);
         for (size_t k = 0; options->torch && k < TUTTI_LENGTH(of_torch); k++)
@@ -80,14 +79,14 @@ tutti_status tutti_launch_start_open(launch_start *s, tutti_runtime *rt, const t
     if (tutti_variable(given, "OMP_NUM_THREADS") == NULL)
         s->environment[n++] = s->threads_text;
     if (!tutti_launch_waits_is_set(given)) {
-        const bool looks_out = options->threads > 1 && have_cores(options);
-        s->environment[n++] = looks_out ? active : passive;
-        if (looks_out) {
-            snprintf(s->spin_text, sizeof s->spin_text, "GOMP_SPINCOUNT=%d", tutti_launch_looks(rt));
+        const bool spins = options->threads > 1 && have_cores(options);
+        s->environment[n++] = spins ? active : passive;
+        if (spins) {
+            snprintf(s->spin_text, sizeof s->spin_text, "GOMP_SPINCOUNT=%d", tutti_launch_spin_count(rt));
             s->environment[n++] = s->spin_text;
         }
     }
-    s->rank_at = n;
+    s->rank_index = n;
     return TUTTI_OK;
 }
 
@@ -123,17 +122,18 @@ static void become_worker(const launch_start *s, int rank, const cpu_set_t *core
     if (getppid() != s->parent)
         _exit(127);
     if (cores != NULL)
-        sched_setaffinity(0, sizeof *cores, cores); /* a core taken away since is no reason not to run */
+        sched_setaffinity(0, sizeof *cores, cores); /* fails if a core was taken away since; the worker runs all the
+                                                       same */
     fcntl(s->fd, F_SETFD, 0);
     if (streams != NULL && (dup2(streams[0], STDOUT_FILENO) < 0 || dup2(streams[1], STDERR_FILENO) < 0))
         _exit(127);
     put_number(text[0], TUTTI_SHM_VARIABLE_RANK "=", rank);
-    s->environment[s->rank_at] = text[0];
+    s->environment[s->rank_index] = text[0];
     if (s->torch) {
         put_number(text[1], "RANK=", rank);
-        put_number(text[2], "LOCAL_RANK=", rank - s->local_less);
-        s->environment[s->rank_at + 1] = text[1];
-        s->environment[s->rank_at + 2] = text[2];
+        put_number(text[2], "LOCAL_RANK=", rank - s->local_offset);
+        s->environment[s->rank_index + 1] = text[1];
+        s->environment[s->rank_index + 2] = text[2];
     }
     sigprocmask(SIG_SETMASK, s->mask, NULL);
     execve(s->argv[0], (char *const *)(uintptr_t)s->argv, s->environment);

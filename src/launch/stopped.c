@@ -1,7 +1,7 @@
-/* stopped.c: whether a worker is stopped, by SIGSTOP or a terminal, and for how long. Over shared
-   memory there are no heartbeats: one that is stopped looks like one that computes, except to the
-   kernel, which writes T into /proc/PID/stat. One that a debugger holds (t) does not count as
-   stopped, nor does one that waits for a disk or for memory (D): that one is only slow. */
+/* stopped.c: is a worker stopped, by SIGSTOP or a terminal, and for how long? Over shared memory
+   there are no heartbeats, so a stopped worker looks like one that computes, except to the kernel,
+   which shows the state T in /proc/PID/stat. A worker that a debugger has stopped (t) does not
+   count, nor does one that waits for a disk or for memory (D), which is only slow. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static bool is_stopped(pid_t pid)
     return end != NULL && end[1] == ' ' && end[2] == 'T';
 }
 
-bool tutti_launch_stopped_look(launch_stopped *s, pid_t pid, int64_t silence_ns, int64_t now_ns, bool was_away)
+bool tutti_launch_stopped_check(launch_stopped *s, pid_t pid, int64_t silence_ns, int64_t now_ns, bool was_away)
 {
     if (!is_stopped(pid)) {
         s->since_ns = 0;
@@ -35,8 +35,8 @@ bool tutti_launch_stopped_look(launch_stopped *s, pid_t pid, int64_t silence_ns,
     }
     if (s->since_ns == 0 || was_away)
         s->since_ns = now_ns;
-    /* It stopped at most one check interval before we saw it, and the next check is half a second
-       away. So with 3 s it is ended 2.5 to 3 s after it stopped. */
+    /* The process stopped at most half a second before this was seen, and the next check is half a
+       second away. So with 3 s it is ended 2.5 to 3 s after it stopped. */
     s->warned = now_ns - s->since_ns >= silence_ns / 3;
     if (now_ns - s->since_ns < silence_ns / 6 * 5)
         return false;

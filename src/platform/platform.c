@@ -1,14 +1,14 @@
-/* platform.c: the shapes of clusters that papers use, as SimGrid platforms.
+/* platform.c: writes the shapes of clusters that papers use as SimGrid platforms (platform.h).
 
-   Every shape is a tree: hosts are leaves, switches are inner nodes, an edge is two SHARED links,
-   one per direction. Not one SPLITDUPLEX link: with a failure profile SimGrid 3.32 aborts on those.
-   Routes stand between neighbours only, so a file grows with the hosts and not with their pairs.
-   The zone finds the rest (DijkstraCache: 1,024 hosts load in 10 ms, a host's routes take 0.4 ms
-   once; Floyd takes the cube of the hosts). Each host has a loopback of its own kind, for workers
-   that share it.
+   Every shape is a tree: hosts are leaves, switches are inner nodes, and an edge is two SHARED
+   links, one for each direction. (One SPLITDUPLEX link would do, but with a failure profile SimGrid
+   3.32 aborts on it.) The file has routes between neighbours only, so its size grows with the
+   number of hosts, not of pairs. The zone computes the others (DijkstraCache: 1,024 hosts load in
+   10 ms, and the routes of a host take 0.4 ms once; the time of Floyd grows with the cube of the
+   hosts). Each host has its own loopback link, for workers that share it.
 
-   `latency` and `rate` are those between two hosts, not those of a link: links carry half of a
-   latency, and those above a machine what its own network leaves. */
+   `latency` and `rate` of a spec are those between two hosts, not those of a link: a link has half
+   of the latency, and links above a machine have what remains beyond the machine's own network. */
 #include "platform/platform.h"
 #include <errno.h>
 #include <math.h>

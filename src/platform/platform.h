@@ -1,6 +1,7 @@
-/* platform.h: clusters for simulated runs: specs of the shapes that papers use, written as
-   SimGrid platforms (XML, version 4.1). Hosts are named w0, w1 ..., with leading zeros so that
-   their order by name is that of their numbers. Worker i belongs on host i. */
+/* platform.h: descriptions of clusters for simulated runs. A spec of a cluster's shape, of those
+   that papers use, is written as a SimGrid platform (XML, version 4.1). Implemented in platform.c.
+   Included by the command (src/cli/platform.c, plan_measure.c). Hosts are named w0, w1, ..., with
+   leading zeros, so that their order by name is that of their numbers; worker i runs on host i. */
 #ifndef TUTTI_PLATFORM_H
 #define TUTTI_PLATFORM_H
 #include "tutti/base.h"
@@ -9,12 +10,13 @@
 extern "C" {
 #endif
 
-/* Writes the platform of a spec, "cluster(n=64,rate=25Gbps,latency=10us)", to `out` (a file, a
-   memory file), at its position; not flushed. The same spec yields the same bytes.
-   TUTTI_ERR_USAGE: a bad spec; nothing is written. Allocates. */
+/* Writes the platform of a spec, as "cluster(n=64,rate=25Gbps,latency=10us)", to `out` at its
+   position, without flushing. The same spec gives the same bytes. TUTTI_ERR_USAGE: an invalid spec;
+   nothing is written. */
 tutti_status tutti_platform_print(FILE *out, const char *spec, tutti_error *err);
 
-/* Shape i of the table, for help and docs; false beyond the end. */
+/* Gets shape i, from 0, of the table of shapes: its name in a spec, a title and its options, all
+   constant. For help and docs. false: i is beyond the last. */
 bool tutti_platform_shape(int i, const char **name, const char **title,
                           const tutti_option **options);
 #ifdef __cplusplus

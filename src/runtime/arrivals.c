@@ -1,7 +1,6 @@
-/* arrivals.c: samples that come at a rate of their own (arrivals.h). All counts are whole
-   samples, so that arrived = taken + dropped + waiting holds to the sample. Sample k (from 1)
-   comes k / rate seconds after the beginning. Only a take frees space, so what a full buffer has
-   dropped since the last check is counted at the next. */
+/* arrivals.c: the model of arriving samples (arrivals.h). All counts are whole samples, and arrived
+   = taken + dropped + waiting holds exactly. Only a take frees space, so what a full buffer has
+   dropped since the last call is counted at the next. */
 #include <math.h>
 #include "runtime/arrivals.h"
 

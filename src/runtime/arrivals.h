@@ -1,7 +1,10 @@
-/* arrivals.h: samples that arrive at a given rate and wait until they are taken (the streams of
-   ScaDLES, Tyagi & Swany 2022). Plain data, which may be declared state; one thread at a time.
+/* arrivals.h: a model of samples that arrive at a constant rate and wait in a buffer until they are
+   taken (the streams of ScaDLES, Tyagi & Swany 2022). Implemented in arrivals.c. Included by
+   src/method/scadles and src/train. tutti_arrivals is plain data, which may be declared state of a
+   checkpoint. One thread at a time.
 
-   Times are given by the caller: those of tutti_now_ns, or of any other clock. */
+   Sample k, from 1, arrives k / rate seconds after begin. Times are given by the caller, in ns of
+   tutti_now_ns or of any other clock; they must not decrease from call to call. */
 #ifndef TUTTI_ARRIVALS_H
 #define TUTTI_ARRIVALS_H
 #include "tutti/runtime.h"
@@ -12,23 +15,25 @@ extern "C" {
 
 typedef struct tutti_arrivals {
     double rate;                  /* samples per second */
-    uint64_t buffer;              /* most that wait, later ones are dropped; 0: no limit */
+    uint64_t buffer;              /* most samples that wait; later ones are dropped; 0: no limit */
     int64_t begin_ns;
-    uint64_t arrived, taken, dropped; /* waiting: arrived - taken - dropped */
-    int64_t waited_ns;            /* in takes */
+    /* Samples since begin, at the time of the last call. Those that wait are arrived - taken -
+       dropped. */
+    uint64_t arrived, taken, dropped;
+    int64_t waited_ns;            /* total time that tutti_arrivals_take has blocked */
 } tutti_arrivals;
 
-/* Starts the arrivals now, with none waiting. rate above 0. */
+/* Begins at now_ns, with no sample waiting. rate: above 0. */
 void tutti_arrivals_begin(tutti_arrivals *a, double rate, uint64_t buffer, int64_t now_ns);
 
-/* How many wait at that time, which must not be before that of the previous call. */
+/* Returns how many samples wait at now_ns, and updates the counts. */
 uint64_t tutti_arrivals_waiting(tutti_arrivals *a, int64_t now_ns);
 
-/* The time at which n wait, if none is taken until then; with a buffer n is at most that. Not
-   before the time of the last call. */
+/* Returns the time at which n samples wait, if none is taken until then; if n wait already, a time
+   that has passed. n: at most the buffer, if that is not 0. */
 int64_t tutti_arrivals_due(const tutti_arrivals *a, uint64_t n);
 
-/* Blocks until n wait and takes them. With a buffer n is at most that. */
+/* Blocks until n samples wait, on the clock of rt, and takes them. n: as above. */
 void tutti_arrivals_take(tutti_arrivals *a, tutti_runtime *rt, uint64_t n);
 #ifdef __cplusplus
 }

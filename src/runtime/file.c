@@ -1,6 +1,6 @@
-/* file.c: whole file calls out of the table's short ones. Loops over short reads and writes and
-   over EINTR, keeps the path and the offset for the error text, and knows the remedy for each
-   cause that users meet (no space, no permission, not there). */
+/* file.c: files and directories (files.h), on the functions of a runtime, which may transfer less
+   than they are asked for and may be interrupted (EINTR). Messages have the path, the offset, and
+   for common causes (no space, no permission, no such file) what mends them. */
 #include "file.h"
 #include "runtime/files.h"
 #include <errno.h>
@@ -46,7 +46,7 @@ tutti_status tutti_file_ended(const tutti_file *f, uint64_t offset, size_t bytes
                       f->path, f->bytes < here ? f->bytes : here, bytes, offset);
 }
 
-size_t tutti_file_headway(const tutti_file *f, size_t asked, size_t done, int *stalls)
+size_t tutti_file_advance(const tutti_file *f, size_t asked, size_t done, int *stalls)
 {
     if (f->scratch && f->direct && done < asked)
         done -= done % TUTTI_FILE_BLOCK;
@@ -117,7 +117,7 @@ tutti_status tutti_file_read(tutti_file *f, uint64_t offset, void *to, size_t by
             return tutti_file_failed(f, false, here, left, cause, err);
         if (done == 0)
             return tutti_file_ended(f, offset, bytes, here, err);
-        done = tutti_file_headway(f, left, done, &stalls);
+        done = tutti_file_advance(f, left, done, &stalls);
         if (stalls >= TUTTI_FILE_STALLS)
             return tutti_file_failed(f, false, here, left, EIO, err);
         at += done;
@@ -182,7 +182,7 @@ tutti_status tutti_file_write(tutti_file *f, const void *from, size_t bytes, tut
     return TUTTI_OK;
 }
 
-bool tutti_file_wide(tutti_runtime *rt)
+bool tutti_file_has_write_at(tutti_runtime *rt)
 {
     return rt->ops->file_reserve != NULL;
 }
@@ -227,7 +227,7 @@ tutti_status tutti_file_write_at(tutti_file *f, uint64_t offset, const void *fro
             if (ops->file_direct(f->rt->self, f->fd, false) == 0)
                 continue;
         }
-        done = tutti_file_headway(f, bytes, done, &stalls);
+        done = tutti_file_advance(f, bytes, done, &stalls);
         if (cause == 0 && done == 0 && (!f->scratch || stalls >= TUTTI_FILE_STALLS)) /* would loop for ever */
             cause = EIO;
         if (cause != 0)

@@ -1,7 +1,11 @@
-/* files.h: files and directories, through the table of a runtime (runtime.h). Whole calls: no short
-   reads or writes, EINTR is retried. The sentence names the path, the offset and the cause. They go
-   through the table so that a test can fail, truncate or kill at the k-th operation. Paths are
-   relative to the process. All of them may block. */
+/* files.h: files and directories, by the functions of a runtime (runtime.h). Implemented in file.c.
+   Included by many modules. A read or write is never short: it transfers all bytes or fails, and
+   EINTR is retried. Messages name the path, the offset and the cause. All go through the runtime's
+   table, so that a test can fail, truncate or kill at the k-th operation. Relative paths begin at
+   the process' directory. All functions may block, except tutti_file_bytes and
+   tutti_file_has_write_at.
+
+   TUTTI_ERR_IO: the operating system refuses. TUTTI_ERR_MEMORY. Other statuses are named below. */
 #ifndef TUTTI_RUNTIME_FILES_H
 #define TUTTI_RUNTIME_FILES_H
 #include "tutti/runtime.h"
@@ -9,80 +13,87 @@
 
 typedef struct tutti_file tutti_file;
 
+/* Opens a file. *out is NULL on failure. */
 tutti_status tutti_file_open(tutti_file **out, tutti_runtime *rt, const char *path,
                              tutti_file_mode mode, tutti_error *err);
-uint64_t tutti_file_bytes(const tutti_file *f); /* at open, or so far written */
+/* Returns the size: when it was opened, and what was appended since; or as reserved. */
+uint64_t tutti_file_bytes(const tutti_file *f);
 
-/* Reading past the end is TUTTI_ERR_CORRUPT, with sizes. */
+/* Reads [offset, offset + bytes). TUTTI_ERR_CORRUPT: the file ends before that. */
 tutti_status tutti_file_read(tutti_file *f, uint64_t offset, void *to, size_t bytes,
                              tutti_error *err);
-tutti_status tutti_file_write(tutti_file *f, const void *from, size_t bytes,
-                              tutti_error *err); /* appends */
+/* Appends. */
+tutti_status tutti_file_write(tutti_file *f, const void *from, size_t bytes, tutti_error *err);
+/* Blocks until all that was written is on the disk. */
 tutti_status tutti_file_sync(tutti_file *f, tutti_error *err);
 
-/* For large files in mode CREATE: written in any order, by several threads concurrently,
-   bypassing the page cache where the file system supports it.
+/* The next three are for large files in mode CREATE, which are written in any order, by several
+   threads concurrently, bypassing the page cache if the file system supports it. */
+#define TUTTI_FILE_BLOCK 4096    /* bytes */
+/* Does the runtime support tutti_file_reserve and tutti_file_write_at? */
+bool tutti_file_has_write_at(tutti_runtime *rt);
 
-   wide: does the implementation support reserve and write_at? */
-#define TUTTI_FILE_BLOCK 4096
-bool tutti_file_wide(tutti_runtime *rt);
-
-/* Allocates the space of the whole file at once, so that a full disk is found before anything is
-   written. Afterwards only write_at may write. */
+/* Sets the size of the file and allocates its space on the disk, if the file system can, so that a
+   full disk is found before anything is written. Afterwards only tutti_file_write_at may write. */
 tutti_status tutti_file_reserve(tutti_file *f, uint64_t bytes, tutti_error *err);
 
-/* Several threads may call it concurrently, on parts that do not overlap, as long as offset,
-   address and size are multiples of TUTTI_FILE_BLOCK. An unaligned part (the rest of a file) must
-   be written when no other call is in progress, and ends bypassing the cache. */
+/* Writes [offset, offset + bytes). Several threads may call it concurrently, for ranges that do not
+   overlap, if offset, address and size are multiples of TUTTI_FILE_BLOCK. A range that is not so
+   (the end of a file) must be written while no other call is in progress; from then on the file
+   uses the page cache. */
 tutti_status tutti_file_write_at(tutti_file *f, uint64_t offset, const void *from, size_t bytes,
                                  tutti_error *err);
 
-/* *at := the contents of a file opened for reading, until it is closed. It is mapped where the
-   runtime can, so that unused parts are not read, and processes share it; else it is read into
-   memory. Afterwards it needs no descriptor, and only bytes and close are legal. An empty file
-   yields a valid address of no bytes. A mapped file must not be truncated meanwhile: the kernel
-   kills a process that reads beyond its end. */
+/* Sets *at to the contents of a file in mode READ, valid until tutti_file_close. The file is mapped
+   if the runtime can, so that parts that are not used are not read, and processes share it; else it
+   is read into memory. Its descriptor is closed: afterwards only tutti_file_bytes, tutti_file_map
+   and tutti_file_close may be called. *at of an empty file is not NULL. A mapped file must not be
+   truncated: the kernel kills a process that reads beyond its end. TUTTI_ERR_USAGE: another
+   mode. */
 tutti_status tutti_file_map(tutti_file *f, const void **at, tutti_error *err);
 
-/* An unnamed file in a directory, of `bytes` zeros, for read and write_at at any offset. It
-   vanishes when it is closed or when its process ends, in whatever way. Its space is allocated
-   before this returns, so no later write finds the disk full.
+/* Creates a file without a name in a directory, of `bytes` zeros, for tutti_file_read and
+   tutti_file_write_at at any offset. It is deleted when it is closed, or when the process ends in
+   any way. Its space is allocated before this returns, so no later write finds the disk full.
 
-   direct: bypass the page cache, so that reads reach the disk. Then address, offset and size of
-   all reads and writes must be multiples of TUTTI_FILE_BLOCK. Where that is impossible
-   (memory-backed file systems, blocks of another size) it fails with a sentence. */
+   direct: bypass the page cache, so that reads reach the disk. Address, offset and size of all
+   reads and writes must then be multiples of TUTTI_FILE_BLOCK. It fails if the file system cannot
+   do that (it is in memory, or has blocks of another size). TUTTI_ERR_USAGE: the runtime has no
+   such files. */
 tutti_status tutti_file_scratch(tutti_file **out, tutti_runtime *rt, const char *directory,
                                 uint64_t bytes, bool direct, tutti_error *err);
 
-/* Accepts NULL; returns the result of close; frees in any case. */
+/* Closes and frees f in any case. Accepts NULL. Returns the result of closing. */
 tutti_status tutti_file_close(tutti_file *f, tutti_error *err);
 
-/* A file that is created atomically.
-
-   begin opens PATH.part in mode CREATE, and removes what a killed process has left there.
-   `replace` false: PATH must not exist. end closes it. `status` is the result of the writing. If
-   it is TUTTI_OK the file is renamed to PATH. Otherwise, or if that fails, it is removed, and
-   `status` or that failure is returned. end accepts NULL and frees in any case. */
+/* Begins to create a file atomically: opens PATH.part in mode CREATE, and removes what a killed
+   process has left there. replace: false: PATH must not exist. *out is NULL on failure. */
 tutti_status tutti_file_begin(tutti_file **out, tutti_runtime *rt, const char *path, bool replace,
                               tutti_error *err);
+/* Ends it: closes and frees f in any case. status: the result of writing it. If that is TUTTI_OK,
+   the file is renamed to PATH; if not, or if closing or renaming fails, it is removed. Returns
+   status, or that failure. Accepts NULL. */
 tutti_status tutti_file_end(tutti_file *f, tutti_status status, tutti_error *err);
 
+/* Renames a file or directory; replaces an existing file `to`. */
 tutti_status tutti_file_rename(tutti_runtime *rt, const char *from, const char *to,
                                tutti_error *err);
-/* A file or an empty directory; an absent one is OK. */
+/* Removes a file or an empty directory. TUTTI_OK, too, if there is none. */
 tutti_status tutti_file_remove(tutti_runtime *rt, const char *path, tutti_error *err);
-/* With parents; an existing one is OK. */
+/* Creates a directory and its parents. TUTTI_OK, too, if it exists. */
 tutti_status tutti_directory_make(tutti_runtime *rt, const char *path, tutti_error *err);
+/* Blocks until the names in a directory are on the disk. */
 tutti_status tutti_directory_sync(tutti_runtime *rt, const char *path, tutti_error *err);
 
-/* Calls `each` with every name (not . and ..) in bytewise order. Stops at its first status that is
-   not OK. */
+/* Calls `each` with every name in a directory, except "." and "..", in bytewise order. Stops at the
+   first status of `each` that is not TUTTI_OK, and returns it. */
 tutti_status tutti_directory_list(tutti_runtime *rt, const char *path,
                                   tutti_status (*each)(void *user, const char *name,
                                                        tutti_error *err),
                                   void *user, tutti_error *err);
+/* Is there a file or directory of that name? */
 bool tutti_file_exists(tutti_runtime *rt, const char *path);
-/* Free bytes of the file system of path. */
+/* Sets *bytes to the free bytes of the file system that path is on. */
 tutti_status tutti_space_left(tutti_runtime *rt, const char *path, uint64_t *bytes,
                               tutti_error *err);
 #pragma GCC visibility pop

@@ -1,9 +1,10 @@
-/* names.c: the name service with a time limit. getaddrinfo has none of its own. With servers that
-   do not answer it takes as long as /etc/resolv.conf sets (30 s and more). It cannot be
-   interrupted, so it runs on a detached thread, and a caller that has waited for long enough
-   continues without it. What the two share belongs to the last that uses it, and a process may
-   end while the thread is still waiting. getaddrinfo_a does the same inside, but a request that
-   cannot be cancelled keeps the caller's memory. Numbers are read at once, without a thread. */
+/* names.c: looks up host names with a time limit (names.h). getaddrinfo has no limit: with servers
+   that do not answer it takes as long as /etc/resolv.conf says (30 s and more), and it cannot be
+   interrupted. So it runs on a detached thread, and the caller stops waiting after the limit. The
+   one that finishes last, caller or thread, frees what they share; a process may end while the
+   thread still waits. getaddrinfo_a works in the same way inside, but a request that cannot be
+   cancelled keeps using the caller's memory. Addresses in numbers are read at once, without a
+   thread. */
 #include "names.h"
 #include "runtime/names.h"
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* queue.c: whole transfers out of a queue's short ones, as file.c makes whole calls. A transfer
-   that was cut short goes back into the queue with what is left of it. Past the page cache that
-   begins at a whole block. One that makes no progress several times is given up. */
+/* queue.c: asynchronous transfers (queue.h), on the queue of a runtime, whose transfers may be
+   short. The rest of a short transfer is added again; bypassing the page cache it begins at a whole
+   block. A transfer that does not advance TUTTI_FILE_STALLS times in a row fails. */
 #include "file.h"
 #include "runtime/files.h"
 #include "runtime/queue.h"
@@ -66,7 +66,7 @@ tutti_status tutti_queue_fix(tutti_queue *q, void *memory, size_t bytes, int *fi
     return TUTTI_OK;
 }
 
-static void hand_in(tutti_queue *q, tutti_transfer *t)
+static void add_rest(tutti_queue *q, tutti_transfer *t)
 {
     const tutti_queue_entry entry = {
         .tag = (uintptr_t)t,
@@ -87,7 +87,7 @@ void tutti_queue_add(tutti_queue *q, tutti_transfer *t)
     t->status = TUTTI_OK;
     t->done = 0;
     t->stalls = 0;
-    hand_in(q, t);
+    add_rest(q, t);
 }
 
 /* Has it ended? Else it is under way again. */
@@ -105,9 +105,9 @@ static bool settle(tutti_queue *q, tutti_transfer *t, const tutti_queue_result *
         t->status = tutti_file_ended(f, t->offset, t->bytes, t->offset + t->done, &t->err);
         return true;
     }
-    t->done += tutti_file_headway(f, t->bytes - t->done, r->done, &t->stalls);
+    t->done += tutti_file_advance(f, t->bytes - t->done, r->done, &t->stalls);
     if (t->stalls < TUTTI_FILE_STALLS) {
-        hand_in(q, t);
+        add_rest(q, t);
         return false;
     }
     t->status = tutti_file_failed(f, t->write, t->offset + t->done, t->bytes - t->done,
@@ -115,14 +115,16 @@ static bool settle(tutti_queue *q, tutti_transfer *t, const tutti_queue_result *
     return true;
 }
 
-tutti_status tutti_queue_reap(tutti_queue *q, bool block, tutti_transfer **ended, int room, int *n, tutti_error *err)
+tutti_status tutti_queue_reap(tutti_queue *q, bool block, tutti_transfer **ended, int capacity, int *n,
+                              tutti_error *err)
 {
     tutti_queue_result results[RESULTS];
     int got = 0, cause;
 
     *n = 0;
     do
-        cause = q->rt->ops->queue_reap(q->rt->self, q->handle, block, results, room < RESULTS ? room : RESULTS, &got);
+        cause = q->rt->ops->queue_reap(q->rt->self, q->handle, block, results,
+                                       capacity < RESULTS ? capacity : RESULTS, &got);
     while (cause == EINTR);
     if (cause != 0)
         return tutti_fail(err, cause == ENOMEM ? TUTTI_ERR_MEMORY : TUTTI_ERR_IO, cause,

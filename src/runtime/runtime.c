@@ -1,5 +1,5 @@
-/* runtime.c: time, threads and monitors as the rest of the library sees them: plain calls that go
-   through the table of whichever implementation opened the runtime. Files are in file.c. */
+/* runtime.c: time, threads and monitors for the rest of the library (runtime.h): functions that
+   call the table of the runtime. Files are in file.c. */
 #include <assert.h>
 #include <errno.h>
 #include "tutti/runtime.h"

@@ -1,5 +1,5 @@
-/* team.c: a loop divided among threads. Each loop has a number; a thread sleeps until the next
-   one. The caller has the first part. */
+/* team.c: the thread pool of team.h. Each loop has a number; a thread sleeps until the number
+   changes. The caller of tutti_team_run computes part 0. */
 #include <assert.h>
 #include <errno.h>
 #include "runtime/team.h"

@@ -1,5 +1,5 @@
-/* uring.c: queues of the posix runtime, by io_uring through liburing. A kick is a number added to
-   an eventfd. A read of it is always under way in the ring, so a thread that waits for transfers
+/* uring.c: the queues of the posix runtime (uring.h), by io_uring through liburing. A kick adds 1
+   to an eventfd. A read of the eventfd is always in the ring, so a thread that waits for transfers
    waits for kicks, too. */
 #include <assert.h>
 #include <errno.h>
@@ -88,7 +88,7 @@ void tutti_uring_add(void *self, void *queue, const tutti_queue_entry *e)
     io_uring_sqe_set_data64(s, e->tag);
 }
 
-int tutti_uring_reap(void *self, void *queue, bool block, tutti_queue_result *results, int room, int *n)
+int tutti_uring_reap(void *self, void *queue, bool block, tutti_queue_result *results, int capacity, int *n)
 {
     uring *u = queue;
     struct io_uring_cqe *c;
@@ -107,7 +107,7 @@ int tutti_uring_reap(void *self, void *queue, bool block, tutti_queue_result *re
     done = block ? io_uring_submit_and_wait(&u->ring, 1) : io_uring_submit(&u->ring);
     if (done < 0 && done != -EAGAIN && done != -EBUSY) /* these two: the kernel is short of memory for a moment */
         return -done;
-    while (*n < room && io_uring_peek_cqe(&u->ring, &c) == 0) {
+    while (*n < capacity && io_uring_peek_cqe(&u->ring, &c) == 0) {
         if (io_uring_cqe_get_data64(c) == KICK) {
             u->listening = false;
             kicked = true;

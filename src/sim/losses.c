@@ -1,22 +1,22 @@
-/* losses.c: hosts that fail, links that fail, ranks that others expel: how it happens, and when
-   the others learn of it.
+/* losses.c: hosts that fail, links that fail, ranks that others expel: how that happens, and when
+   the other ranks learn of it.
 
-   A host fails when its platform's profile says so, or `fail` does; either way SimGrid kills its
-   actors. A profile's failure falls between two moments of the simulation, when no actor is in
-   the middle of anything. A failure of `fail` is caused by an actor, concurrently with others of
-   that moment, so that actor first holds them: a thread that has begun to play its log ends that,
-   and no other begins (sim_hold). What a thread had written into its log and not played is lost
-   with it, except what others wait for (inherit).
+   A host fails when its platform's profile or the option `fail` says so. In both cases SimGrid
+   kills its actors. A failure of a profile happens between two moments of the simulation, when no
+   actor is in the middle of anything. A failure of `fail` is caused by an actor, concurrently with
+   other actors of that moment, so that actor first holds the others: a thread that is playing its
+   log finishes that, and no other thread begins (sim_hold). What a thread has appended to its log
+   and not played is lost with it, except what other threads wait for (finish_log_of).
 
-   The others learn of it only by time. Watchers, actors on two other hosts or on one that has no
-   rank, wait for the end of a rank's own actor and report peer-timeout later that the rank is
-   lost. When they have, watchers that went with their host are replaced, and one that finds its
-   rank dead reports it peer-timeout after that. All learn of a loss in the same moment.
+   The other ranks learn of the failure by time only. Watchers, actors on two other hosts or on a
+   host without a rank, wait for the end of a rank's main actor, and report peer-timeout later that
+   the rank is lost. Then watchers whose own host has failed are replaced; one that finds its rank
+   dead reports that peer-timeout later. All ranks learn of a loss at the same time.
 
-   The two ends of a link that fails lose each other at the first message that needs it, as with a
-   connection that breaks. If that splits the ranks into parts, one part at most continues
-   (transport/events.h) and the ranks of the others are expelled: two runs would write one
-   result. */
+   The two ranks at the ends of a link that fails lose each other at the first message that needs
+   the link, as with a connection that breaks. If that splits the ranks into parts, at most one part
+   continues (transport/events.h), and the ranks of the others are expelled, since two runs would
+   write one result. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,7 +105,7 @@ bool sim_faults_start(sim_run *run)
     return sim_watch_all(run);
 }
 
-void sim_lost_words(const sim_run *run, int rank, char *text, size_t bytes)
+void sim_lost_reason(const sim_run *run, int rank, char *text, size_t bytes)
 {
     const sim_rank *r = &run->ranks[rank];
     const double at = r->failed_at >= 0 ? r->failed_at : r->fails_at;
@@ -116,12 +116,12 @@ void sim_lost_words(const sim_run *run, int rank, char *text, size_t bytes)
 
 /* Does what its threads had still to do for others when they died: wake them, start their
    transfers. */
-static void inherit(sim_thread *self, int rank)
+static void finish_log_of(sim_thread *self, int rank)
 {
     for (sim_thread *t = self->run->threads; t != NULL; t = t->next)
         for (size_t k = t->played; t->rank == rank && k < t->log.n; k++)
             if (t->log.acts[k].kind == SIM_WAKE || t->log.acts[k].kind == SIM_START)
-                sim_act_on(self, t->log.acts[k].kind, t->log.acts[k].object);
+                sim_log_act(self, t->log.acts[k].kind, t->log.acts[k].object);
 }
 
 static void watch_links(void *arg)
@@ -129,7 +129,7 @@ static void watch_links(void *arg)
     sim_rank *r = arg;
     sim_thread *self = sim_self();
     tutti_error why = { .rank = -1 };
-    char words[300];
+    char reason[300];
 
     sg_actor_daemonize(sg_actor_self());
     sg_actor_join(r->actor, -1);
@@ -141,9 +141,9 @@ static void watch_links(void *arg)
         sg_actor_sleep_for(sim_to_whole_ns(r->run->peer_timeout));
     if (r->state == SIM_LOST) /* the other watcher was here */
         return;
-    sim_lost_words(r->run, r->rank, words, sizeof words);
-    tutti_fail(&why, TUTTI_ERR_STATE, 0, "%s", words);
-    inherit(self, r->rank);
+    sim_lost_reason(r->run, r->rank, reason, sizeof reason);
+    tutti_fail(&why, TUTTI_ERR_STATE, 0, "%s", reason);
+    finish_log_of(self, r->rank);
     sim_depart(self, r->rank, SIM_LOST, &why);
     sim_play(self);
     if (!sim_watch_all(r->run))
@@ -152,7 +152,7 @@ static void watch_links(void *arg)
 
 /* A host that is up, on which no watcher of this rank is yet: one without a rank, else the next
    ones. */
-static sg_host_t watchtower(const sim_run *run, const sim_rank *r)
+static sg_host_t watch_host(const sim_run *run, const sim_rank *r)
 {
     if (run->spare != NULL && sg_host_is_on(run->spare))
         return run->spare;
@@ -172,7 +172,7 @@ bool sim_watch_all(sim_run *run)
             sg_host_t on;
             if (r->watched_on[k] != NULL && sg_host_is_on(r->watched_on[k]))
                 continue;
-            on = watchtower(run, r);
+            on = watch_host(run, r);
             if (on == NULL || on == r->watched_on[1 - k])
                 continue;
             r->watched_on[k] = on;
@@ -188,16 +188,16 @@ static void note(sim_thread *self, int whom, int rank, bool cut)
 {
     sim_rank *r = &self->run->ranks[whom];
 
-    if (r->n_events == r->events_room) {
-        const int room = r->events_room > 0 ? 2 * r->events_room : 4;
-        sim_event *more = tutti_alloc((size_t)room, sizeof *more);
+    if (r->n_events == r->events_capacity) {
+        const int capacity = r->events_capacity > 0 ? 2 * r->events_capacity : 4;
+        sim_event *more = tutti_alloc((size_t)capacity, sizeof *more);
         if (more == NULL)
             sim_out_of_memory(self);
         if (r->n_events > 0)
             memcpy(more, r->events, (size_t)r->n_events * sizeof *more);
         tutti_free(r->events);
         r->events = more;
-        r->events_room = room;
+        r->events_capacity = capacity;
     }
     r->events[r->n_events++] =
         (sim_event){ .rank = rank, .at_ns = sim_now_ns(self), .cut_at = simgrid_get_clock(), .cut = cut };
@@ -219,7 +219,7 @@ bool sim_is_cut(const sim_run *run, int me, int rank)
     return cut_between(run, me, rank) != NULL;
 }
 
-void sim_note_lost(sim_thread *self, int rank)
+void sim_record_lost(sim_thread *self, int rank)
 {
     for (int r = 0; r < self->run->size; r++)
         if (r != rank && !sim_is_cut(self->run, r, rank))
@@ -241,18 +241,18 @@ void sim_describe(const sim_run *run, int me, int rank, char *text, size_t bytes
                  : r->state > SIM_FAILED ? "worker %d was lost: %s"
                  : r->state == SIM_LEFT  ? "worker %d has left the run%s"
                                          : "worker %d is there%s",
-                 rank, r->state >= SIM_FAILED ? r->words : "");
+                 rank, r->state >= SIM_FAILED ? r->reason : "");
     tutti_events_copy(text, bytes, reason);
 }
 
-int sim_events(void *t, int first, tutti_peer_event *out, int room)
+int sim_events(void *t, int first, tutti_peer_event *out, int capacity)
 {
     const sim_rank *me = t;
     sim_thread *self = sim_self();
 
-    if (sim_turn(self))
+    if (sim_count_check(self))
         sim_give_up(self, "asked who is lost");
-    for (int i = 0; i < room && first >= 0 && first < me->n_events - i; i++) {
+    for (int i = 0; i < capacity && first >= 0 && first < me->n_events - i; i++) {
         const sim_event *e = &me->events[first + i];
         out[i] = (tutti_peer_event){
             .epoch = (uint32_t)(first + i) + 1, .rank = e->rank, .change = TUTTI_PEER_LOST, .at_ns = e->at_ns
@@ -312,7 +312,7 @@ static void expel_cut_off(sim_thread *self)
     }
     for (int r = 0; r < run->size; r++) {
         side_of(run, r, present, here);
-        if (present[r] && !tutti_events_goes_on(run->size, here, gone))
+        if (present[r] && !tutti_events_side_continues(run->size, here, gone))
             sim_depart(self, r, SIM_EXPELLED, &err);
     }
     tutti_free(present);

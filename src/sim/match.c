@@ -1,14 +1,16 @@
-/* match.c: posting, matching, waiting, cancelling: operations on lists. A request's own memory is
-   touched only while its rank lives and it is posted; what the lists need of it is in its op.
+/* match.c: posting, matching, waiting for and cancelling messages, by operations on lists. A
+   request's memory is accessed only while it is posted and its rank lives; what the lists need of
+   it is in its sim_op.
 
-   Messages of equal (from, tag) meet receives in the order of posting. That must hold across
-   cancels, too. When a receive in flight is taken back, its message goes to the next receive. So
-   later messages of that sender and tag in flight are taken back with it and matched again. It is
-   the same for a send that is taken back.
+   Messages of equal (from, tag) are matched with receives in the order of posting, also after a
+   cancel. If a receive in flight is cancelled, its message goes to the next receive, so later
+   messages of that sender and tag that are in flight are taken back with it and matched again. The
+   same holds for a send that is cancelled.
 
-   Several ranks may send in the same nanosecond. Which of them a receive from ANY gets must not
-   depend on the order in which SimGrid woke them. So the receive is offered to the rank's
-   matcher, which checks a nanosecond later and takes the lowest rank of the earliest. */
+   Several ranks may send in the same nanosecond. Which of these messages a receive from ANY gets
+   must not depend on the order in which SimGrid woke their threads. So the receive is left to the
+   rank's matcher, a thread that checks a nanosecond later and takes, of the earliest sends, the one
+   of the lowest rank. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +18,7 @@
 
 enum { OPS_A_CHUNK = 256 };
 
-static sim_op *op_take(sim_run *run)
+static sim_op *op_acquire(sim_run *run)
 {
     sim_op *op;
 
@@ -45,7 +47,7 @@ static sim_op *op_take(sim_run *run)
     return op;
 }
 
-static void op_give(sim_run *run, sim_op *op)
+static void op_release(sim_run *run, sim_op *op)
 {
     op->link.next = (sim_link *)(void *)run->free_ops;
     run->free_ops = op;
@@ -58,12 +60,12 @@ static bool lives(const sim_run *run, int rank)
 
 static void wake_waiter(sim_thread *self, const sim_op *op)
 {
-    if (op->crowded) {
+    if (op->several_waiters) {
         for (sim_thread *t = self->run->threads; t != NULL; t = t->next)
             if (t->rank == op->rank && t->where == SIM_IN_MESSAGES)
-                sim_act_on(self, SIM_WAKE, t);
-    } else if (op->waiter != NULL && op->waiter->lacking > 0 && --op->waiter->lacking == 0)
-        sim_act_on(self, SIM_WAKE, op->waiter);
+                sim_log_act(self, SIM_WAKE, t);
+    } else if (op->waiter != NULL && op->waiter->missing > 0 && --op->waiter->missing == 0)
+        sim_log_act(self, SIM_WAKE, op->waiter);
 }
 
 void sim_end(sim_thread *self, sim_op *op, tutti_status status, int rank)
@@ -78,7 +80,7 @@ void sim_end(sim_thread *self, sim_op *op, tutti_status status, int rank)
         atomic_store_explicit(&r->done, true, memory_order_release);
         wake_waiter(self, op);
     }
-    op_give(self->run, op);
+    op_release(self->run, op);
 }
 
 void sim_deliver(sim_thread *self, sim_op *send, sim_op *recv)
@@ -194,7 +196,7 @@ void sim_post(sim_thread *self, sim_op *op)
     sim_op *other;
 
     if (op->request == NULL) {
-        op_give(run, op);
+        op_release(run, op);
         return;
     }
     op->sequence = run->sequence++;
@@ -272,7 +274,7 @@ void sim_matcher_main(void *rank)
 }
 
 /* ---- taking back ---- */
-static void land(sim_run *run, sim_transfer *t)
+static void return_to_lists(sim_run *run, sim_transfer *t)
 {
     sim_op *send = t->send, *recv = t->recv;
 
@@ -294,14 +296,14 @@ static void withdraw(sim_thread *self, sim_op *op)
     sim_link *head;
 
     sim_take_back(run, t);
-    op_give(run, op);
+    op_release(run, op);
     for (sim_link *l = at->flight.next, *next; l != &at->flight; l = next) {
         sim_transfer *later = SIM_OWNER(sim_transfer, link, l);
         next = l->next;
         if (other->sends
                 ? later->send->tag == tag && later->from == other->rank && later->send->sequence > other->sequence
                 : fit(later->send, other) && later->recv->sequence > other->sequence)
-            land(run, later);
+            return_to_lists(run, later);
     }
     enqueue_op(run, other);
     head = bucket(at->receives, tag);
@@ -333,7 +335,7 @@ void sim_cancel(void *t, tutti_request *r)
     case SIM_LOGGED: op->request = NULL; break;
     case SIM_LISTED:
         take_out(self->run, op);
-        op_give(self->run, op);
+        op_release(self->run, op);
         break;
     case SIM_FLYING: withdraw(self, op); break;
     }
@@ -385,7 +387,7 @@ static void end_listed(sim_thread *self, chooses chosen, int rank, tutti_status 
 
 /* Puts what is in flight between `rank` and `with` (-1: any rank) back into the lists. What a
    partner has there that needs no other rank stays. */
-static void land_all(sim_thread *self, int rank, int with)
+static void return_all(sim_thread *self, int rank, int with)
 {
     sim_run *run = self->run;
 
@@ -395,14 +397,14 @@ static void land_all(sim_thread *self, int rank, int with)
             sim_transfer *t = SIM_OWNER(sim_transfer, link, l);
             next = l->next;
             if ((t->from == rank && (with < 0 || t->to == with)) || (t->to == rank && (with < 0 || t->from == with)))
-                land(run, t);
+                return_to_lists(run, t);
         }
     }
 }
 
 void sim_end_own(sim_thread *self, int rank)
 {
-    land_all(self, rank, -1);
+    return_all(self, rank, -1);
     end_listed(self, is_own, rank, self->run->ranks[rank].state == SIM_EXPELLED ? TUTTI_ERR_PEER : TUTTI_CLOSED);
 }
 
@@ -420,7 +422,7 @@ static bool needs_what_is_cut(const sim_run *run, const sim_op *op, int rank)
 
 void sim_end_between(sim_thread *self, int a, int b)
 {
-    land_all(self, a, b);
+    return_all(self, a, b);
     end_listed(self, needs_what_is_cut, a, TUTTI_ERR_PEER);
     end_listed(self, needs_what_is_cut, b, TUTTI_ERR_PEER);
     sim_serve(self);
@@ -458,7 +460,7 @@ static tutti_status check_post(const sim_rank *me, const char *doing, tutti_requ
 static tutti_status log_post(sim_rank *me, tutti_request *r, int peer, uint64_t tag, void *data, size_t bytes,
                              bool sends, tutti_error *err)
 {
-    sim_op *op = op_take(me->run);
+    sim_op *op = op_acquire(me->run);
 
     if (op == NULL) {
         r->posted = false;
@@ -476,7 +478,7 @@ static tutti_status log_post(sim_rank *me, tutti_request *r, int peer, uint64_t 
     r->rank = -1;
     r->posted = true;
     if (me->state == SIM_EXPELLED) {
-        op_give(me->run, op);
+        op_release(me->run, op);
         r->status = TUTTI_ERR_PEER;
         r->rank = me->rank;
         atomic_store_explicit(&r->done, true, memory_order_release);
@@ -484,7 +486,7 @@ static tutti_status log_post(sim_rank *me, tutti_request *r, int peer, uint64_t 
     }
     atomic_store_explicit(&r->done, false, memory_order_relaxed); /* no thread waits for it yet */
     r->internal[0] = op;
-    sim_act_on(sim_self(), SIM_POST, op);
+    sim_log_act(sim_self(), SIM_POST, op);
     return TUTTI_OK;
 }
 
@@ -532,7 +534,7 @@ static void attend(sim_thread *self, tutti_request *const *r, size_t n, bool beg
             continue;
         op = r[k]->internal[0];
         if (begin && op->waiter != NULL) /* another thread waits for it, or this one names it twice */
-            op->crowded = true;
+            op->several_waiters = true;
         if (begin || op->waiter == self)
             op->waiter = begin ? self : NULL;
     }
@@ -553,31 +555,31 @@ tutti_status sim_wait_some(void *t, tutti_request *const *r, size_t n, size_t ne
     sim_play(self);
     *n_done = 0;
     if (me->state == SIM_EXPELLED)
-        return sim_refused(me, err);
+        return sim_fail_expelled(me, err);
     done = count_done(r, n);
-    if (done < n && (done < need ? has_passed(self, deadline_ns) : need == 0) && sim_turn(self)) {
+    if (done < n && (done < need ? has_passed(self, deadline_ns) : need == 0) && sim_count_check(self)) {
         *n_done = done;
         return tutti_fail_rank(err, TUTTI_ERR_STATE, self->rank,
                                "thread '%s' of worker %d has tested its messages %d times "
                                "at %.9f s of virtual time without waiting: "
                                "time passes only while a thread waits; give a deadline, or sleep between the tests",
-                               self->name, self->rank, SIM_TURNS, simgrid_get_clock());
+                               self->name, self->rank, SIM_CHECKS_MOST, simgrid_get_clock());
     }
     if (done < need && !has_passed(self, deadline_ns)) {
         attend(self, r, n, true);
         while (done < need && !has_passed(self, deadline_ns)) {
-            self->lacking = need - done;
+            self->missing = need - done;
             sim_block(self, SIM_IN_MESSAGES, NULL, deadline_ns);
             done = count_done(r, n);
             if (me->state == SIM_EXPELLED)
                 break;
         }
-        self->lacking = 0;
+        self->missing = 0;
         attend(self, r, n, false);
     }
     *n_done = done;
     if (me->state == SIM_EXPELLED)
-        return sim_refused(me, err);
+        return sim_fail_expelled(me, err);
     if (done < need)
         return tutti_fail(err, TUTTI_TIMEOUT, 0,
                           "worker %d waited for %zu of %zu messages; the deadline passed with %zu done", self->rank,

@@ -1,9 +1,9 @@
-/* platform.c: the hosts and links of a run. SimGrid reads XML files only and aborts on an invalid
-   one, so a user's file is tried in a forked child first; the platform of the bare spec is
-   written into memory.
+/* platform.c: starts SimGrid with the hosts and links of a run. SimGrid reads XML files only and
+   aborts on an invalid one, so a user's file is tried in a forked child first. The default platform
+   is written to a memory file.
 
-   SimGrid's defaults modify latency and bandwidth to model TCP; the settings here make a message
-   cost exactly latency + bytes / bandwidth (tests/sim/network_test.c). */
+   SimGrid's defaults modify latency and bandwidth to model TCP. With the settings here a message
+   takes exactly latency + bytes / bandwidth (tests/sim/sim_test.c). */
 #include <errno.h>
 #include <ctype.h>
 #include <sched.h>
@@ -46,7 +46,7 @@ static void stay_on_this_core(void)
 
 static void start_engine(bool quiet)
 {
-    static const char *const words[] = {
+    static const char *const arguments[] = {
         "tutti",
         "--cfg=network/model:CM02",
         "--cfg=network/TCP-gamma:0",
@@ -57,12 +57,12 @@ static void start_engine(bool quiet)
         "--log=root.threshold:critical",
         "--log=root.app:file:/dev/null",
     };
-    char *argv[TUTTI_LENGTH(words) + 1];
-    int argc = quiet ? (int)TUTTI_LENGTH(words) : (int)TUTTI_LENGTH(words) - 2;
+    char *argv[TUTTI_LENGTH(arguments) + 1];
+    int argc = quiet ? (int)TUTTI_LENGTH(arguments) : (int)TUTTI_LENGTH(arguments) - 2;
     struct sigaction interrupt, fault;
 
-    for (size_t k = 0; k < TUTTI_LENGTH(words); k++)
-        argv[k] = (char *)(uintptr_t)words[k];
+    for (size_t k = 0; k < TUTTI_LENGTH(arguments); k++)
+        argv[k] = (char *)(uintptr_t)arguments[k];
     argv[argc] = NULL;
     if (THREADS) /* with a sanitizer only */
         stay_on_this_core();

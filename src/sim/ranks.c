@@ -1,5 +1,5 @@
-/* ranks.c: which ranks have joined, which have left, which have failed and the rank that caused
-   it; opening, closing, and memory that all ranks share. */
+/* ranks.c: the states of ranks: opening, closing, failures and the ranks that caused them; and
+   windows, which are memory that all ranks share. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,19 +22,19 @@ void sim_depart(sim_thread *self, int rank, sim_state state, const tutti_error *
         r->order = run->failures++;
         if (r->status == TUTTI_OK)
             r->status = why->status;
-        snprintf(r->words, sizeof r->words, "%s", why->text);
+        snprintf(r->reason, sizeof r->reason, "%s", why->text);
     }
     r->state = state;
     run->departed += before < SIM_LEFT;
     if (state == SIM_FAILED) /* its own requests continue until it closes */
         r->closed = r->closed || r->ended;
     if (state >= SIM_FAILED && before < SIM_LEFT)
-        sim_note_lost(self, rank);
+        sim_record_lost(self, rank);
     sim_end_needing(self, rank);
     /* it is notified at once, whatever it waits for */
     for (sim_thread *t = run->threads; t != NULL && state == SIM_EXPELLED; t = t->next)
         if (t->rank == rank && t->where == SIM_IN_MESSAGES)
-            sim_act_on(self, SIM_WAKE, t);
+            sim_log_act(self, SIM_WAKE, t);
     sim_gate_open(self);
     sim_serve(self);
 }
@@ -92,10 +92,10 @@ bool sim_alone(const sim_run *run, int rank)
     return run->size > 1 && gone == run->size - 1;
 }
 
-tutti_status sim_refused(const sim_rank *me, tutti_error *err)
+tutti_status sim_fail_expelled(const sim_rank *me, tutti_error *err)
 {
     return tutti_fail_rank(err, TUTTI_ERR_PEER, me->rank, "worker %d is no member of the run any more: %s", me->rank,
-                           me->words);
+                           me->reason);
 }
 
 int sim_dead_peer(void *t, char *why, size_t bytes)
@@ -104,7 +104,7 @@ int sim_dead_peer(void *t, char *why, size_t bytes)
     const sim_rank *me = t;
     const sim_run *run = me->run;
 
-    if (sim_turn(self))
+    if (sim_count_check(self))
         sim_give_up(self, "asked for dead peers");
     if (why != NULL && bytes > 0)
         why[0] = '\0';
@@ -140,14 +140,14 @@ static tutti_status meet(sim_thread *self, const sim_rank *me, const int *arrive
 
     while (*arrived < run->size) {
         if (me->state == SIM_EXPELLED)
-            return sim_refused(me, err);
+            return sim_fail_expelled(me, err);
         for (int k = 0; k < run->size; k++) {
             const sim_rank *r = &run->ranks[k];
             if (r->state < SIM_LEFT || there(r, what))
                 continue;
             r = &run->ranks[sim_because_of(run, me->rank, k)];
             return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s needs all workers; worker %d %s%s", doing, r->rank,
-                                   r->state >= SIM_FAILED ? "failed: " : "has left the run", r->words);
+                                   r->state >= SIM_FAILED ? "failed: " : "has left the run", r->reason);
         }
         sim_gate_wait(self);
     }

@@ -1,9 +1,9 @@
-/* run.c: a simulation from the platform to the root failure. SimGrid exists once per process and
-   cannot be started again, so a process has one run; a program that wants several forks.
+/* run.c: a simulation from the platform to the result (sim_run_ranks). SimGrid can be started once
+   in a process, so a process has one run; a program that wants several forks.
 
    When no actor can continue, SimGrid kills all actors and returns as if all were well. So this
-   file checks itself that all have ended, and reads which thread waited for which from the
-   threads' and requests' records, which outlive the actors. */
+   file checks that all ranks have ended. If they have not, it reports which thread waits for what,
+   from the records of threads and requests, which outlive the actors. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -59,14 +59,14 @@ static void append_wait(report *p, const char *format, ...)
 }
 
 /* Neither ended nor lost. A host may have failed so late that no rank learnt of it. */
-static bool stands(const sim_run *run, int rank)
+static bool is_unfinished(const sim_run *run, int rank)
 {
     return !run->ranks[rank].ended && run->ranks[rank].state != SIM_LOST && sim_host_is_on(run, rank);
 }
 
 /* A rank's unmatched requests: its receives are in its own lists, its sends in their
    receivers'. */
-static void tell_messages(report *p, const sim_run *run, const sim_thread *t)
+static void append_messages(report *p, const sim_run *run, const sim_thread *t)
 {
     for (int r = 0; r < run->size; r++)
         for (int b = 0; b < 2 * SIM_BUCKETS; b++) {
@@ -93,17 +93,17 @@ static tutti_status standstill(const sim_run *run, tutti_error *err)
     int living = 0, first = -1;
 
     for (int r = 0; r < run->size; r++)
-        if (stands(run, r)) {
+        if (is_unfinished(run, r)) {
             living++;
             first = first < 0 ? r : first;
         }
     for (int r = 0; r < run->size; r++)
         for (const sim_thread *t = run->threads; t != NULL; t = t->next) {
             const sim_monitor *m = t->what;
-            if (t->rank != r || !stands(run, r) || strcmp(t->name, "wire") == 0)
+            if (t->rank != r || !is_unfinished(run, r) || strcmp(t->name, "wire") == 0)
                 continue;
             switch (t->where) {
-            case SIM_IN_MESSAGES: tell_messages(&p, run, t); break;
+            case SIM_IN_MESSAGES: append_messages(&p, run, t); break;
             case SIM_IN_LOCK:
                 append_wait(&p, "worker %d (%s) waits for a lock that %s holds", r, t->name,
                             m->holder != NULL ? m->holder->name : "nobody");
@@ -142,25 +142,25 @@ static tutti_status result_of(const sim_run *run, tutti_error *err)
         return run->why.status;
     }
     for (int k = 0; k < run->size; k++)
-        still = still || stands(run, k);
+        still = still || is_unfinished(run, k);
     if (still)
         return standstill(run, err);
     for (int k = 0; k < run->size && culprit < 0; k++)
         if (!run->ranks[k].ended) {
-            sim_lost_words(run, k, why, sizeof why);
+            sim_lost_reason(run, k, why, sizeof why);
             return tutti_fail_rank(err, TUTTI_ERR_PEER, k, "worker %d was lost: %s", k, why);
         }
     if (culprit < 0)
         return TUTTI_OK;
     r = &run->ranks[culprit];
     if (r->state == SIM_LOST)
-        return tutti_fail_rank(err, TUTTI_ERR_PEER, culprit, "worker %d was lost: %s", culprit, r->words);
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, culprit, "worker %d was lost: %s", culprit, r->reason);
     if (r->err.status != TUTTI_OK) { /* what it returned; if it left a failure report and returned OK, that report */
         if (err != NULL)
             *err = r->err;
         return r->status;
     }
-    return tutti_fail_rank(err, r->status, r->blame, "%s", r->words);
+    return tutti_fail_rank(err, r->status, r->blame, "%s", r->reason);
 }
 
 /* ---- the run ---- */

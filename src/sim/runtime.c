@@ -1,13 +1,12 @@
-/* runtime.c: the simulated runtime: threads are actors, monitors are a flag and two queues, time
-   is virtual.
+/* runtime.c: the runtime in virtual time: threads are actors, a monitor is a flag and two queues.
 
-   A monitor is handed over: a thread that unlocks it gives it to the first in the queue. So a
-   thread that was woken runs only once it holds the lock, and order is first come, first served.
-   Neither lock nor unlock of a free monitor calls SimGrid.
+   A thread that unlocks a monitor passes it to the first thread in the queue. So a thread that was
+   woken runs only once it has the lock, and locks are granted in the order of requests. Locking and
+   unlocking a free monitor does not call SimGrid.
 
-   Computing is charged by sleeping, not by executing: actors of a host would share its cores, and
-   the model has charged the flops of its own thread only. Memory traffic is not charged:
-   SimGrid's hosts have no rate for it. */
+   Computing is simulated by sleeping, not by SimGrid's executions: the actors of a host would share
+   its cores, and the caller has charged the flops of its own thread only. Memory traffic takes no
+   time: SimGrid's hosts have no rate for it. */
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
@@ -28,23 +27,23 @@ double sim_seconds(const sim_thread *self)
 
 int64_t sim_now_ns(const sim_thread *self)
 {
-    return SIM_EPOCH_NS + (int64_t)floor(sim_seconds(self) * 1e9 + SIM_DUST);
+    return SIM_EPOCH_NS + (int64_t)floor(sim_seconds(self) * 1e9 + SIM_ROUNDING_NS);
 }
 
 double sim_to_whole_ns(double seconds)
 {
-    const double now = simgrid_get_clock(), rest = ceil((now + seconds) * 1e9 - SIM_DUST) * 1e-9 - now;
+    const double now = simgrid_get_clock(), rest = ceil((now + seconds) * 1e9 - SIM_ROUNDING_NS) * 1e-9 - now;
     return rest > 0 ? rest : 0;
 }
 
-bool sim_turn(sim_thread *self)
+bool sim_count_check(sim_thread *self)
 {
     const double clock = sim_seconds(self);
 
-    if (clock != self->turn_clock)
-        self->turns = 0;
-    self->turn_clock = clock;
-    return ++self->turns > SIM_TURNS;
+    if (clock != self->checks_clock)
+        self->checks = 0;
+    self->checks_clock = clock;
+    return ++self->checks > SIM_CHECKS_MOST;
 }
 
 void sim_give_up(sim_thread *self, const char *doing)
@@ -55,7 +54,7 @@ void sim_give_up(sim_thread *self, const char *doing)
                         "thread '%s' of worker %d has %s %d times at %.9f s of virtual time without waiting: this loop "
                         "never ends, since time passes only while a thread waits; wait for a message, on a monitor "
                         "or by sleeping",
-                        self->name, self->rank, doing, SIM_TURNS, simgrid_get_clock());
+                        self->name, self->rank, doing, SIM_CHECKS_MOST, simgrid_get_clock());
     }
     sg_actor_kill_all();
     sg_actor_exit();
@@ -78,7 +77,7 @@ static int64_t sim_now(void *run)
     sim_thread *self = sim_self();
 
     (void)run;
-    if (sim_turn(self))
+    if (sim_count_check(self))
         sim_give_up(self, "read the clock");
     return sim_now_ns(self);
 }
@@ -86,9 +85,9 @@ static int64_t sim_now(void *run)
 /* ---- the log ---- */
 static void append(sim_thread *self, sim_log *log, sim_act act)
 {
-    if (log->n == log->room) {
-        const size_t room = log->room > 0 ? 2 * log->room : 16;
-        sim_act *more = tutti_alloc(room, sizeof *more);
+    if (log->n == log->capacity) {
+        const size_t capacity = log->capacity > 0 ? 2 * log->capacity : 16;
+        sim_act *more = tutti_alloc(capacity, sizeof *more);
         if (more == NULL) /* a wake-up that cannot be logged would be a hang, and there is no
                              caller to report it to */
             sim_out_of_memory(self);
@@ -96,12 +95,12 @@ static void append(sim_thread *self, sim_log *log, sim_act act)
             memcpy(more, log->acts, log->n * sizeof *more);
         tutti_free(log->acts);
         log->acts = more;
-        log->room = room;
+        log->capacity = capacity;
     }
     log->acts[log->n++] = act;
 }
 
-void sim_act_on(sim_thread *self, sim_act_kind kind, void *object)
+void sim_log_act(sim_thread *self, sim_act_kind kind, void *object)
 {
     append(self, self->playing ? &self->now : &self->log, (sim_act){ .kind = kind, .object = object });
 }
@@ -166,7 +165,7 @@ void sim_block(sim_thread *self, sim_where where, const void *what, int64_t dead
     assert(self->log.n == 0);
     self->where = where;
     self->what = what;
-    self->turns = 0;
+    self->checks = 0;
     if (deadline_ns == TUTTI_FOREVER)
         sg_sem_acquire(self->semaphore);
     else {
@@ -184,7 +183,7 @@ static void sim_sleep_until(void *run, int64_t time_ns)
 
     (void)run;
     sim_play(self);
-    if (sim_now_ns(self) >= time_ns && sim_turn(self))
+    if (sim_now_ns(self) >= time_ns && sim_count_check(self))
         sim_give_up(self, "slept until a time that has passed");
     while (sim_now_ns(self) < time_ns) {
         self->where = SIM_IN_SLEEP;
@@ -192,7 +191,7 @@ static void sim_sleep_until(void *run, int64_t time_ns)
         if (sim_now_ns(self) < time_ns) /* the double just below */
             sg_actor_sleep_for(1e-9);
         self->where = SIM_RUNNING;
-        self->turns = 0;
+        self->checks = 0;
     }
 }
 
@@ -211,7 +210,7 @@ void sim_gate_open(sim_thread *self)
         sim_thread *t = SIM_OWNER(sim_thread, link, self->run->gate.next);
         sim_list_remove(&t->link);
         t->woken = true;
-        sim_act_on(self, SIM_WAKE, t);
+        sim_log_act(self, SIM_WAKE, t);
     }
 }
 
@@ -340,7 +339,7 @@ static void release(sim_thread *self, sim_monitor *m)
     sim_list_remove(&t->link);
     t->granted = true;
     m->holder = t;
-    sim_act_on(self, SIM_WAKE, t);
+    sim_log_act(self, SIM_WAKE, t);
 }
 
 static void sim_unlock(void *run, void *monitor)
@@ -372,7 +371,7 @@ static bool sim_wait(void *run, void *monitor, int64_t deadline_ns)
     sim_list_insert(&m->waiting, &self->link);
     release(self, m);
     sim_play(self);
-    if (deadline_ns <= sim_now_ns(self) && sim_turn(self))
+    if (deadline_ns <= sim_now_ns(self) && sim_count_check(self))
         sim_give_up(self, "waited on a monitor with a deadline that has passed");
     while (!self->woken && sim_now_ns(self) < deadline_ns)
         sim_block(self, SIM_IN_WAIT, m, deadline_ns);

@@ -1,6 +1,6 @@
-/* sim.c: the sim transport's table: what the plug-in exports. Collectives go by messages here, so
-   there are no flags in windows; windows themselves are there, so that what all workers read (the
-   data) is in memory once. */
+/* sim.c: the sim transport's table, which the plug-in exports. There are no flags in windows:
+   collectives use messages, whose time is simulated. There are windows, so that data that all
+   workers read is in memory once. */
 #include "sim_internal.h"
 
 const tutti_option sim_option_table[] = {

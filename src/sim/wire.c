@@ -1,15 +1,16 @@
-/* wire.c: transfers. Two wires carry one: the sender's puts, the receiver's gets, in the mailbox
-   of the receiving rank. Only wires touch SimGrid's comms, and only by sg_comm_wait: it is the
-   one wait that returns a failure as a code and never leaves a comm behind. (On a platform
-   without failures puts are detached: their end, which is that of the get, is not needed.) The
-   simulated size counts the header; what travels is a pointer to the transfer.
+/* wire.c: transfers of matched messages. Two service actors, the wires, carry a transfer: the
+   sender's wire puts it into the mailbox of the receiving rank, and a wire of the receiver gets it.
+   Only wires use SimGrid's comms, and they wait by sg_comm_wait only, which returns a failure as a
+   code and always frees the comm. (On a platform without failures puts are detached: their end,
+   which is that of the get, is not needed.) The simulated size includes the header; what travels is
+   a pointer to the transfer.
 
-   Receiving wires have posted their get before there is anything to get. Which of them gets what
-   does not matter. A put always finds one (sim_start sees to it), so a transfer begins when it is
-   put. That saves waking the receiver's end, a third of a message's calls of SimGrid.
+   Receiving wires post their get before there is anything to get, and it does not matter which of
+   them gets a transfer. A put always finds one (see sim_start), so a transfer begins when it is
+   put. That saves waking the receiver's side, a third of a message's calls of SimGrid.
 
-   A rank has a limited number of wires in each direction, so that stacks do not run out (run.c,
-   limit_wires); further transfers queue for one. */
+   A rank has a limited number of wires in each direction, so that the memory for stacks suffices
+   (limit_wires in run.c). Further transfers wait in a queue. */
 #include <stdio.h>
 #include "sim_internal.h"
 
@@ -64,7 +65,7 @@ bool sim_fly(sim_thread *self, sim_op *send, sim_op *recv)
     send->transfer = recv->transfer = t;
     send->state = recv->state = SIM_FLYING;
     sim_list_insert(&run->ranks[t->to].flight, &t->link);
-    sim_act_on(self, SIM_START, t);
+    sim_log_act(self, SIM_START, t);
     return true;
 }
 
@@ -85,7 +86,7 @@ static void end_transfer(sim_thread *self, sim_transfer *t, bool well)
 
 /* Starts one transfer that waits for a wire of this end, if one is free. Those taken back
    meanwhile leave the queue. */
-static void serve_line(sim_thread *self, int rank, bool receives)
+static void start_queued(sim_thread *self, int rank, bool receives)
 {
     sim_rank *at = &self->run->ranks[rank];
 
@@ -93,17 +94,17 @@ static void serve_line(sim_thread *self, int rank, bool receives)
         sim_transfer *t = SIM_OWNER(sim_transfer, queue, at->queue[receives].next);
         const bool wanted = t->send != NULL;
         sim_list_remove(&t->queue);
-        sim_act_on(self, SIM_START, t); /* it may have to wait for its other end */
+        sim_log_act(self, SIM_START, t); /* it may have to wait for its other end */
         if (wanted)
             return;
     }
 }
 
 /* A wire of this end is free again. */
-static void next_in_line(sim_thread *self, int rank, bool receives)
+static void wire_is_free(sim_thread *self, int rank, bool receives)
 {
     self->run->ranks[rank].carried[receives]--;
-    serve_line(self, rank, receives);
+    start_queued(self, rank, receives);
 }
 
 /* A put that cannot fail need not be waited for. */
@@ -114,7 +115,7 @@ static void put_and_forget(sim_run *run, sim_transfer *t)
 
 static void sent(sim_thread *self, sim_transfer *t)
 {
-    next_in_line(self, self->rank, false);
+    wire_is_free(self, self->rank, false);
     leave(self->run, t);
 }
 
@@ -161,12 +162,12 @@ static void receiving_main(void *arg)
                 end_transfer(self, t, true);
             leave(run, t);
         } /* else a link or the sender's host has failed; if a link, the sender's wire gets the failure as well */
-        next_in_line(self, self->rank, true);
+        wire_is_free(self, self->rank, true);
         sim_play(self);
     }
 }
 
-static void employ_sender(sim_thread *self, sim_transfer *t)
+static void assign_sender(sim_thread *self, sim_transfer *t)
 {
     sim_rank *at = &self->run->ranks[t->from];
     sim_wire *w = at->idle;
@@ -204,7 +205,7 @@ void sim_start(sim_thread *self, sim_transfer *t)
         else
             transfer_give(run, t);
         for (int k = 0; k < 2; k++)
-            serve_line(self, ends[k]->rank, k == 1);
+            start_queued(self, ends[k]->rank, k == 1);
         return;
     }
     for (int k = 0; k < 2; k++)
@@ -215,7 +216,7 @@ void sim_start(sim_thread *self, sim_transfer *t)
             if (ends[1 - k]->carried[1 - k] < run->wires && !sim_list_empty(others)) {
                 sim_transfer *next = SIM_OWNER(sim_transfer, queue, others->next);
                 sim_list_remove(&next->queue);
-                sim_act_on(self, SIM_START, next);
+                sim_log_act(self, SIM_START, next);
             }
             return;
         }
@@ -234,5 +235,5 @@ void sim_start(sim_thread *self, sim_transfer *t)
         }
     }
     t->users = 2;
-    employ_sender(self, t);
+    assign_sender(self, t);
 }

@@ -88,7 +88,7 @@ tutti_status tutti_state_out_open(tutti_state_out **out, tutti_runtime *rt, cons
     if (o == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot write '%s'", path);
     status = tutti_file_open(&o->file, rt, path, TUTTI_FILE_CREATE, err);
-    if (status != TUTTI_OK || bytes < LEAST || !tutti_file_wide(rt))
+    if (status != TUTTI_OK || bytes < LEAST || !tutti_file_has_write_at(rt))
         goto out;
 
     room = (size_t)OUT_BLOCKS * OUT_BLOCK + TUTTI_FILE_BLOCK;
@@ -279,7 +279,7 @@ tutti_status tutti_state_in_open(tutti_state_in **out, tutti_runtime *rt, const 
     *out = NULL;
     for (size_t k = 0; k < n; k++)
         bytes += extents[k].bytes; /* all of one file */
-    ahead = bytes >= LEAST && tutti_file_wide(rt);
+    ahead = bytes >= LEAST && tutti_file_has_write_at(rt);
     if (i == NULL ||
         (i->pieces = tutti_alloc(ahead ? IN_PIECES : 1, bytes < IN_PIECE ? (size_t)bytes + 1 : IN_PIECE)) == NULL) {
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory to read '%s'", file->path);

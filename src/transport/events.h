@@ -1,31 +1,42 @@
-/* events.h: what a rank has learnt of its peers, kept in order for `events` of transport.h; and
-   which side of a divided run continues. Pure: no lock, no clock. */
+/* events.h: the list of changes of peers' states that one rank has detected, in order, and the
+   majority rule for a run whose network is divided. Implemented in events.c. Used by the
+   transports shm and tcp for `events` of transport.h, and by the simulator (src/sim/losses.c).
+
+   No lock and no clock of its own: the owner of a tutti_events holds its lock around each call. */
 #ifndef TUTTI_TRANSPORT_EVENTS_H
 #define TUTTI_TRANSPORT_EVENTS_H
 #include "tutti/transport.h"
 
-/* Memory is allocated once: for one loss per peer, and this many warnings (SILENT, BACK); later
-   warnings are not recorded, losses always are. */
+/* Most warnings (SILENT, BACK) that are recorded. Later ones are dropped; losses never are. */
 enum { TUTTI_EVENTS_WARNINGS = 256 };
 typedef struct tutti_events {
-    tutti_peer_event *at;
-    int have, warnings;
-    uint32_t lost;               /* = the epoch */
+    tutti_peer_event *at;        /* [size + TUTTI_EVENTS_WARNINGS], allocated once: one loss per
+                                    rank at most */
+    int n;                       /* events recorded: at[0..n) */
+    int warnings;                /* number of warnings among them */
+    uint32_t lost;               /* number of losses among them, which is the epoch */
 } tutti_events;
+/* Allocates the list for a run of `size` ranks. TUTTI_ERR_MEMORY. */
 tutti_status tutti_events_open(tutti_events *e, int size, tutti_error *err);
-void tutti_events_close(tutti_events *e);                              /* takes a zeroed one */
-/* The caller reports each loss once, and SILENT and BACK alternately. */
-void tutti_events_note(tutti_events *e, int rank, tutti_peer_change change, int64_t now_ns,
-                       const char *why);
-/* Copies text for a terminal and for JSON: truncated at a whole character, control characters
-   become blanks. The size of `to` is not 0. */
-void tutti_events_copy(char *to, size_t room, const char *from);
-int tutti_events_read(const tutti_events *e, int first, tutti_peer_event *out, int room);
+/* Frees the list. *e may be zeroed. */
+void tutti_events_close(tutti_events *e);
+/* Appends an event. now_ns: the runtime's clock. why: a sentence, copied by tutti_events_copy. The
+   caller records the loss of each rank at most once. */
+void tutti_events_record(tutti_events *e, int rank, tutti_peer_change change, int64_t now_ns,
+                         const char *why);
+/* Copies text for terminals and JSON: control characters become blanks. Text that does not fit
+   into capacity bytes (at least 1, the NUL included) is truncated at a whole UTF-8 character. */
+void tutti_events_copy(char *to, size_t capacity, const char *from);
+/* Copies events number first, first + 1, ... to out, at most `capacity`. Returns how many are
+   recorded in total. */
+int tutti_events_read(const tutti_events *e, int first, tutti_peer_event *out, int capacity);
 
-/* May the ranks in here[], which are connected, continue without the remaining ones, which may be
-   alive elsewhere and have given up these? More than half of the members must be connected; of
-   two equal halves it is the one with the lowest member. Members whose death is certain (`dead`)
-   are on neither side: they are not counted. Exactly one of two disjoint sides that agree on
-   which members are dead continues, at most one of several. */
-bool tutti_events_goes_on(int size, const bool *here, const bool *dead);
+/* Returns whether the ranks r with here[r] may continue without the others, which may be alive on
+   the other side of a divided network and may have given up these.
+   here: [size]: the ranks that are connected with the caller, itself included.
+   dead: [size]: the ranks whose death is certain. They are not counted, unless they are in here.
+   The rule: more than half of the counted ranks are in here; or exactly half, and the lowest
+   counted rank is among them. So of several disjoint sides with the same `dead` at most one
+   continues, and of two exactly one. */
+bool tutti_events_side_continues(int size, const bool *here, const bool *dead);
 #endif

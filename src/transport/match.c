@@ -1,5 +1,5 @@
-/* match.c: see match.h. Pairing first, then posting, cancelling, what goes to peers and what
-   comes from them. */
+/* match.c: sends, receives and messages in flight of one rank (match.h): matching, posting and
+   cancelling; what the carrier sends and what it receives. match_ends.c has the rest. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -7,8 +7,8 @@
 
 static void op_give(tutti_match *m, match_op *op)
 {
-    match_list_remove(&op->answer.link);
-    tutti_match_pool_give(&m->ops, &op->waiting);
+    match_list_remove(&op->control.link);
+    tutti_match_pool_release(&m->ops, &op->waiting);
 }
 
 void tutti_match_drop(tutti_match *m, match_message *message)
@@ -16,15 +16,15 @@ void tutti_match_drop(tutti_match *m, match_message *message)
     if (message->payload != NULL && message->payload != message->small) {
         match_waiting *buffer = (match_waiting *)(void *)message->payload;
         match_list_init(&buffer->link); /* the payload has written over it */
-        tutti_match_pool_give(&m->payloads, buffer);
-        m->peers[message->from].held--;
-        m->carrier->took(m->self, message->from);
+        tutti_match_pool_release(&m->payloads, buffer);
+        m->peers[message->from].n_buffered--;
+        m->carrier->consumed(m->self, message->from);
     }
     message->payload = NULL;
-    m->peers[message->from].waiting--;
+    m->peers[message->from].n_unfinished--;
     match_list_remove(&message->of_peer);
-    match_list_remove(&message->answer.link);
-    tutti_match_pool_give(&m->messages, &message->waiting);
+    match_list_remove(&message->control.link);
+    tutti_match_pool_release(&m->messages, &message->waiting);
 }
 
 /* ---- pairing ---- */
@@ -38,15 +38,15 @@ void tutti_match_complete(tutti_match *m, match_op *op, tutti_status status, int
 {
     if (op->request != NULL)
         finish_request(m, op->request, status, rank);
-    m->carrier->let_go(m->self, op);
+    m->carrier->release_buffer(m->self, op);
     op_give(m, op);
 }
 
-static void queue_answer(tutti_match *m, int to, match_answer *answer, match_word word)
+static void queue_control(tutti_match *m, int to, match_control *control, match_control_kind kind)
 {
-    answer->word = word;
-    if (match_list_empty(&answer->link)) /* else it is queued already: the new control message replaces the old */
-        match_list_insert(&m->peers[to].outbox, &answer->link);
+    control->kind = kind;
+    if (match_list_empty(&control->link)) /* else it is queued already: the new control message replaces the old */
+        match_list_insert(&m->peers[to].outbox, &control->link);
     m->carrier->flush(m->self, to);
 }
 
@@ -72,13 +72,13 @@ static match_message *take_unexpected(tutti_match *m, int from, uint64_t tag)
 }
 
 /* The whole message at once. */
-static void deliver(tutti_match *m, match_op *op, const tutti_header *note, const unsigned char *payload)
+static void deliver(tutti_match *m, match_op *op, const tutti_header *header, const unsigned char *payload)
 {
-    const bool fits = note->bytes <= op->bytes;
+    const bool fits = header->bytes <= op->bytes;
 
-    op->request->note = *note;
-    if (fits && note->bytes > 0)
-        memcpy(op->data, payload, note->bytes);
+    op->request->note = *header;
+    if (fits && header->bytes > 0)
+        memcpy(op->data, payload, header->bytes);
     tutti_match_complete(m, op, fits ? TUTTI_OK : TUTTI_ERR_CORRUPT, -1);
 }
 
@@ -86,27 +86,27 @@ static void deliver(tutti_match *m, match_op *op, const tutti_header *note, cons
 static void pair_up(tutti_match *m, match_op *op, match_message *message)
 {
     if (!message->large) {
-        deliver(m, op, &message->note, message->payload);
+        deliver(m, op, &message->header, message->payload);
         tutti_match_drop(m, message);
         return;
     }
     if (message->local != NULL) {
-        deliver(m, op, &message->note, message->local->data);
+        deliver(m, op, &message->header, message->local->data);
         tutti_match_complete(m, message->local, TUTTI_OK, -1);
         tutti_match_drop(m, message);
         return;
     }
     op->state = MATCH_OP_MATCHED;
     op->message = message;
-    op->request->note = message->note;
+    op->request->note = message->header;
     message->op = op;
     message->received = 0;
-    if (message->note.bytes > op->bytes) {
+    if (message->header.bytes > op->bytes) {
         message->outcome = TUTTI_ERR_CORRUPT;
-        queue_answer(m, message->from, &message->answer, MATCH_TAKEN);
+        queue_control(m, message->from, &message->control, MATCH_TAKEN);
     } else {
         message->cleared = true;
-        queue_answer(m, message->from, &message->answer, MATCH_CLEAR);
+        queue_control(m, message->from, &message->control, MATCH_CLEAR);
     }
 }
 
@@ -119,7 +119,7 @@ static void offer_message(tutti_match *m, match_message *message)
     if (op != NULL)
         pair_up(m, op, message);
     else
-        match_keep(m->queue.unexpected, &message->waiting);
+        match_enqueue(m->queue.unexpected, &message->waiting);
 }
 
 void tutti_match_offer(tutti_match *m, match_op *op)
@@ -131,19 +131,19 @@ void tutti_match_offer(tutti_match *m, match_op *op)
     if (message != NULL)
         pair_up(m, op, message);
     else
-        match_keep(m->queue.posted, &op->waiting);
+        match_enqueue(m->queue.posted, &op->waiting);
 }
 
 /* ---- posting ---- */
 static match_op *op_make(tutti_match *m, tutti_request *r, match_op_state state, int peer, uint64_t tag, void *data,
                          size_t bytes)
 {
-    match_op *op = tutti_match_pool_take(&m->ops);
+    match_op *op = tutti_match_pool_acquire(&m->ops);
 
     if (op == NULL)
         return NULL;
-    match_list_init(&op->answer.link);
-    op->answer.is_message = false;
+    match_list_init(&op->control.link);
+    op->control.is_message = false;
     op->state = state;
     op->peer = peer;
     op->any = peer == TUTTI_ANY;
@@ -159,24 +159,24 @@ static match_op *op_make(tutti_match *m, tutti_request *r, match_op_state state,
     return op;
 }
 
-static match_message *message_make(tutti_match *m, int from, uint64_t tag, uint64_t send_id, const tutti_header *note,
+static match_message *message_make(tutti_match *m, int from, uint64_t tag, uint64_t send_id, const tutti_header *header,
                                    bool large)
 {
-    match_message *message = tutti_match_pool_take(&m->messages);
+    match_message *message = tutti_match_pool_acquire(&m->messages);
 
     if (message == NULL)
         return NULL;
     match_list_init(&message->of_peer);
-    m->peers[from].waiting++;
-    match_list_init(&message->answer.link);
-    message->answer.is_message = true;
+    m->peers[from].n_unfinished++;
+    match_list_init(&message->control.link);
+    message->control.is_message = true;
     message->from = from;
     message->large = large;
     message->cleared = false;
     message->tag = tag;
     message->send_id = send_id;
     message->sequence = m->queue.sequence++;
-    message->note = *note;
+    message->header = *header;
     message->op = NULL;
     message->local = NULL;
     message->payload = NULL;
@@ -210,7 +210,7 @@ static bool send_to_self(tutti_match *m, tutti_request *r, uint64_t tag, tutti_b
             memcpy(message->small, payload.data, bytes);
         finish_request(m, r, TUTTI_OK, -1);
     }
-    match_keep(m->queue.unexpected, &message->waiting);
+    match_enqueue(m->queue.unexpected, &message->waiting);
     return true;
 }
 
@@ -226,19 +226,19 @@ static bool send_to_peer(tutti_match *m, tutti_request *r, const match_peer *p, 
     op = op_make(m, r, MATCH_OP_QUEUED, p->rank, tag, payload.data, bytes);
     if (op == NULL)
         return false;
-    queue_answer(m, p->rank, &op->answer, MATCH_ANNOUNCE);
+    queue_control(m, p->rank, &op->control, MATCH_ANNOUNCE);
     return true;
 }
 
-tutti_status tutti_match_send(tutti_match *m, tutti_request *r, int to, uint64_t tag, const tutti_header *note,
+tutti_status tutti_match_send(tutti_match *m, tutti_request *r, int to, uint64_t tag, const tutti_header *header,
                               tutti_buffer payload, tutti_error *err)
 {
     size_t bytes;
 
     TUTTI_TRY(tutti_match_check("sending to", r, m->size, to, false, payload, &bytes, err));
-    match_begin_send(r, note, m->rank, bytes);
+    match_begin_send(r, header, m->rank, bytes);
     if (m->closing)
-        finish_request(m, r, m->over, m->over_rank);
+        finish_request(m, r, m->end_status, m->end_rank);
     else if (!(to == m->rank ? send_to_self(m, r, tag, payload, bytes)
                              : send_to_peer(m, r, &m->peers[to], tag, payload, bytes))) {
         r->posted = false;
@@ -247,22 +247,22 @@ tutti_status tutti_match_send(tutti_match *m, tutti_request *r, int to, uint64_t
     return TUTTI_OK;
 }
 
-tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64_t tag, tutti_buffer room,
+tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64_t tag, tutti_buffer buffer,
                               tutti_error *err)
 {
     match_message *message;
     match_op *op;
     size_t bytes;
 
-    TUTTI_TRY(tutti_match_check("receiving from", r, m->size, from, true, room, &bytes, err));
+    TUTTI_TRY(tutti_match_check("receiving from", r, m->size, from, true, buffer, &bytes, err));
     match_begin_recv(r, from);
-    op = op_make(m, r, MATCH_OP_POSTED, from, tag, room.data, bytes);
+    op = op_make(m, r, MATCH_OP_POSTED, from, tag, buffer.data, bytes);
     if (op == NULL) {
         r->posted = false;
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "receiving up to %zu bytes from worker %d", bytes, from);
     }
     if (m->closing) {
-        tutti_match_complete(m, op, m->over, m->over_rank);
+        tutti_match_complete(m, op, m->end_status, m->end_rank);
         return TUTTI_OK;
     }
     message = take_unexpected(m, from, tag);
@@ -270,17 +270,17 @@ tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64
         pair_up(m, op, message);
     else if (from != TUTTI_ANY && from != m->rank && m->peers[from].gone)
         tutti_match_complete(m, op, TUTTI_ERR_PEER, m->peers[from].root);
-    else if (from == TUTTI_ANY && m->size > 1 && m->gone == m->size - 1)
+    else if (from == TUTTI_ANY && m->size > 1 && m->n_gone == m->size - 1)
         tutti_match_complete(m, op, TUTTI_ERR_PEER, m->peers[m->rank == 0 ? 1 : 0].root);
     else
-        match_keep(m->queue.posted, &op->waiting);
+        match_enqueue(m->queue.posted, &op->waiting);
     return TUTTI_OK;
 }
 
 /* ---- cancelling ---- */
 static void cancel_send(tutti_match *m, match_op *op)
 {
-    m->carrier->let_go(m->self, op);
+    m->carrier->release_buffer(m->self, op);
     if (op->state == MATCH_OP_QUEUED) { /* the peer has not received anything of it */
         op_give(m, op);
     } else if (op->state == MATCH_OP_WRITING) { /* too late to take it back; the carrier has copied the rest */
@@ -292,7 +292,7 @@ static void cancel_send(tutti_match *m, match_op *op)
         op->request = NULL;
         op->state = MATCH_OP_WITHDRAWN;
         match_list_remove(&op->link);
-        queue_answer(m, op->peer, &op->answer, MATCH_WITHDRAW);
+        queue_control(m, op->peer, &op->control, MATCH_WITHDRAW);
     }
 }
 
@@ -300,14 +300,14 @@ static void cancel_matched(tutti_match *m, match_op *op)
 {
     match_message *message = op->message;
 
-    m->carrier->let_go(m->self, op);
+    m->carrier->release_buffer(m->self, op);
     op_give(m, op);
     message->op = NULL;
-    match_list_remove(&message->answer.link); /* a TAKEN or CLEAR that is not sent yet */
+    match_list_remove(&message->control.link); /* a TAKEN or CLEAR that is not sent yet */
     if (message->cleared) {
         message->cleared = false;
         match_id_renew(&message->waiting);
-        queue_answer(m, message->from, &message->answer, MATCH_REWIND);
+        queue_control(m, message->from, &message->control, MATCH_REWIND);
     }
     offer_message(m, message);
 }
@@ -324,7 +324,7 @@ void tutti_match_cancel(tutti_match *m, tutti_request *r)
     if (op->state == MATCH_OP_POSTED)
         op_give(m, op);
     else if (op->state == MATCH_OP_FILLING) {
-        m->carrier->let_go(m->self, op);
+        m->carrier->release_buffer(m->self, op);
         op_give(m, op);
     } else if (op->state == MATCH_OP_MATCHED)
         cancel_matched(m, op);
@@ -335,20 +335,20 @@ void tutti_match_cancel(tutti_match *m, tutti_request *r)
 /* ---- what the carrier sends ---- */
 void tutti_match_departed(tutti_match *m, match_peer *p, bool whole)
 {
-    match_answer *a = MATCH_OWNER(match_answer, link, p->outbox.next);
+    match_control *a = MATCH_OWNER(match_control, link, p->outbox.next);
     match_op *op;
 
     match_list_remove(&a->link);
     if (a->is_message) {
-        match_message *message = MATCH_OWNER(match_message, answer, a);
-        if (a->word == MATCH_TAKEN) {
+        match_message *message = MATCH_OWNER(match_message, control, a);
+        if (a->kind == MATCH_TAKEN) {
             tutti_match_complete(m, message->op, message->outcome, -1);
             tutti_match_drop(m, message);
         }
         return;
     }
-    op = MATCH_OWNER(match_op, answer, a);
-    if (a->word == MATCH_WITHDRAW)
+    op = MATCH_OWNER(match_op, control, a);
+    if (a->kind == MATCH_WITHDRAW)
         op_give(m, op);
     else {
         op->state = whole ? MATCH_OP_WRITING : MATCH_OP_ANNOUNCED;
@@ -373,41 +373,41 @@ void tutti_match_streamed(tutti_match *m, match_peer *p, size_t bytes)
 
 /* ---- what the carrier receives ---- */
 tutti_status tutti_match_announced(tutti_match *m, match_peer *p, uint64_t tag, uint64_t send_id,
-                                   const tutti_header *said, bool whole, const unsigned char *payload, tutti_error *err)
+                                   const tutti_header *sent, bool whole, const unsigned char *payload, tutti_error *err)
 {
-    const bool stored = whole && said->bytes > MATCH_INLINE;
-    tutti_header note = *said;
+    const bool stored = whole && sent->bytes > MATCH_INLINE;
+    tutti_header header = *sent;
     match_message *message;
 
-    note.from = p->rank;
+    header.from = p->rank;
     if (whole) {
         match_op *op = take_posted(m, p->rank, tag);
         if (op != NULL) {
-            deliver(m, op, &note, payload);
+            deliver(m, op, &header, payload);
             if (stored)
-                m->carrier->took(m->self, p->rank);
+                m->carrier->consumed(m->self, p->rank);
             return TUTTI_OK;
         }
     }
-    if (p->waiting == MATCH_WAITING_MOST)
+    if (p->n_unfinished == MATCH_WAITING_MOST)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank,
                                "worker %d has sent %u messages that no receive has taken, and sends more", p->rank,
-                               p->waiting);
-    message = message_make(m, p->rank, tag, send_id, &note, !whole);
+                               p->n_unfinished);
+    message = message_make(m, p->rank, tag, send_id, &header, !whole);
     if (message != NULL && whole) {
-        message->payload = stored ? tutti_match_pool_take(&m->payloads) : message->small;
+        message->payload = stored ? tutti_match_pool_acquire(&m->payloads) : message->small;
         if (message->payload == NULL) {
-            p->waiting--;
-            tutti_match_pool_give(&m->messages, &message->waiting);
+            p->n_unfinished--;
+            tutti_match_pool_release(&m->messages, &message->waiting);
             message = NULL;
         }
     }
     if (message == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
                           "no memory to note a message from worker %d that no receive expects yet", p->rank);
-    p->held += stored;
-    if (whole && note.bytes > 0)
-        memcpy(message->payload, payload, note.bytes);
+    p->n_buffered += stored;
+    if (whole && header.bytes > 0)
+        memcpy(message->payload, payload, header.bytes);
     if (!whole)
         match_list_insert(&p->messages, &message->of_peer);
     offer_message(m, message);
@@ -431,13 +431,13 @@ unsigned char *tutti_match_expect(tutti_match *m, match_peer *p, uint64_t tag, s
     return op->data;
 }
 
-void tutti_match_filled(tutti_match *m, match_peer *p, match_op *op, const tutti_header *note)
+void tutti_match_filled(tutti_match *m, match_peer *p, match_op *op, const tutti_header *header)
 {
-    op->request->note = *note;
+    op->request->note = *header;
     op->request->note.from = p->rank;
     tutti_match_complete(m, op, TUTTI_OK, -1);
-    if (note->bytes > MATCH_INLINE)
-        m->carrier->took(m->self, p->rank);
+    if (header->bytes > MATCH_INLINE)
+        m->carrier->consumed(m->self, p->rank);
 }
 
 static void withdrawn(tutti_match *m, match_peer *p, uint64_t send_id)
@@ -448,7 +448,7 @@ static void withdrawn(tutti_match *m, match_peer *p, uint64_t send_id)
         if (message->send_id != send_id)
             continue;
         if (op != NULL)
-            m->carrier->let_go(m->self, op); /* a piece that is just arriving must not disturb the next message */
+            m->carrier->release_buffer(m->self, op); /* a piece that is arriving must not disturb the next message */
         tutti_match_drop(m, message);
         if (op != NULL)
             tutti_match_offer(m, op);
@@ -456,11 +456,12 @@ static void withdrawn(tutti_match *m, match_peer *p, uint64_t send_id)
     }
 }
 
-void tutti_match_answered(tutti_match *m, match_peer *p, match_word word, uint64_t send_id, uint64_t message_id)
+void tutti_match_control_arrived(tutti_match *m, match_peer *p, match_control_kind kind, uint64_t send_id,
+                                 uint64_t message_id)
 {
     match_op *op;
 
-    if (word == MATCH_WITHDRAW) {
+    if (kind == MATCH_WITHDRAW) {
         withdrawn(m, p, send_id);
         return;
     }
@@ -468,7 +469,7 @@ void tutti_match_answered(tutti_match *m, match_peer *p, match_word word, uint64
     if (op == NULL || op->peer != p->rank || op->message != NULL ||
         (op->state != MATCH_OP_ANNOUNCED && op->state != MATCH_OP_STREAMING))
         return; /* it was cancelled while this was under way */
-    switch (word) {
+    switch (kind) {
     case MATCH_CLEAR: /* also: start again, for another receive */
         op->state = MATCH_OP_STREAMING;
         op->message_id = message_id;
@@ -496,24 +497,24 @@ unsigned char *tutti_match_piece(tutti_match *m, match_peer *p, uint64_t message
     match_message *message = tutti_match_pool_find(&m->messages, message_id);
 
     *op = NULL;
-    if (message == NULL || message->from != p->rank || !message->cleared || offset > message->note.bytes ||
-        bytes > message->note.bytes - offset)
+    if (message == NULL || message->from != p->rank || !message->cleared || offset > message->header.bytes ||
+        bytes > message->header.bytes - offset)
         return NULL;
     *op = message->op;
     return message->op->data + offset;
 }
 
-void tutti_match_piece_here(tutti_match *m, match_peer *p, uint64_t message_id, size_t bytes)
+void tutti_match_piece_arrived(tutti_match *m, match_peer *p, uint64_t message_id, size_t bytes)
 {
     match_message *message = tutti_match_pool_find(&m->messages, message_id);
 
     if (message == NULL || message->from != p->rank || !message->cleared ||
-        bytes > message->note.bytes - message->received)
+        bytes > message->header.bytes - message->received)
         return;
     message->received += bytes;
-    if (message->received == message->note.bytes) {
+    if (message->received == message->header.bytes) {
         message->cleared = false;
         message->outcome = TUTTI_OK;
-        queue_answer(m, p->rank, &message->answer, MATCH_TAKEN);
+        queue_control(m, p->rank, &message->control, MATCH_TAKEN);
     }
 }

@@ -1,5 +1,5 @@
-/* match_ends.c: how the state that match.c keeps is made, and how all in it ends: with one peer
-   when that is gone, or altogether. */
+/* match_ends.c: opens the state of match.h, and ends what is in flight: with one peer that is gone,
+   or all of it. */
 #include <errno.h>
 #include <string.h>
 #include "match_internal.h"
@@ -30,7 +30,7 @@ static void end_receive(tutti_match *m, match_op *op, tutti_status status, int r
         tutti_match_complete(m, op, status, rank);
         return;
     }
-    m->carrier->let_go(m->self, op);
+    m->carrier->release_buffer(m->self, op);
     match_list_remove(&op->link);
     op->peer = TUTTI_ANY;
     tutti_match_offer(m, op);
@@ -41,12 +41,12 @@ static void end_receive(tutti_match *m, match_op *op, tutti_status status, int r
 static void end_peer(tutti_match *m, match_peer *p, tutti_status status, int rank)
 {
     while (!match_list_empty(&p->outbox)) {
-        match_answer *a = MATCH_OWNER(match_answer, link, p->outbox.next);
-        if (a->is_message || a->word == MATCH_WITHDRAW)
+        match_control *a = MATCH_OWNER(match_control, link, p->outbox.next);
+        if (a->is_message || a->kind == MATCH_WITHDRAW)
             tutti_match_departed(m, p, false); /* the peer cannot be notified any more; what has arrived has arrived */
         else {
             match_list_remove(&a->link);
-            tutti_match_complete(m, MATCH_OWNER(match_op, answer, a), status, rank);
+            tutti_match_complete(m, MATCH_OWNER(match_op, control, a), status, rank);
         }
     }
     end_list(m, &p->sends, status, rank);
@@ -71,18 +71,18 @@ void tutti_match_peer_gone(tutti_match *m, int rank, int root)
 
     p->gone = true;
     p->root = root;
-    m->gone++;
+    m->n_gone++;
     end_peer(m, p, TUTTI_ERR_PEER, root);
     end_posted(m, rank, root);
-    if (m->gone == m->size - 1)
+    if (m->n_gone == m->size - 1)
         end_posted(m, TUTTI_ANY, root);
 }
 
 void tutti_match_end(tutti_match *m, tutti_status status, int rank)
 {
     m->closing = true;
-    m->over = status;
-    m->over_rank = rank;
+    m->end_status = status;
+    m->end_rank = rank;
     for (int r = 0; r < m->size && m->peers != NULL; r++)
         end_peer(m, &m->peers[r], status, rank);
     for (match_waiting *w = tutti_match_next(m->queue.posted, NULL), *next; w != NULL; w = next) {

@@ -1,13 +1,16 @@
-/* match_internal.h: what match.c and match_ends.c share. */
+/* match_internal.h: functions of match.c that match_ends.c uses. No other file includes it. The
+   carrier's lock is held around every call. */
 #ifndef TUTTI_TRANSPORT_MATCH_INTERNAL_H
 #define TUTTI_TRANSPORT_MATCH_INTERNAL_H
 #include "match.h"
 
-/* The request of a send or receive ends, and with it our state of it. rank: the one that caused
-   it, or -1. */
+/* Completes op's request, unless it was cancelled, and frees op. rank: the rank that caused a
+   failure; -1: none. */
 void tutti_match_complete(tutti_match *m, match_op *op, tutti_status status, int rank);
-/* A receive that has no message, and is in no queue: to the unexpected ones, else posted, in its
-   place by posting. */
+/* Matches a receive that is in no list with an unexpected message, or else inserts it into the
+   posted receives, in the order of posting. */
 void tutti_match_offer(tutti_match *m, match_op *op);
+/* Frees a message and its payload, and removes it from its peer's lists. It must not be in the
+   queue. */
 void tutti_match_drop(tutti_match *m, match_message *message);
 #endif

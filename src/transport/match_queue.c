@@ -1,4 +1,4 @@
-/* match_queue.c: see match_queue.h. */
+/* match_queue.c: the functions of match_queue.h that are not inline. */
 #include "match_queue.h"
 
 void tutti_match_queue_init(match_queue *q)

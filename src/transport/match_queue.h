@@ -1,22 +1,26 @@
-/* match_queue.h: which receive gets which message, for the transports that match messages
-   themselves: shm, tcp (match.c), mpi (mpi/match.c).
+/* match_queue.h: decides which receive gets which message. Included by the transports that match
+   messages themselves: shm, tcp (through match.h) and mpi. The functions that are not inline are
+   in match_queue.c.
 
-   Posted receives wait in one queue. Messages that no receive expected yet wait in the other. A
-   message and a receive that fit each other never both wait: whichever comes second finds the
-   first. Both queues are buckets by tag, in the order of arrival, so that the first fit in a
-   bucket is the right one. What goes back after a cancel goes back to its old place.
+   There are two queues: posted receives, and unexpected messages, which no receive has matched yet.
+   A receive and a message that match are never both queued: the one that comes second finds the
+   first. Each queue is a hash table of buckets by tag. A bucket is ordered by posting or arrival,
+   so that the first match in it is the right one. What is queued again after a cancel keeps its
+   sequence number, and so its old position.
 
-   How a message travels, and what a cancel has to take back, depends on the transport. No lock:
-   the owner holds one around every call. */
+   How a message travels, and what a cancel has to undo, depends on the transport. No lock of its
+   own: the owner holds one around every call. */
 #ifndef TUTTI_TRANSPORT_MATCH_QUEUE_H
 #define TUTTI_TRANSPORT_MATCH_QUEUE_H
 #include "tutti/transport.h"
 
-/* ---- intrusive lists: a link in a circle with its head ---- */
+/* ---- intrusive lists: circular; the head is a link that belongs to no element ---- */
 typedef struct match_link { struct match_link *next, *prev; } match_link;
+/* The struct of that type whose `member` is at the address `at`. */
 #define MATCH_OWNER(type, member, at) ((type *)(void *)((char *)(at) - offsetof(type, member)))
 static inline void match_list_init(match_link *head) { head->next = head->prev = head; }
 static inline bool match_list_empty(const match_link *head) { return head->next == head; }
+/* Inserts link in front of `before`; with a head as `before`, at the end of its list. */
 static inline void match_list_insert(match_link *before, match_link *link)
 {
     link->next = before;
@@ -24,7 +28,8 @@ static inline void match_list_insert(match_link *before, match_link *link)
     before->prev->next = link;
     before->prev = link;
 }
-static inline void match_list_remove(match_link *link) /* also of one that is in no list */
+/* Does nothing to a link that is initialised and in no list. */
+static inline void match_list_remove(match_link *link)
 {
     link->prev->next = link->next;
     link->next->prev = link->prev;
@@ -32,18 +37,18 @@ static inline void match_list_remove(match_link *link) /* also of one that is in
 }
 
 /* ---- the queues ---- */
-/* The common members of a send, a receive or a message. `peer` of a receive is the sender it
-   accepts, or TUTTI_ANY; of a message, its sender. `sequence` is the order of posting and of
-   arrival, from match_queue.sequence. The id (slot, generation) belongs to what comes from a
-   match_pool. */
+/* The members that sends, receives and messages have in common. */
 typedef struct match_waiting {
-    match_link link;             /* in a bucket while it waits, else its owner's */
-    int peer;
-    uint32_t slot, generation;
-    uint64_t tag, sequence;
+    match_link link;             /* in a bucket while it is queued, else in a list of its owner */
+    int peer;                    /* receive: the sender it accepts, or TUTTI_ANY; send: the
+                                    receiver; message: its sender */
+    uint32_t slot, generation;   /* its id, if it is from a match_pool */
+    uint64_t tag;
+    uint64_t sequence;           /* number of its posting or arrival, from match_queue.sequence */
 } match_waiting;
 
-/* The same as the first member of a struct, which has its members too; `from` names the peer. */
+/* Declares a match_waiting, named `waiting`, as the first member of a struct, and its members as
+   members of that struct. `from`: the name that `peer` has there. */
 #define MATCH_HEAD(from)               \
     union {                            \
         match_waiting waiting;         \
@@ -57,18 +62,19 @@ typedef struct match_waiting {
 
 enum { MATCH_BUCKETS = 256 };
 typedef struct match_queue {
-    match_link posted[MATCH_BUCKETS], unexpected[MATCH_BUCKETS]; /* match_waiting, by tag */
-    uint64_t sequence;           /* of the next that comes */
+    match_link posted[MATCH_BUCKETS], unexpected[MATCH_BUCKETS]; /* heads; match_waiting.link */
+    uint64_t sequence;           /* number for the next posting or arrival */
 } match_queue;
 
 static inline match_link *match_bucket(match_link *buckets, uint64_t tag)
 {
-    /* Fibonacci hashing; ports are hashes already, tests' tags are not */
+    /* Fibonacci hashing: the top 8 bits select one of MATCH_BUCKETS buckets. The tags of ports are
+       hashes already, those of tests are not. */
     return &buckets[(tag * UINT64_C(0x9E3779B97F4A7C15)) >> 56];
 }
 
-/* The receive for a message of `from`; it stays in its queue: match_list_remove takes it out. NULL:
-   none. */
+/* Returns the posted receive for a message with this sender and tag; NULL: none. The receive stays
+   in the queue until match_list_remove. */
 static inline match_waiting *match_posted(match_queue *q, int from, uint64_t tag)
 {
     match_link *bucket = match_bucket(q->posted, tag);
@@ -81,7 +87,8 @@ static inline match_waiting *match_posted(match_queue *q, int from, uint64_t tag
     return NULL;
 }
 
-/* The message for a receive from `from` or TUTTI_ANY; as above. */
+/* Returns the unexpected message for a receive with this tag. from: the sender, or TUTTI_ANY. NULL:
+   none. The message stays in the queue until match_list_remove. */
 static inline match_waiting *match_unexpected(match_queue *q, int from, uint64_t tag)
 {
     match_link *bucket = match_bucket(q->unexpected, tag);
@@ -94,9 +101,9 @@ static inline match_waiting *match_unexpected(match_queue *q, int from, uint64_t
     return NULL;
 }
 
-/* Inserts it at its place in `posted` or `unexpected`. In the other queue there must be none that
-   fits it. What has just arrived belongs at the end, so the search begins there. */
-static inline void match_keep(match_link *buckets, match_waiting *w)
+/* Inserts w into its bucket, ordered by w->sequence. buckets: q->posted or q->unexpected. The other
+   queue must not have a match for w. The search begins at the end, where a new w belongs. */
+static inline void match_enqueue(match_link *buckets, match_waiting *w)
 {
     match_link *bucket = match_bucket(buckets, w->tag), *before = bucket;
 
@@ -107,6 +114,7 @@ static inline void match_keep(match_link *buckets, match_waiting *w)
 }
 
 /* ---- requests ---- */
+/* Marks r as posted and not done. */
 static inline void match_begin(tutti_request *r)
 {
     r->status = TUTTI_OK;
@@ -117,22 +125,25 @@ static inline void match_begin(tutti_request *r)
     r->internal[0] = NULL;
 }
 
-/* note NULL: an empty header */
-static inline void match_begin_send(tutti_request *r, const tutti_header *note, int from,
+/* Marks a send as posted. header: copied; NULL: all zero. from: this rank. bytes: of the
+   payload. */
+static inline void match_begin_send(tutti_request *r, const tutti_header *header, int from,
                                     size_t bytes)
 {
     match_begin(r);
-    r->note = note != NULL ? *note : (tutti_header){ 0 };
+    r->note = header != NULL ? *header : (tutti_header){ 0 };
     r->note.from = from;
     r->note.bytes = bytes;
 }
 
+/* Marks a receive as posted. from: a rank, or TUTTI_ANY. */
 static inline void match_begin_recv(tutti_request *r, int from)
 {
     match_begin(r);
     r->note = (tutti_header){ .from = from };
 }
 
+/* Marks r as done. rank: the rank that caused a failure; -1: none. */
 static inline void match_finish(tutti_request *r, tutti_status status, int rank)
 {
     r->status = status;
@@ -142,8 +153,7 @@ static inline void match_finish(tutti_request *r, tutti_status status, int rank)
     atomic_store_explicit(&r->done, true, memory_order_release);
 }
 
-/* Counts the posted requests that are done; one that is not posted, or is NULL, counts as
-   well. */
+/* Returns how many of r[0..n) are done. An entry that is NULL, or not posted, counts as done. */
 static inline size_t match_count_done(tutti_request *const *r, size_t n)
 {
     size_t done = 0;
@@ -156,11 +166,14 @@ static inline size_t match_count_done(tutti_request *const *r, size_t n)
 }
 
 #pragma GCC visibility push(default)
+/* Makes both queues empty. */
 void tutti_match_queue_init(match_queue *q);
-/* Iterates over all that wait, in no order: returns the one after `after`, NULL: the first.
-   Returns NULL when there are no more. Find the next before taking one out. */
+/* Iterates over one queue, bucket by bucket: returns the element after `after`, or the first if
+   `after` is NULL; NULL: there are no more. Get the next element before you remove one. */
 match_waiting *tutti_match_next(match_link *buckets, const match_waiting *after);
-/* Checks a request before it is posted; `any`: TUTTI_ANY is a peer. *bytes: of b. */
+/* Checks the arguments of a send or receive. doing: begins the message, as "sending to". any:
+   TUTTI_ANY is a valid peer. *bytes: the size of b; 0 on failure. TUTTI_ERR_STATE: r is in flight.
+   TUTTI_ERR_USAGE: no such peer, or b is no memory. */
 tutti_status tutti_match_check(const char *doing, const tutti_request *r, int size, int peer,
                                bool any, tutti_buffer b, size_t *bytes, tutti_error *err);
 #pragma GCC visibility pop

@@ -1,7 +1,8 @@
-/* node.c: see node.h. The kernel reports on which node the thread is just now; that it stays
-   there follows from the CPUs that it may use, by names that exist or do not:
-   /sys/devices/system/node/node1/cpu17. A worker runs where the launcher has pinned it, or
-   taskset, a batch system, mpirun; one that may run on several nodes has no near memory. */
+/* node.c: the NUMA node of the calling thread (node.h). The kernel reports the node on which the
+   thread runs at this moment. The thread stays on that node if all CPUs that it may use (which the
+   launcher, taskset, a batch system or mpirun has set) are of that node, which the names in /sys
+   show: /sys/devices/system/node/node1/cpu17. A thread that may run on several nodes has no local
+   memory. */
 #include <sched.h>
 #include <stdio.h>
 #include "node.h"

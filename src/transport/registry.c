@@ -1,7 +1,7 @@
-/* registry.c: the transports that are built in, a line each (tests/transport compares the table
-   with the folders), and plug-ins. Plug-ins are shared objects that are looked for by name where
-   this library or the running program is installed, never in the working directory or a search
-   path. */
+/* registry.c: the table of built-in transports, a line each (tests/transport compares it with the
+   folders), and the loading of plug-ins (transport.h). Plug-ins are shared objects. They are
+   searched for by name where this library or the running program is installed, never in the working
+   directory or a search path. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* transport_internal.h: the tables that registry.c lists. */
+/* transport_internal.h: the tables of the built-in transports, which registry.c lists. */
 #ifndef TUTTI_TRANSPORT_INTERNAL_H
 #define TUTTI_TRANSPORT_INTERNAL_H
 #include "tutti/transport.h"

@@ -1,5 +1,5 @@
-/* version.c: is a table of the version that this code was built for? Calls no other file, so that a
-   plug-in that opens plug-ins (mpi/choose.c) has its own copy. */
+/* version.c: checks the version of a transport's table (tutti_transport_check). Uses no other file,
+   so that a plug-in that opens plug-ins (mpi/choose.c) can have its own copy. */
 #include "tutti/transport.h"
 
 static tutti_status check_abi(const char *whose, const char *interface, uint32_t abi, uint32_t bytes, uint32_t here,

@@ -25,7 +25,7 @@ static void hello(const uint8_t *data, size_t bytes, bool headed, int size)
     memcpy(&h, data, bytes < sizeof h ? bytes : sizeof h);
     if (headed)
         h.head = head;
-    if (tutti_launch_hello_known(&h, bytes, size, why, sizeof why))
+    if (tutti_launch_hello_valid(&h, bytes, size, why, sizeof why))
         require(bytes == sizeof h && h.size == size && h.rank > 0 && h.rank < size && why[0] == '\0');
     else
         require(why[0] != '\0' && memchr(why, '\0', sizeof why) != NULL);
@@ -40,7 +40,7 @@ static void answer(const uint8_t *data, size_t bytes, bool headed, bool lacks, i
     memcpy(&a, data, bytes < sizeof a ? bytes : sizeof a);
     if (headed)
         a.head = head;
-    status = tutti_launch_answer_known(&a, bytes, size, lacks, &err);
+    status = tutti_launch_answer_check(&a, bytes, size, lacks, &err);
     require(status == err.status && err.rank >= -1 && err.rank < size);
     if (bytes < sizeof a)
         require(status == TUTTI_ERR_USAGE);

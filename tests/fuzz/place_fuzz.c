@@ -67,7 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         require(sum == workers && n > 0);
     }
     tutti_free(hosts);
-    if (tutti_launch_words(text, 2, &words, &n_words, NULL) == TUTTI_OK) {
+    if (tutti_launch_split_command(text, 2, &words, &n_words, NULL) == TUTTI_OK) {
         require(n_words > 0 && words[n_words] == NULL);
         for (size_t i = 0; i < n_words; i++)
             require(strlen(words[i]) <= size);

@@ -53,33 +53,33 @@ static void agent(const uint8_t *data, size_t size, bool greeted, bool mine_firs
     far_host *h = &hosts[0];
 
     for (int i = 0; i < HOSTS; i++) {
-        hosts[i].what = &whats[i];
+        hosts[i].spec = &whats[i];
         hosts[i].stage = greeted ? RUNNING : STARTING;
         hosts[i].pid = hosts[i].pidfd = hosts[i].in = hosts[i].out = hosts[i].err = -1;
     }
     for (int r = 0; r < WORKERS; r++)
         workers[r] = (far_worker){ .pid = NEVER, .host = r >= whats[0].first && r < whats[0].first + MINE ? 0 : 1 };
     require(tutti_runtime_open_posix(&l.rt, NULL) == TUTTI_OK);
-    h->got = malloc(GOT + 1);
-    require(h->got != NULL);
+    h->received = malloc(RECEIVE_BYTES + 1);
+    require(h->received != NULL);
     if (beside) {
         h->err = holds(data, size);
         require(!tutti_launch_far_read_err(&l, h));
-        require(memchr(h->last, '\0', sizeof h->last) != NULL && given <= 3 * size); /* "a: " a line */
+        require(memchr(h->last_error, '\0', sizeof h->last_error) != NULL && given <= 3 * size); /* "a: " a line */
         close(h->err);
     } else {
         h->out = holds(data, size);
         require(!tutti_launch_far_read_out(&l, h));
         close(h->out);
     }
-    require(h->n_got <= GOT && h->o.n <= LINE && h->e.n <= LINE && h->rsh.n <= LINE);
-    require(strlen(h->seen_as) < sizeof h->seen_as && strlen(h->which_cores) < sizeof h->which_cores);
+    require(h->n_received <= RECEIVE_BYTES && h->out_line.n <= LINE && h->err_line.n <= LINE && h->rsh_line.n <= LINE);
+    require(strlen(h->address_seen) < sizeof h->address_seen && strlen(h->which_cores) < sizeof h->which_cores);
     require(strlen(result.text) < sizeof result.text && strlen(h->result.text) < sizeof h->result.text);
     for (int r = 0; r < WORKERS; r++)
         if (workers[r].host != 0)
             require(workers[r].pid == NEVER && !workers[r].ended && !workers[r].lost);
     require(!l.failed || result.text[0] != '\0');
-    free(h->got);
+    free(h->received);
     tutti_runtime_close(l.rt);
 }
 

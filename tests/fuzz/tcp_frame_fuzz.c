@@ -28,10 +28,11 @@ static void keep_rules(const tcp_frame *f, const tcp_rules *rules, const uint8_t
     writer.epoch = f->epoch;
     require(f->kind > TCP_NOTHING && f->kind < TCP_KINDS);
     require(f->bytes <= TCP_CHUNK_MOST || f->bytes <= rules->table_bytes);
-    require(f->kind != TCP_ANNOUNCE || (f->bytes <= rules->eager_most && (f->bytes == 0 || f->bytes == f->note.bytes)));
+    require(f->kind != TCP_ANNOUNCE ||
+            (f->bytes <= rules->eager_most && (f->bytes == 0 || f->bytes == f->header.bytes)));
     require(f->kind != TCP_DATA || (f->bytes > 0 && f->bytes <= rules->chunk_most));
     tutti_tcp_frame_write(f, &writer, out);
-    require(memcmp(out, in, TCP_SEALED_AT) == 0);
+    require(memcmp(out, in, TCP_SEAL_OFFSET) == 0);
 }
 
 static void be_sealed(const uint8_t *in)
@@ -54,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     tcp_rules rules = {
         .run = 1, .epoch_most = 0, .eager_most = 16384, .chunk_most = 262144, .table_bytes = 4 * TCP_ENTRY_BYTES
     };
-    uint8_t payload[TCP_WORDS] = { 0 };
+    uint8_t payload[TCP_REASON_BYTES] = { 0 };
     tcp_departure d;
     tcp_view v;
     tutti_error err;
@@ -76,11 +77,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             const size_t left = size - 1 - TCP_FRAME_BYTES;
             memcpy(payload, data + 1 + TCP_FRAME_BYTES, left < sizeof payload ? left : sizeof payload);
             if (tutti_tcp_view_read(&f, payload, 4, &v))
-                require(v.rank >= 0 && v.rank < 4 && v.opinion >= TCP_DOES_NOT_HEAR && v.opinion <= TCP_EXPELS &&
-                        strlen(v.words) <= f.bytes);
+                require(v.rank >= 0 && v.rank < 4 && v.opinion >= TCP_NOT_RECEIVING && v.opinion <= TCP_EXPELS &&
+                        strlen(v.reason) <= f.bytes);
             if (tutti_tcp_departure_read(&f, payload, 4, &d))
                 require(d.rank >= 0 && d.rank < 4 && d.blame >= -1 && d.blame < 4 && d.state >= TUTTI_MEET_LEFT &&
-                        strlen(d.words) <= f.bytes);
+                        strlen(d.reason) <= f.bytes);
         }
     }
     be_sealed(data + 1);

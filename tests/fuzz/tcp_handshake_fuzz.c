@@ -43,7 +43,7 @@ static void answer(const uint8_t *data)
     require(!tutti_tcp_answer_known(data, &key, asked));
     if (!tutti_tcp_answer_read(data, &a))
         return;
-    require(a.size >= 1 && a.size <= TCP_RANKS && a.code <= TCP_NO_PLACE);
+    require(a.size >= 1 && a.size <= TCP_RANKS && a.code <= TCP_MISMATCH);
     tutti_tcp_answer_write(&a, &key, asked, out);
     require(tutti_tcp_answer_known(out, &key, asked) && tutti_tcp_answer_read(out, &back) && back.size == a.size &&
             back.code == a.code);

@@ -324,25 +324,25 @@ static void stop_warning_and_loss_follow_their_time_limits(void **state)
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failure below leaves no process behind */
     for (; child == 0;)
         pause();
-    assert_false(tutti_launch_stopped_look(&s, child, silence, begin - 1, false));
+    assert_false(tutti_launch_stopped_check(&s, child, silence, begin - 1, false));
     assert_true(s.since_ns == 0);
     kill(child, SIGSTOP);
     assert_int_equal(waitpid(child, &status, WUNTRACED), child);
-    assert_false(tutti_launch_stopped_look(&s, child, silence, begin, false));
-    assert_false(tutti_launch_stopped_look(&s, child, silence, begin + 999 * ms, false));
+    assert_false(tutti_launch_stopped_check(&s, child, silence, begin, false));
+    assert_false(tutti_launch_stopped_check(&s, child, silence, begin + 999 * ms, false));
     assert_false(s.warned);
-    assert_false(tutti_launch_stopped_look(&s, child, silence, begin + 1000 * ms, false));
+    assert_false(tutti_launch_stopped_check(&s, child, silence, begin + 1000 * ms, false));
     assert_true(s.warned);
     /* the caller has slept: the look starts again */
-    assert_false(tutti_launch_stopped_look(&s, child, silence, begin + 2000 * ms, true));
+    assert_false(tutti_launch_stopped_check(&s, child, silence, begin + 2000 * ms, true));
     assert_false(s.warned);
-    assert_false(tutti_launch_stopped_look(&s, child, silence, begin + 4499 * ms, false));
+    assert_false(tutti_launch_stopped_check(&s, child, silence, begin + 4499 * ms, false));
     assert_true(s.warned);
-    assert_true(tutti_launch_stopped_look(&s, child, silence, begin + 4500 * ms, false));
+    assert_true(tutti_launch_stopped_check(&s, child, silence, begin + 4500 * ms, false));
     assert_true(s.ended_ns == 2500 * ms);
     kill(child, SIGCONT);
     assert_int_equal(waitpid(child, &status, WCONTINUED), child);
-    assert_false(tutti_launch_stopped_look(&s, child, silence, begin + 9000 * ms, false));
+    assert_false(tutti_launch_stopped_check(&s, child, silence, begin + 9000 * ms, false));
     assert_true(s.since_ns == 0 && !s.warned);
     kill(child, SIGKILL);
     waitpid(child, &status, 0);

@@ -510,7 +510,7 @@ static void a_command_is_split_at_blanks_outside_quotes(void **state)
     size_t n;
 
     (void)state;
-    assert_int_equal(tutti_launch_words("  ssh -o 'A B' \"c'd\"e\t'' $x;y ", 1, &words, &n, NULL), TUTTI_OK);
+    assert_int_equal(tutti_launch_split_command("  ssh -o 'A B' \"c'd\"e\t'' $x;y ", 1, &words, &n, NULL), TUTTI_OK);
     assert_int_equal(n, 6);
     assert_string_equal(words[2], "A B");
     assert_string_equal(words[3], "c'de");
@@ -518,8 +518,8 @@ static void a_command_is_split_at_blanks_outside_quotes(void **state)
     assert_string_equal(words[5], "$x;y"); /* no shell looks at it */
     assert_null(words[6]);
     tutti_free(words);
-    assert_int_equal(tutti_launch_words("a 'b", 0, &words, &n, NULL), TUTTI_ERR_USAGE);
-    assert_int_equal(tutti_launch_words("  ", 0, &words, &n, NULL), TUTTI_ERR_USAGE);
+    assert_int_equal(tutti_launch_split_command("a 'b", 0, &words, &n, NULL), TUTTI_ERR_USAGE);
+    assert_int_equal(tutti_launch_split_command("  ", 0, &words, &n, NULL), TUTTI_ERR_USAGE);
     assert_null(words);
 }
 

@@ -397,7 +397,7 @@ static void parts_in_any_order_make_the_file(void **state)
     place *p = *state;
     unsigned char *memory = aligned_alloc(BLOCK, 8 * BLOCK), *got = malloc(BYTES);
 
-    assert_true(tutti_file_wide(p->rt));
+    assert_true(tutti_file_has_write_at(p->rt));
     for (size_t i = 0; i < 8 * BLOCK; i++)
         memory[i] = (unsigned char)(i * 2654435761u >> 11);
     for (size_t shift = 0; shift < 2; shift++)

@@ -18,9 +18,9 @@ static void losses_are_always_noted_and_warnings_up_to_a_bound(void **state)
     assert_int_equal(tutti_events_open(&e, SIZE, NULL), TUTTI_OK);
     assert_int_equal(tutti_events_read(&e, 0, out, 8), 0);
     for (int i = 0; i < 3 * TUTTI_EVENTS_WARNINGS; i++)
-        tutti_events_note(&e, 1, i % 2 == 0 ? TUTTI_PEER_SILENT : TUTTI_PEER_BACK, i, "a warning");
+        tutti_events_record(&e, 1, i % 2 == 0 ? TUTTI_PEER_SILENT : TUTTI_PEER_BACK, i, "a warning");
     for (int r = 1; r < SIZE; r++)
-        tutti_events_note(&e, r, TUTTI_PEER_LOST, 1000 + r, "a loss");
+        tutti_events_record(&e, r, TUTTI_PEER_LOST, 1000 + r, "a loss");
     assert_int_equal(tutti_events_read(&e, TUTTI_EVENTS_WARNINGS - 1, out, 3), TUTTI_EVENTS_WARNINGS + SIZE - 1);
     assert_true(out[0].change == TUTTI_PEER_BACK && out[0].epoch == 0 && out[0].at_ns == TUTTI_EVENTS_WARNINGS - 1);
     assert_true(out[1].change == TUTTI_PEER_LOST && out[1].epoch == 1 && out[1].rank == 1 && out[1].at_ns == 1001);
@@ -82,7 +82,7 @@ static void at_most_one_of_disjoint_partitions_continues(void **state)
                 }
             }
             for (int s = 0; s < 3; s++) {
-                const bool on = members[s] > 0 && tutti_events_goes_on(n, here[s], dead);
+                const bool on = members[s] > 0 && tutti_events_side_continues(n, here[s], dead);
                 going += on;
                 if (on)
                     assert_int_equal(members[s], members[best]); /* a smaller side never */
@@ -101,10 +101,10 @@ static void the_half_with_the_lowest_rank_continues(void **state)
     static const bool one[4] = { false, true, false, false }, zero_is_dead[4] = { true, false, false, false };
 
     (void)state;
-    assert_true(tutti_events_goes_on(4, low, nobody));
-    assert_false(tutti_events_goes_on(4, high, nobody));
-    assert_true(tutti_events_goes_on(4, high, zero_is_dead)); /* 1 and 2 of 1, 2, 3 */
-    assert_false(tutti_events_goes_on(4, one, zero_is_dead));
+    assert_true(tutti_events_side_continues(4, low, nobody));
+    assert_false(tutti_events_side_continues(4, high, nobody));
+    assert_true(tutti_events_side_continues(4, high, zero_is_dead)); /* 1 and 2 of 1, 2, 3 */
+    assert_false(tutti_events_side_continues(4, one, zero_is_dead));
 }
 
 int main(void)

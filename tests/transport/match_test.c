@@ -8,9 +8,9 @@
 #include <cmocka.h>
 
 static void flush_nothing(void *self, int to) { (void)self, (void)to; }
-static void let_go_nothing(void *self, match_op *op) { (void)self, (void)op; }
-static void took_nothing(void *self, int from) { (void)self, (void)from; }
-static const match_carrier carrier = { flush_nothing, let_go_nothing, took_nothing };
+static void release_nothing(void *self, match_op *op) { (void)self, (void)op; }
+static void consumed_nothing(void *self, int from) { (void)self, (void)from; }
+static const match_carrier carrier = { flush_nothing, release_nothing, consumed_nothing };
 
 static void a_peer_that_announces_for_ever_is_refused(void **state)
 {
@@ -35,7 +35,7 @@ static void a_peer_that_announces_for_ever_is_refused(void **state)
             assert_int_equal(tutti_match_recv(&m, &r, 2, 5, tutti_host(room, 1, TUTTI_U8), &err), TUTTI_OK);
             assert_true(tutti_request_done(&r) && room[0] == 7);
         } else
-            tutti_match_answered(&m, &m.peers[2], MATCH_WITHDRAW, 5, 0);
+            tutti_match_control_arrived(&m, &m.peers[2], MATCH_WITHDRAW, 5, 0);
         assert_int_equal(tutti_match_announced(&m, &m.peers[2], 5, 5, &note, !large, byte, &err), TUTTI_OK);
         assert_int_equal(tutti_match_announced(&m, &m.peers[2], 5, 5, &note, !large, byte, &err), TUTTI_ERR_CORRUPT);
         tutti_match_close(&m);

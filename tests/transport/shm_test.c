@@ -150,7 +150,7 @@ static void a_mismatched_memory_region_is_rejected(void **state)
     assert_int_equal(open_as(*state, 0, 3, "shm", variable, &t, &err), TUTTI_ERR_USAGE);
     assert_says(err.text, "has version 9, this library's has 2");
     region.header->version = TUTTI_SHM_VERSION;
-    region.header->rings_at += 64;
+    region.header->rings_offset += 64;
     assert_int_equal(open_as(*state, 0, 3, "shm", variable, &t, &err), TUTTI_ERR_CORRUPT);
     tutti_shm_region_close(&region);
     for (int n = -1; n <= TUTTI_SHM_RANKS + 1; n += TUTTI_SHM_RANKS + 2)
@@ -288,7 +288,7 @@ static tutti_status damage_rings(shm_endpoint *e, damage how)
         tutti_shm_put(e, p, &entry, NULL, 0);
         break;
     case BAD_TAIL:
-        atomic_store(&p->out->control_tail, p->out_control + 1000);
+        atomic_store(&p->out->control_tail, p->out_control_tail + 1000);
         break;
     case BAD_DATA_TAIL:
         atomic_store(&p->out->data_tail, UINT32_C(1) << 30);
@@ -309,7 +309,7 @@ static tutti_status damage_rings(shm_endpoint *e, damage how)
         atomic_store(&p->out->data_tail, 32);
         break;
     }
-    tutti_shm_tell(e, 0);
+    tutti_shm_send_wakeups(e, 0);
     pthread_mutex_unlock(&e->lock);
     return TUTTI_OK;
 }

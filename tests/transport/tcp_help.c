@@ -172,7 +172,7 @@ void fake_join(fake_rank *f, run_of *run, int rank)
     fake_call(run, &c);
     assert_int_equal(tutti_tcp_line_open(&f->control, c.fd, &c.session, &f->rules, TCP_CHUNK_MOST, NULL), TUTTI_OK);
     tutti_tcp_entry_write(&mine, bytes);
-    assert_int_equal(tutti_tcp_line_say(&f->control, run->rt, &frame, bytes, NULL), TUTTI_OK);
+    assert_int_equal(tutti_tcp_line_send(&f->control, run->rt, &frame, bytes, NULL), TUTTI_OK);
     for (int i = 0; i < 20000 && !table; i++) {
         pause_ms(run->rt, 1);
         assert_int_equal(tutti_tcp_line_read(&f->control, run->rt, NULL), TUTTI_OK);

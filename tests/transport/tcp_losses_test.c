@@ -273,10 +273,10 @@ static tutti_status is_stopped(void *t, tutti_runtime *rt, void *arg, tutti_erro
 
 static bool queue_moves_to(tutti_runtime *rt, int fd, bool less, uint64_t bound)
 {
-    tcp_look look = { 0 };
+    tcp_backlog look = { 0 };
 
     for (int i = 0; i < 5000; i++) {
-        if (tutti_tcp_look(fd, &look) && (less ? look.queued < bound : look.queued >= bound))
+        if (tutti_tcp_backlog(fd, &look) && (less ? look.queued < bound : look.queued >= bound))
             return true;
         pause_ms(rt, 1);
     }
@@ -296,35 +296,35 @@ static tutti_status sees_what_is_taken(void *t, tutti_runtime *rt, void *arg, tu
     int64_t late = seconds(8);
     int milliseconds = 0;
     socklen_t bytes = sizeof milliseconds;
-    tcp_look look;
+    tcp_backlog look;
 
     while (!atomic_load(&f->ready))
         pause_ms(rt, 1);
     tutti_lock(e->lock);
-    tutti_tcp_lines(e, seconds(1));
+    tutti_tcp_measure(e, seconds(1));
     EXPECT(p->acked_ns == 0);
     EXPECT(send(fd, block, 112, 0) == 112 && queue_moves_to(rt, fd, true, 1));
-    tutti_tcp_lines(e, seconds(2));
+    tutti_tcp_measure(e, seconds(2));
     EXPECT(p->acked_ns == 0);
-    while (send(fd, block, sizeof block, 0) > 0 || queue_moves_to(rt, fd, true, TCP_MUCH))
+    while (send(fd, block, sizeof block, 0) > 0 || queue_moves_to(rt, fd, true, TCP_BACKLOG_BYTES))
         pause_ms(rt, 5);
-    EXPECT(queue_moves_to(rt, fd, false, TCP_MUCH));
-    tutti_tcp_lines(e, seconds(3));
+    EXPECT(queue_moves_to(rt, fd, false, TCP_BACKLOG_BYTES));
+    tutti_tcp_measure(e, seconds(3));
     EXPECT(p->acked_ns == seconds(3));
     for (int i = 0; i < 100; i++) /* what is still in flight */
         pause_ms(rt, 5);
-    tutti_tcp_lines(e, seconds(4));
-    tutti_tcp_lines(e, seconds(5));
+    tutti_tcp_measure(e, seconds(4));
+    tutti_tcp_measure(e, seconds(5));
     EXPECT(p->acked_ns < seconds(5));
     /* the kernel ends no connection before this rank would */
     EXPECT(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, &bytes) == 0 &&
-           milliseconds == TCP_LONGEST * 60 * 1000);
-    EXPECT(tutti_tcp_look(fd, &look) && look.queued >= TCP_MUCH && look.acked > 0 && look.late_ns > 0);
-    EXPECT(!tutti_tcp_look(e->wake_fd, &look) && look.late_ns == 0);
+           milliseconds == TCP_SILENCE_FACTOR * 60 * 1000);
+    EXPECT(tutti_tcp_backlog(fd, &look) && look.queued >= TCP_BACKLOG_BYTES && look.acked > 0 && look.late_ns > 0);
+    EXPECT(!tutti_tcp_backlog(e->wake_fd, &look) && look.late_ns == 0);
     /* what was seen is forgotten slowly, what is worse counts at once, and no more than may be */
-    tutti_tcp_late(&late, 0, seconds(9));
+    tutti_tcp_update_late(&late, 0, seconds(9));
     EXPECT(late == seconds(8) / 32 * 31);
-    tutti_tcp_late(&late, seconds(20), seconds(9));
+    tutti_tcp_update_late(&late, seconds(20), seconds(9));
     EXPECT(late == seconds(9));
 out:
     tutti_unlock(e->lock);
@@ -485,7 +485,7 @@ static void meeting_place_declares_silent_ranks_lost_in_three_seconds(void **sta
     assert_int_equal(after(&run, 1.2), TUTTI_MEET_RUNNING);
     assert_int_equal(after(&run, 1.2), TUTTI_MEET_RUNNING);
     assert_int_equal(after(&run, 0.2), TUTTI_MEET_LOST);
-    assert_says(tutti_meet_rank_of(run.meet, 1)->words, "it has been silent for 2.6 s");
+    assert_says(tutti_meet_rank_of(run.meet, 1)->reason, "it has been silent for 2.6 s");
     atomic_store(&end, true);
     rank_end(&r); /* it has learned that it is alone, or leaves before: both are well */
     fake_close(&f);

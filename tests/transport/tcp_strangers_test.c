@@ -342,7 +342,7 @@ static void put(fake_rank *f, tcp_frame *frame, const void *payload, nonsense wh
         bytes[0] ^= 1;
     tutti_tcp_seal(&f->peer.session, bytes);
     if (what == BAD_MAC)
-        bytes[TCP_SEALED_AT + 3] ^= 4;
+        bytes[TCP_SEAL_OFFSET + 3] ^= 4;
     if (what != TOO_LONG && frame->bytes > 0)
         memcpy(bytes + TCP_FRAME_BYTES, payload, frame->bytes);
     for (int k = 0; k < (what == AGAIN ? 2 : 1); k++)
@@ -352,7 +352,7 @@ static void put(fake_rank *f, tcp_frame *frame, const void *payload, nonsense wh
 /* Rank 0 clears the large message of the other; a piece of it comes with a flipped bit. */
 static void send_bad_piece(fake_rank *f)
 {
-    tcp_frame announce = { .kind = TCP_ANNOUNCE, .tag = 1, .send_id = 77, .note = { .bytes = 8192 } }, frame = { 0 };
+    tcp_frame announce = { .kind = TCP_ANNOUNCE, .tag = 1, .send_id = 77, .header = { .bytes = 8192 } }, frame = { 0 };
     uint8_t piece[4096];
     const uint8_t *payload;
     tutti_status status;
@@ -376,7 +376,7 @@ static void send_bad_piece(fake_rank *f)
    frame comes first. */
 static void send_bad_message(fake_rank *f)
 {
-    tcp_frame frame = { .kind = TCP_ANNOUNCE, .tag = 1, .bytes = 4096, .note.bytes = 4096, .hash = 12345 };
+    tcp_frame frame = { .kind = TCP_ANNOUNCE, .tag = 1, .bytes = 4096, .header.bytes = 4096, .hash = 12345 };
     const uint8_t payload[4096] = { 0 };
 
     pause_ms(f->run->rt, 100);
@@ -392,10 +392,10 @@ static void send_nonsense(fake_rank *f, nonsense what)
 
     switch (what) {
     case BAD_KIND: frame.kind = 99; break;
-    case TOO_LONG: frame = (tcp_frame){ .kind = TCP_ANNOUNCE, .bytes = 100000, .note.bytes = 100000 }; break;
+    case TOO_LONG: frame = (tcp_frame){ .kind = TCP_ANNOUNCE, .bytes = 100000, .header.bytes = 100000 }; break;
     case EXTRA_CREDIT: frame.credit = 5; break;
     case BAD_PAYLOAD:
-        frame = (tcp_frame){ .kind = TCP_ANNOUNCE, .tag = 1, .bytes = 300, .note.bytes = 300, .hash = 12345 };
+        frame = (tcp_frame){ .kind = TCP_ANNOUNCE, .tag = 1, .bytes = 300, .header.bytes = 300, .hash = 12345 };
         break;
     case BAD_PIECE: send_bad_piece(f); return;
     case BAD_STRAIGHT: send_bad_message(f); return;
@@ -403,7 +403,7 @@ static void send_nonsense(fake_rank *f, nonsense what)
     case FALSE_WORDS:
         frame = (tcp_frame){
             .kind = TCP_DEPART, .message_id = TUTTI_MEET_LOST,
-            .hash = tutti_tcp_hash_words(f->peer.session.send_key, "", 0),
+            .hash = tutti_tcp_hash_control(f->peer.session.send_key, "", 0),
         };
         break;
     case EARLIER_EPOCH: /* after one that has gone on, and again the same */
@@ -499,7 +499,7 @@ static void exceeding_the_message_credit_ends_the_connection(void **state)
     fake_join(&fake, &run, 1);
     for (uint64_t i = 0; i <= TCP_CREDITS; i++)
         put(&fake,
-            &(tcp_frame){ .kind = TCP_ANNOUNCE, .tag = 9, .bytes = sizeof payload, .note.bytes = sizeof payload },
+            &(tcp_frame){ .kind = TCP_ANNOUNCE, .tag = 9, .bytes = sizeof payload, .header.bytes = sizeof payload },
             payload, NONSENSES);
     assert_int_equal(rank_end(&r), TUTTI_ERR_PEER);
     assert_says(r.err.text, "more than 16 messages that no receive had asked for");

@@ -420,7 +420,7 @@ static void a_stopped_rank_is_lost_and_a_busy_one_is_not(void **state)
         tutti_meet_progress(meet, NULL);
     }
     assert_int_equal(tutti_meet_rank_of(meet, 2)->state, TUTTI_MEET_LOST);
-    assert_says(tutti_meet_rank_of(meet, 2)->words, "silent for");
+    assert_says(tutti_meet_rank_of(meet, 2)->reason, "silent for");
     kill(pids[2], SIGKILL);
     waitpid(pids[2], &how, 0);
     tutti_meet_close(meet);

@@ -1,11 +1,10 @@
-/* choose.c: the plug-in `mpi`: finds out whose launcher started this process and opens the
-   plug-in in the same folder that was built for that MPI; all calls are forwarded to it. Two
-   libraries of MPI cannot be in one process: they export the same names.
+/* choose.c: the plug-in `mpi`. It finds which launcher has started this process, opens the plug-in
+   for that implementation of MPI in the same folder, and forwards all calls to it. Two libraries of
+   MPI cannot be in one process, since they export the same names.
 
-   RTLD_GLOBAL: Open MPI loads its components itself, and in some builds they take libmpi's
-   symbols from the program without naming the library. Debian's name it, but a build that does
-   not would fail with "undefined symbol: ompi_..." in MPI_Init. MPICH needs nothing of the
-   kind. */
+   RTLD_GLOBAL is needed for Open MPI: it loads its components itself, and in some builds these take
+   libmpi's symbols from the program without naming the library. Debian's name it, but a build that
+   does not would fail with "undefined symbol: ompi_..." in MPI_Init. MPICH does not need it. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
@@ -85,7 +84,7 @@ static tutti_status choose_open(void **t, tutti_runtime *rt, const tutti_launch 
 
     *t = NULL;
     TUTTI_TRY(tutti_mpi_parse(launch->spec, &options, err));
-    TUTTI_TRY(tutti_mpi_fits(options.implementation, launch->environment, &kind, err));
+    TUTTI_TRY(tutti_mpi_check_launcher(options.implementation, launch->environment, &kind, err));
     c = tutti_alloc(1, sizeof *c);
     if (c == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the transport 'mpi'");
@@ -110,11 +109,11 @@ static void choose_close(void *t)
     tutti_free(c);
 }
 
-static tutti_status choose_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *note,
+static tutti_status choose_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *header,
                                 tutti_buffer payload, tutti_error *err)
 {
     const chosen *c = t;
-    return c->ops->send(c->t, r, to, tag, note, payload, err);
+    return c->ops->send(c->t, r, to, tag, header, payload, err);
 }
 
 static tutti_status choose_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err)

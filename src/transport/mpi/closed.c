@@ -1,13 +1,14 @@
-/* closed.c: what is left of a world after it was closed. Closing waits for no rank, so others may
-   still send to it, and messages of this rank may still be under way. MPI releases neither end of
-   a message that is never received (MPICH over UCX moves 15 KB only when it is). So a closed
-   world continues to receive, in what is left of its endpoint, until every peer has sent DEPART,
-   which is the last message. No thread makes progress for it alone: progress is made when a world
-   is opened or closed in this process, and for as long as it takes when MPI ends.
+/* closed.c: worlds that are closed and still receive. Closing waits for no rank, so others may
+   still send to a closed world, and its own messages may still be under way. MPI releases neither
+   side of a message that is never received (MPICH over UCX moves 15 KB only when it is). So a
+   closed world continues to receive, with the rest of its endpoint, until every peer has sent
+   DEPART, which is its last message. No thread makes progress for closed worlds alone: they make
+   progress when a world is opened or closed in this process, and when MPI is finalised, until all
+   is received.
 
-   State of the process rather than of a world is attached to MPI_COMM_SELF: an attribute of it is
-   deleted before MPI_Finalize does anything else. The name of MPI_COMM_SELF identifies the
-   attribute, as it is the one place in the process that all worlds find. */
+   The state of the process (mpi_process) is an attribute of MPI_COMM_SELF, which MPI_Finalize
+   deletes before it does anything else. The name of MPI_COMM_SELF contains the attribute's key,
+   since that name is what all worlds of the process can find. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -30,23 +31,23 @@ static void free_endpoint(mpi_endpoint *e)
 /* Discards all that arrives, but records that a peer has departed. */
 static void discard_frames(mpi_endpoint *e)
 {
-    while (e->missing > 0) {
+    while (e->departs_missing > 0) {
         mpi_frame *f = e->ring[e->ring_head];
         int done = 0;
         if (f == NULL || MPI_Test(&f->request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
-            e->missing = 0; /* MPI has failed: nothing more comes */
+            e->departs_missing = 0; /* MPI has failed: nothing more comes */
             return;
         }
         if (!done)
             return;
         if (f->wire.kind == WIRE_DEPART) {
-            e->missing--;
+            e->departs_missing--;
             if (((const mpi_departure *)(const void *)f->payload)->failed)
                 e->process->lost = true;
         }
         if (MPI_Irecv(&f->wire, FRAME_BYTES, MPI_BYTE, MPI_ANY_SOURCE, CONTROL_TAG, e->control, &f->request) !=
             MPI_SUCCESS)
-            e->missing = 0;
+            e->departs_missing = 0;
         e->ring_head = (e->ring_head + 1) % RING;
     }
 }
@@ -57,11 +58,11 @@ static bool ring_is_over(mpi_endpoint *e)
 {
     bool over = true;
 
-    for (int i = RING - 1; i >= 0 && !e->deaf; i--) {
+    for (int i = RING - 1; i >= 0 && !e->receives_cancelled; i--) {
         if (e->ring[i] != NULL && e->ring[i]->request != MPI_REQUEST_NULL)
             MPI_Cancel(&e->ring[i]->request);
     }
-    e->deaf = true;
+    e->receives_cancelled = true;
     for (int i = 0; i < RING; i++) {
         int done = 1;
         if (e->ring[i] != NULL && e->ring[i]->request != MPI_REQUEST_NULL &&
@@ -99,7 +100,7 @@ static bool rest_is_over(mpi_endpoint *e)
 
 /* Makes progress once for each closed world. Returns how many are not over. Under
    process->lock. */
-static int look_after(mpi_process *p)
+static int drive_closed(mpi_process *p)
 {
     int left = 0;
 
@@ -111,7 +112,7 @@ static int look_after(mpi_process *p)
             continue;
         discard_frames(e);
         over = rest_is_over(e);
-        if (e->missing == 0 && ring_is_over(e) && over)
+        if (e->departs_missing == 0 && ring_is_over(e) && over)
             free_endpoint(e);
         else
             left++;
@@ -136,21 +137,21 @@ void tutti_mpi_closed(mpi_endpoint *e)
         match_list_insert(&e->stale, &t->link);
     }
     pthread_mutex_lock(&p->lock);
-    e->missing = e->joined && e->broken.status == TUTTI_OK ? e->size - 1 - e->gone : 0;
+    e->departs_missing = e->joined && e->broken.status == TUTTI_OK ? e->size - 1 - e->gone : 0;
     e->closed = true;
-    look_after(p);
+    drive_closed(p);
     pthread_mutex_unlock(&p->lock);
 }
 
 /* ---- the process ---- */
 /* A program ends without having closed its world. The others wait for this. */
-static void say_goodbye(const mpi_endpoint *e)
+static void send_departs(const mpi_endpoint *e)
 {
-    struct { mpi_wire wire; mpi_departure d; } last_word = { .wire.kind = WIRE_DEPART, .d.root = e->rank };
+    struct { mpi_wire wire; mpi_departure d; } depart = { .wire.kind = WIRE_DEPART, .d.root = e->rank };
 
-    for (int r = 0; r < e->size && !e->left; r++) {
+    for (int r = 0; r < e->size && !e->depart_sent; r++) {
         if (r != e->rank)
-            MPI_Send(&last_word, (int)sizeof last_word, MPI_BYTE, r, CONTROL_TAG, e->control);
+            MPI_Send(&depart, (int)sizeof depart, MPI_BYTE, r, CONTROL_TAG, e->control);
     }
 }
 
@@ -166,11 +167,11 @@ static int at_finalize(MPI_Comm self, int keyval, void *attribute, void *unused)
     (void)unused;
     for (match_link *at = p->worlds.next; at != &p->worlds; at = at->next) {
         if (!MATCH_OWNER(mpi_endpoint, of_process, at)->closed && !p->lost)
-            say_goodbye(MATCH_OWNER(mpi_endpoint, of_process, at));
+            send_departs(MATCH_OWNER(mpi_endpoint, of_process, at));
     }
     do {
         pthread_mutex_lock(&p->lock);
-        left = look_after(p);
+        left = drive_closed(p);
         pthread_mutex_unlock(&p->lock);
         if (left > 0)
             poll(NULL, 0, 1);
@@ -211,9 +212,9 @@ tutti_status tutti_mpi_join_process(mpi_endpoint *e, tutti_error *err)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "keeping account of the worlds of this process");
         }
         match_list_init(&p->worlds);
-        if (!tutti_mpi_well(e, MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_finalize, &keyval, NULL),
-                            "making an attribute", -1) ||
-            !tutti_mpi_well(e, MPI_Comm_set_attr(MPI_COMM_SELF, keyval, p), "setting an attribute", -1)) {
+        if (!tutti_mpi_succeeded(e, MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_finalize, &keyval, NULL),
+                                 "making an attribute", -1) ||
+            !tutti_mpi_succeeded(e, MPI_Comm_set_attr(MPI_COMM_SELF, keyval, p), "setting an attribute", -1)) {
             pthread_mutex_destroy(&p->lock);
             tutti_free(p);
             return tutti_fail(err, e->broken.status, 0, "%s", e->broken.text);
@@ -222,7 +223,7 @@ tutti_status tutti_mpi_join_process(mpi_endpoint *e, tutti_error *err)
         MPI_Comm_set_name(MPI_COMM_SELF, name);
     }
     pthread_mutex_lock(&p->lock);
-    look_after(p);
+    drive_closed(p);
     match_list_insert(&p->worlds, &e->of_process);
     e->process = p;
     pthread_mutex_unlock(&p->lock);

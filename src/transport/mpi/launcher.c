@@ -1,6 +1,7 @@
-/* launcher.c: whose launcher started this process? A program built for one MPI and started by the
-   launcher of another does not fail: each process takes itself for a world of one, and N models
-   are trained independently. So this is determined from the environment before MPI is started. */
+/* launcher.c: finds which launcher has started this process (mpi_launcher.h). A program that is
+   built for one MPI and started by the launcher of another does not fail: each process believes
+   that it is alone, and N models are trained independently. So the launcher is determined from the
+   environment before MPI is started. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +45,7 @@ static int parse_rank(const char *text)
 bool tutti_mpi_launcher(char *const *environment, mpi_found *found)
 {
     /* Open MPI's first: a job script of it may have been started under another's PMI. */
-    static const struct { const char *size, *needs; mpi_kind_of kind; } known[] = {
+    static const struct { const char *size, *needs; mpi_kind kind; } known[] = {
         { "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", KIND_OPENMPI },
         { "PMI_SIZE", "PMI_RANK", KIND_MPICH },
         { "SLURM_STEP_NUM_TASKS", "PMIX_RANK", KIND_AUTO },
@@ -75,7 +76,7 @@ const char *tutti_mpi_starter(int kind)
     return kind == KIND_MPICH ? "mpiexec.mpich" : "mpirun.openmpi";
 }
 
-tutti_status tutti_mpi_fits(int wanted, char *const *environment, int *kind, tutti_error *err)
+tutti_status tutti_mpi_check_launcher(int wanted, char *const *environment, int *kind, tutti_error *err)
 {
     mpi_found found;
 

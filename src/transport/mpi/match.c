@@ -1,6 +1,6 @@
-/* match.c: posting, pairing and cancelling; which receive gets which message is decided by
-   ../match_queue.h. A receive whose buffer MPI has not released yet (op->busy) is matched all the
-   same, and gets its message when the buffer is free. */
+/* match.c: posting, matching and cancelling messages of the mpi transport. ../match_queue.h decides
+   which receive gets which message. A receive whose buffer MPI has not released yet (op->busy) is
+   matched all the same, and gets its message when the buffer is free. */
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
@@ -12,14 +12,14 @@ static void finish_request(mpi_endpoint *e, tutti_request *r, tutti_status statu
     e->completed = true;
 }
 
-void tutti_mpi_ended(mpi_endpoint *e, mpi_op *op)
+void tutti_mpi_complete(mpi_endpoint *e, mpi_op *op)
 {
     match_list_remove(&op->active);
     if (op->request != NULL)
         finish_request(e, op->request, op->status, op->rank);
-    if (op->over != NULL)
-        *op->over = true;
-    tutti_mpi_give(&e->ops, &op->link);
+    if (op->ended != NULL)
+        *op->ended = true;
+    tutti_mpi_pool_release(&e->ops, &op->link);
 }
 
 void tutti_mpi_end(mpi_endpoint *e, mpi_op *op, tutti_status status, int rank)
@@ -34,15 +34,15 @@ void tutti_mpi_end(mpi_endpoint *e, mpi_op *op, tutti_status status, int rank)
     } else if (op->busy != NULL)
         match_list_insert(&e->ending, &op->link);
     else
-        tutti_mpi_ended(e, op);
+        tutti_mpi_complete(e, op);
 }
 
 void tutti_mpi_drop(mpi_endpoint *e, mpi_message *m)
 {
     match_list_remove(&m->of_peer);
     if (m->frame != NULL)
-        tutti_mpi_give(&e->frames, &m->frame->link);
-    tutti_mpi_give(&e->messages, &m->link);
+        tutti_mpi_pool_release(&e->frames, &m->frame->link);
+    tutti_mpi_pool_release(&e->messages, &m->link);
 }
 
 /* ---- pairing ---- */
@@ -66,25 +66,25 @@ static mpi_message *take_unexpected(mpi_endpoint *e, int from, uint64_t tag)
     return MATCH_OWNER(mpi_message, waiting, w);
 }
 
-void tutti_mpi_deliver(mpi_endpoint *e, mpi_op *op, const tutti_header *note, const unsigned char *payload)
+void tutti_mpi_deliver(mpi_endpoint *e, mpi_op *op, const tutti_header *header, const unsigned char *payload)
 {
-    const bool fits = note->bytes <= op->bytes;
+    const bool fits = header->bytes <= op->bytes;
 
-    op->request->note = *note;
-    if (fits && note->bytes > 0)
-        memcpy(op->data, payload, note->bytes);
+    op->request->note = *header;
+    if (fits && header->bytes > 0)
+        memcpy(op->data, payload, header->bytes);
     tutti_mpi_end(e, op, fits ? TUTTI_OK : TUTTI_ERR_CORRUPT, -1);
 }
 
 void tutti_mpi_pair_up(mpi_endpoint *e, mpi_op *op, mpi_message *m)
 {
     if (op->busy == NULL && !m->large) {
-        tutti_mpi_deliver(e, op, &m->note, m->frame != NULL ? m->frame->payload : m->kept);
+        tutti_mpi_deliver(e, op, &m->header, m->frame != NULL ? m->frame->payload : m->kept);
         tutti_mpi_drop(e, m);
         return;
     }
     if (op->busy == NULL && m->local != NULL) {
-        tutti_mpi_deliver(e, op, &m->note, m->local->data);
+        tutti_mpi_deliver(e, op, &m->header, m->local->data);
         tutti_mpi_end(e, m->local, TUTTI_OK, -1);
         tutti_mpi_drop(e, m);
         return;
@@ -94,8 +94,8 @@ void tutti_mpi_pair_up(mpi_endpoint *e, mpi_op *op, mpi_message *m)
     m->op = op;
     if (op->busy != NULL)
         return;
-    op->request->note = m->note;
-    if (m->note.bytes > op->bytes) {
+    op->request->note = m->header;
+    if (m->header.bytes > op->bytes) {
         const mpi_wire taken = { .kind = WIRE_TAKEN, .send_id = m->send_id };
         tutti_mpi_put(e, m->from, &taken, NULL, 0);
         tutti_mpi_end(e, op, TUTTI_ERR_CORRUPT, -1);
@@ -112,7 +112,7 @@ void tutti_mpi_offer_message(mpi_endpoint *e, mpi_message *m)
     if (op != NULL)
         tutti_mpi_pair_up(e, op, m);
     else
-        match_keep(e->queue.unexpected, &m->waiting);
+        match_enqueue(e->queue.unexpected, &m->waiting);
 }
 
 void tutti_mpi_offer_op(mpi_endpoint *e, mpi_op *op)
@@ -124,7 +124,7 @@ void tutti_mpi_offer_op(mpi_endpoint *e, mpi_op *op)
     if (m != NULL)
         tutti_mpi_pair_up(e, op, m);
     else
-        match_keep(e->queue.posted, &op->waiting);
+        match_enqueue(e->queue.posted, &op->waiting);
 }
 
 /* ---- posting ---- */
@@ -144,7 +144,7 @@ static tutti_status check_post(const mpi_endpoint *e, const char *doing, const t
 static mpi_op *op_make(mpi_endpoint *e, tutti_request *r, op_state state, int peer, uint64_t tag, void *data,
                        size_t bytes)
 {
-    mpi_op *op = tutti_mpi_take(&e->ops);
+    mpi_op *op = tutti_mpi_pool_acquire(&e->ops);
 
     if (op == NULL)
         return NULL;
@@ -180,11 +180,11 @@ static bool send_to_self(mpi_endpoint *e, tutti_request *r, uint64_t tag, tutti_
     }
     if (op != NULL)
         tutti_mpi_offer_op(e, op); /* back to its place: it will be found again below */
-    m = tutti_mpi_take(&e->messages);
+    m = tutti_mpi_pool_acquire(&e->messages);
     if (m == NULL)
         return false;
     *m = (mpi_message){
-        .from = e->rank, .large = bytes > KEPT, .tag = tag, .sequence = e->queue.sequence++, .note = r->note
+        .from = e->rank, .large = bytes > KEPT, .tag = tag, .sequence = e->queue.sequence++, .header = r->note
     };
     match_list_init(&m->link);
     match_list_init(&m->of_peer);
@@ -217,7 +217,7 @@ static bool send_to_peer(mpi_endpoint *e, tutti_request *r, int to, uint64_t tag
     if (p->under_way >= UNDER_WAY)
         tutti_mpi_sweep(e);
     if (bytes <= EAGER && match_list_empty(&p->outbox) && p->under_way < UNDER_WAY) {
-        const mpi_wire wire = { .kind = WIRE_EAGER, .tag = tag, .note = r->note };
+        const mpi_wire wire = { .kind = WIRE_EAGER, .tag = tag, .header = r->note };
         if (!tutti_mpi_put(e, to, &wire, payload.data, bytes))
             return false;
         finish_request(e, r, TUTTI_OK, -1);
@@ -232,7 +232,7 @@ static bool send_to_peer(mpi_endpoint *e, tutti_request *r, int to, uint64_t tag
     return true;
 }
 
-tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *note,
+tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *header,
                             tutti_buffer payload, tutti_error *err)
 {
     mpi_endpoint *e = t;
@@ -242,7 +242,7 @@ tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, con
     status = check_post(e, "sending to", r, to, false, payload, &bytes, err);
     if (status != TUTTI_OK)
         return status;
-    match_begin_send(r, note, e->rank, bytes);
+    match_begin_send(r, header, e->rank, bytes);
     pthread_mutex_lock(&e->lock);
     if (e->closing)
         finish_request(e, r, TUTTI_CLOSED, -1);
@@ -252,7 +252,7 @@ tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, con
                      ? tutti_fail_rank(err, e->broken.status, e->broken.rank, "%s", e->broken.text)
                      : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "sending %zu bytes to worker %d", bytes, to);
     }
-    tutti_mpi_tell(e, 0);
+    tutti_mpi_wake_waiting(e, 0);
     pthread_mutex_unlock(&e->lock);
     return status;
 }
@@ -288,9 +288,9 @@ tutti_status tutti_mpi_recv(void *t, tutti_request *r, int from, uint64_t tag, t
     else if (from == TUTTI_ANY && e->size > 1 && e->gone == e->size - 1)
         tutti_mpi_end(e, op, TUTTI_ERR_PEER, tutti_mpi_root(e, e->rank == 0 ? 1 : 0));
     else
-        match_keep(e->queue.posted, &op->waiting);
+        match_enqueue(e->queue.posted, &op->waiting);
 out:
-    tutti_mpi_tell(e, 0);
+    tutti_mpi_wake_waiting(e, 0);
     pthread_mutex_unlock(&e->lock);
     return status;
 }
@@ -308,7 +308,7 @@ static void wait_until(mpi_endpoint *e, mpi_op *op, const bool *over)
         pthread_mutex_lock(&e->lock);
     }
     if (!*over) /* MPI has failed: nothing moves any more */
-        op->over = NULL;
+        op->ended = NULL;
 }
 
 static void cancel_send(mpi_endpoint *e, mpi_op *op)
@@ -331,7 +331,7 @@ static void cancel_send(mpi_endpoint *e, mpi_op *op)
     }
     op->withdraw = op->state != OP_ENDING; /* one that is ending already has nothing more to send */
     op->state = OP_ENDING;
-    op->over = &over;
+    op->ended = &over;
     if (match_list_empty(&op->active))
         match_list_insert(&e->streams, &op->active);
     wait_until(e, op, &over);
@@ -349,7 +349,7 @@ static void cancel_receive(mpi_endpoint *e, mpi_op *op)
         m->op = NULL;
         op->message = NULL;
     }
-    op->over = &over;
+    op->ended = &over;
     tutti_mpi_end(e, op, TUTTI_CLOSED, -1);
     if (m != NULL)
         tutti_mpi_offer_message(e, m);
@@ -370,7 +370,7 @@ void tutti_mpi_cancel(void *t, tutti_request *r)
             cancel_send(e, op);
         else
             cancel_receive(e, op);
-        tutti_mpi_tell(e, 0);
+        tutti_mpi_wake_waiting(e, 0);
     }
     pthread_mutex_unlock(&e->lock);
 }

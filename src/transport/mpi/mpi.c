@@ -2,12 +2,12 @@
    One source, built against Open MPI and against MPICH. mpi_internal.h describes how a message
    travels. The files of this folder:
 
-     launcher.c   whose launcher
-     choose.c     the plug-in that picks the implementation
-     process.c    MPI's beginning and end
-     closed.c     what a world leaves
-     pool.c       memory
-     match.c      posting, pairing, cancelling
+     launcher.c   which launcher has started this process
+     choose.c     the plug-in that chooses the implementation
+     process.c    starting and finalising MPI
+     closed.c     worlds that are closed and still receive
+     pool.c       memory of what is in flight
+     match.c      posting, matching and cancelling messages
      stream.c     large payloads
      progress.c   control messages, departures
      wait.c       waiting
@@ -41,8 +41,8 @@ static tutti_status prepare(mpi_endpoint *e, tutti_error *err)
     tutti_mpi_pool_init(&e->frames, sizeof(mpi_frame));
     tutti_mpi_pool_init(&e->transfer_pool, sizeof(mpi_transfer));
     e->peers = tutti_alloc((size_t)e->size, sizeof *e->peers);
-    e->places = tutti_alloc((size_t)e->size, sizeof *e->places);
-    if (e->peers == NULL || e->places == NULL)
+    e->locations = tutti_alloc((size_t)e->size, sizeof *e->locations);
+    if (e->peers == NULL || e->locations == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot keep account of %d workers", e->rank,
                           e->size);
     for (int r = 0; r < e->size; r++) {
@@ -51,7 +51,7 @@ static tutti_status prepare(mpi_endpoint *e, tutti_error *err)
         match_list_init(&e->peers[r].messages);
     }
     for (int i = 0; i < RING; i++) {
-        e->ring[i] = tutti_mpi_take(&e->frames);
+        e->ring[i] = tutti_mpi_pool_acquire(&e->frames);
         if (e->ring[i] == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot hold %d messages of %d bytes", e->rank,
                               RING, FRAME_BYTES);
@@ -97,7 +97,7 @@ static tutti_status mpi_open(void **t, tutti_runtime *rt, const tutti_launch *la
         mpi_frame *f = e->ring[i];
         const int code =
             MPI_Irecv(&f->wire, FRAME_BYTES, MPI_BYTE, MPI_ANY_SOURCE, CONTROL_TAG, e->control, &f->request);
-        if (!tutti_mpi_well(e, code, "posting a receive", -1))
+        if (!tutti_mpi_succeeded(e, code, "posting a receive", -1))
             status = tutti_fail(err, e->broken.status, 0, "%s", e->broken.text);
         e->joined = true;
     }
@@ -133,9 +133,9 @@ static void flush(mpi_endpoint *e)
     }
     /* Too late for these: a peer that has not responded for this long gets no more. */
     while (!match_list_empty(&e->streams))
-        tutti_mpi_ended(e, MATCH_OWNER(mpi_op, active, e->streams.next));
+        tutti_mpi_complete(e, MATCH_OWNER(mpi_op, active, e->streams.next));
     while (!match_list_empty(&e->ending))
-        tutti_mpi_ended(e, MATCH_OWNER(mpi_op, link, e->ending.next));
+        tutti_mpi_complete(e, MATCH_OWNER(mpi_op, link, e->ending.next));
 }
 
 /* The two communicators are left to MPI_Finalize: freeing one is collective, and others may still
@@ -165,8 +165,8 @@ static void mpi_close(void *t)
     tutti_mpi_pool_fini(&e->messages);
     tutti_mpi_pool_fini(&e->ops);
     for (int r = 0; r < e->size && e->peers != NULL; r++)
-        tutti_free(e->peers[r].words);
-    tutti_free(e->places);
+        tutti_free(e->peers[r].reason);
+    tutti_free(e->locations);
     tutti_free(e->by_tag);
     tutti_free(e->peers);
     tutti_mpi_closed(e);
@@ -175,13 +175,13 @@ static void mpi_close(void *t)
 static int mpi_host(void *t, int rank)
 {
     const mpi_endpoint *e = t;
-    return e->places[rank].host;
+    return e->locations[rank].host;
 }
 
 static int mpi_node(void *t, int rank)
 {
     const mpi_endpoint *e = t;
-    return e->places[rank].node;
+    return e->locations[rank].node;
 }
 
 /* ---- endings ---- */
@@ -199,9 +199,9 @@ static int mpi_dead_peer(void *t, char *why, size_t bytes)
         root = tutti_mpi_root(e, r);
         if (why != NULL && bytes > 0)
             snprintf(why, bytes, "%s",
-                     e->peers[root].words != NULL ? e->peers[root].words
-                     : e->peers[r].words != NULL  ? e->peers[r].words
-                                                  : "it failed");
+                     e->peers[root].reason != NULL ? e->peers[root].reason
+                     : e->peers[r].reason != NULL  ? e->peers[r].reason
+                                                   : "it failed");
     }
     pthread_mutex_unlock(&e->lock);
     return root;

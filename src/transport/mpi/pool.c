@@ -1,5 +1,5 @@
-/* pool.c: memory of what is in flight. Chunks double, so a steady state is reached after few
-   allocations. */
+/* pool.c: memory of sends, receives, messages, frames and transfers. Each chunk has twice the
+   entries of the one before, so after few allocations no more are needed. */
 #include "mpi_internal.h"
 
 void tutti_mpi_pool_init(mpi_pool *pool, size_t bytes)
@@ -19,7 +19,7 @@ void tutti_mpi_pool_fini(mpi_pool *pool)
         match_list_init(&pool->free);
 }
 
-void *tutti_mpi_take(mpi_pool *pool)
+void *tutti_mpi_pool_acquire(mpi_pool *pool)
 {
     match_link *link;
 
@@ -40,8 +40,8 @@ void *tutti_mpi_take(mpi_pool *pool)
 }
 
 /* The one returned last is taken first: it is still in the cache. */
-void tutti_mpi_give(mpi_pool *pool, match_link *thing)
+void tutti_mpi_pool_release(mpi_pool *pool, match_link *entry)
 {
-    match_list_remove(thing);
-    match_list_insert(pool->free.next, thing);
+    match_list_remove(entry);
+    match_list_insert(pool->free.next, entry);
 }

@@ -1,16 +1,16 @@
-/* process.c: MPI as a whole. A process starts it once and ends it once, so the state of the
-   process is attached to MPI and the C library, not to a world:
+/* process.c: starting and finalising MPI. A process can do each of them once, so this belongs to
+   the process, not to a world:
 
-   starting  by the first world that is opened, unless the program has done it already; then the
-             program ends it too.
-   ending    when the process ends, by on_exit: MPI_Finalize waits for all ranks, and closing a
-             world must not. What the others still send is received until then (closed.c). A process
-             that ends badly (exit code not 0) calls MPI_Abort with its code, so that no launcher
-             is left with ranks that wait for it. A rank that saw another one fail gives that one
-             half a second's start, so that the job's code is that of the cause.
+   starting    by the first world that is opened, unless the program has started MPI; then the
+               program finalises it, too.
+   finalising  when the process ends, by on_exit: MPI_Finalize waits for all ranks, and closing a
+               world must not. What other ranks send until then is received (closed.c). A process
+               that ends with an exit code other than 0 calls MPI_Abort with that code, so that no
+               rank is left that waits for it. A rank that fails because of another one waits half
+               a second first, so that the job's exit code is that of the cause.
 
-   An MPI that Tutti started and in which a worker was lost is not finalised: it would wait for
-   that worker. */
+   If Tutti has started MPI and a worker was lost, MPI is not finalised: that would wait for the
+   lost worker. */
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
@@ -27,7 +27,7 @@
 #define BUILT_FOR KIND_MPICH
 #endif
 
-enum { EXIT_BECAUSE_OF_OTHERS = 3, START_MS = 500, WORDS_MS = 200 };
+enum { EXIT_BECAUSE_OF_OTHERS = 3, START_MS = 500, REPORT_MS = 200 };
 
 typedef struct mpi_ending { pid_t process; } mpi_ending;
 
@@ -47,7 +47,7 @@ static void at_exit(int code, void *argument)
     if (code != 0) {
         /* and launchers have to fetch the error text before they end all ranks: once it did not
            arrive */
-        poll(NULL, 0, code == EXIT_BECAUSE_OF_OTHERS ? START_MS : WORDS_MS);
+        poll(NULL, 0, code == EXIT_BECAUSE_OF_OTHERS ? START_MS : REPORT_MS);
         MPI_Abort(MPI_COMM_WORLD, code);
     }
     const mpi_process *p = tutti_mpi_find_process();
@@ -55,7 +55,7 @@ static void at_exit(int code, void *argument)
         MPI_Finalize();
 }
 
-bool tutti_mpi_well(mpi_endpoint *e, int code, const char *doing, int peer)
+bool tutti_mpi_succeeded(mpi_endpoint *e, int code, const char *doing, int peer)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
     int length;
@@ -74,7 +74,7 @@ bool tutti_mpi_well(mpi_endpoint *e, int code, const char *doing, int peer)
 /* Reports MPI's error text as a failure of opening. */
 static tutti_status refused(mpi_endpoint *e, int code, const char *doing, tutti_error *err)
 {
-    if (tutti_mpi_well(e, code, doing, -1))
+    if (tutti_mpi_succeeded(e, code, doing, -1))
         return TUTTI_OK;
     return tutti_fail(err, e->broken.status, 0, "%s", e->broken.text);
 }
@@ -134,10 +134,10 @@ static tutti_status check_place(const mpi_endpoint *e, const tutti_launch *launc
 
 /* Finds which ranks are on which host, and whether the ranks of this host have a core each. Each
    may be bound to a subset of the cores, so the union counts. */
-static tutti_status look_round(mpi_endpoint *e, int64_t spin_us, tutti_error *err)
+static tutti_status find_hosts(mpi_endpoint *e, int64_t spin_us, tutti_error *err)
 {
     static const char doing[] = "asking which ranks are on which host";
-    mpi_place mine = { .node = tutti_node_here(e->rt) };
+    mpi_location mine = { .node = tutti_node_here(e->rt) };
     cpu_set_t own, all;
     MPI_Comm host;
     int ranks = 0;
@@ -151,9 +151,9 @@ static tutti_status look_round(mpi_endpoint *e, int64_t spin_us, tutti_error *er
     TUTTI_TRY(refused(e, MPI_Allreduce(&e->rank, &mine.host, 1, MPI_INT, MPI_MIN, host), doing, err));
     MPI_Comm_free(&host);
     e->spin_ns = CPU_COUNT(&all) >= ranks ? spin_us * 1000 : 0;
-    return refused(e,
-                   MPI_Allgather(&mine, (int)sizeof mine, MPI_BYTE, e->places, (int)sizeof mine, MPI_BYTE, e->control),
-                   doing, err);
+    return refused(
+        e, MPI_Allgather(&mine, (int)sizeof mine, MPI_BYTE, e->locations, (int)sizeof mine, MPI_BYTE, e->control),
+        doing, err);
 }
 
 /* Header and sizes are those of the build; ranks of different builds would misread each other. */
@@ -191,7 +191,7 @@ tutti_status tutti_mpi_begin(mpi_endpoint *e, const tutti_launch *launch, const 
                           "this is the transport for %s, and %s is asked for; use the transport 'mpi', which chooses",
                           tutti_mpi_name(BUILT_FOR), tutti_mpi_name(options->implementation));
     if (!initialised)
-        TUTTI_TRY(tutti_mpi_fits(BUILT_FOR, launch->environment, &kind, err));
+        TUTTI_TRY(tutti_mpi_check_launcher(BUILT_FOR, launch->environment, &kind, err));
     TUTTI_TRY(start_mpi(e, options, err));
     TUTTI_TRY(refused(e, MPI_Comm_rank(MPI_COMM_WORLD, &rank), "asking for the rank", err));
     TUTTI_TRY(refused(e, MPI_Comm_size(MPI_COMM_WORLD, &size), "asking for the number of ranks", err));
@@ -210,5 +210,5 @@ tutti_status tutti_mpi_begin(mpi_endpoint *e, const tutti_launch *launch, const 
                       "asking for the largest tag", err));
     e->tag_max = found ? *(int *)tag_max : 32767;
     TUTTI_TRY(check_builds(e, err));
-    return look_round(e, options->spin, err);
+    return find_hosts(e, options->spin, err);
 }

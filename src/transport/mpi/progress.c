@@ -1,5 +1,5 @@
-/* progress.c: control messages, and which ranks have left. Called with the lock held by the
-   waiting thread; never blocks. */
+/* progress.c: control messages of the mpi transport, and peers that have departed. The waiting
+   thread calls it with the lock held. It never blocks. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,9 +18,9 @@ bool tutti_mpi_put(mpi_endpoint *e, int to, const mpi_wire *wire, const void *pa
         return false;
     /* A rank that has left still receives the others' DEPART, and nothing else. One that failed
        does not receive even that if its process ends with it, which MPI itself has to notice. */
-    if (e->left || (e->peers[to].gone && (wire->kind != WIRE_DEPART || (e->peers[to].failed && e->owned))))
+    if (e->depart_sent || (e->peers[to].gone && (wire->kind != WIRE_DEPART || (e->peers[to].failed && e->owned))))
         return true;
-    f = tutti_mpi_take(&e->frames);
+    f = tutti_mpi_pool_acquire(&e->frames);
     if (f == NULL) {
         tutti_fail(&e->broken, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a message of %zu bytes to worker %d",
                    sizeof *wire + bytes, to);
@@ -30,10 +30,10 @@ bool tutti_mpi_put(mpi_endpoint *e, int to, const mpi_wire *wire, const void *pa
     if (bytes > 0)
         memcpy(f->payload, payload, bytes);
     f->peer = to;
-    if (!tutti_mpi_well(
+    if (!tutti_mpi_succeeded(
             e, MPI_Isend(&f->wire, (int)(sizeof f->wire + bytes), MPI_BYTE, to, CONTROL_TAG, e->control, &f->request),
             "sending a message", to)) {
-        tutti_mpi_give(&e->frames, &f->link);
+        tutti_mpi_pool_release(&e->frames, &f->link);
         return false;
     }
     e->peers[to].under_way++;
@@ -47,11 +47,11 @@ void tutti_mpi_sweep(mpi_endpoint *e)
         mpi_frame *f = MATCH_OWNER(mpi_frame, link, at);
         int done = 0;
         next = at->next;
-        if (!tutti_mpi_well(e, MPI_Test(&f->request, &done, MPI_STATUS_IGNORE), "sending a message", f->peer))
+        if (!tutti_mpi_succeeded(e, MPI_Test(&f->request, &done, MPI_STATUS_IGNORE), "sending a message", f->peer))
             return;
         if (done) {
             e->peers[f->peer].under_way--;
-            tutti_mpi_give(&e->frames, at);
+            tutti_mpi_pool_release(&e->frames, at);
         }
     }
 }
@@ -62,7 +62,7 @@ void tutti_mpi_outbox(mpi_endpoint *e, mpi_peer *p)
         mpi_op *op = MATCH_OWNER(mpi_op, link, p->outbox.next);
         const bool small = op->bytes <= EAGER;
         const mpi_wire wire = {
-            .kind = small ? WIRE_EAGER : WIRE_ANNOUNCE, .tag = op->tag, .send_id = op->id, .note = op->request->note
+            .kind = small ? WIRE_EAGER : WIRE_ANNOUNCE, .tag = op->tag, .send_id = op->id, .header = op->request->note
         };
         if (!tutti_mpi_put(e, op->peer, &wire, op->data, small ? op->bytes : 0))
             return;
@@ -83,22 +83,22 @@ void tutti_mpi_outbox(mpi_endpoint *e, mpi_peer *p)
 static void announced(mpi_endpoint *e, int from, mpi_frame *f, bool *kept)
 {
     const bool large = f->wire.kind == WIRE_ANNOUNCE;
-    tutti_header note = f->wire.note;
+    tutti_header header = f->wire.header;
     mpi_message *m;
 
     if (e->closing)
         return;
-    note.from = from;
+    header.from = from;
     if (!large) {
         mpi_op *op = tutti_mpi_take_posted(e, from, f->wire.tag);
         if (op != NULL && op->busy == NULL) {
-            tutti_mpi_deliver(e, op, &note, f->payload);
+            tutti_mpi_deliver(e, op, &header, f->payload);
             return;
         }
         if (op != NULL)
             tutti_mpi_offer_op(e, op); /* back to its place, to be found again below */
     }
-    m = tutti_mpi_take(&e->messages);
+    m = tutti_mpi_pool_acquire(&e->messages);
     if (m == NULL) {
         tutti_fail(&e->broken, TUTTI_ERR_MEMORY, ENOMEM,
                    "no memory to note a message from worker %d that no receive expects yet", from);
@@ -109,16 +109,16 @@ static void announced(mpi_endpoint *e, int from, mpi_frame *f, bool *kept)
                         .tag = f->wire.tag,
                         .send_id = f->wire.send_id,
                         .sequence = e->queue.sequence++,
-                        .note = note };
+                        .header = header };
     match_list_init(&m->link);
     match_list_init(&m->of_peer);
     if (large)
         match_list_insert(&e->peers[from].messages, &m->of_peer);
-    else if (note.bytes > KEPT) {
+    else if (header.bytes > KEPT) {
         m->frame = f;
         *kept = true;
     } else
-        memcpy(m->kept, f->payload, note.bytes);
+        memcpy(m->kept, f->payload, header.bytes);
     tutti_mpi_offer_message(e, m);
 }
 
@@ -214,10 +214,10 @@ static void departed(mpi_endpoint *e, int from, const mpi_departure *d)
     p->root = p->failed && d->root >= 0 && d->root < e->size ? d->root : from;
     e->gone++;
     if (p->failed) {
-        char words[sizeof d->words + 1];
+        char reason[sizeof d->reason + 1];
         e->process->lost = true;
-        snprintf(words, sizeof words, "%.*s", (int)sizeof d->words, d->words);
-        p->words = tutti_copy_text(words);
+        snprintf(reason, sizeof reason, "%.*s", (int)sizeof d->reason, d->reason);
+        p->reason = tutti_copy_text(reason);
     }
     root = tutti_mpi_root(e, from);
     while (!match_list_empty(&p->outbox)) {
@@ -261,13 +261,13 @@ static void dispatch_frame(mpi_endpoint *e, int from, mpi_frame *f, int bytes, b
     }
     switch ((wire_kind)w->kind) {
     case WIRE_EAGER:
-        if (payload != w->note.bytes)
+        if (payload != w->header.bytes)
             damaged(e, from, f, bytes);
         else
             announced(e, from, f, kept);
         return;
     case WIRE_ANNOUNCE:
-        if (w->note.bytes <= EAGER)
+        if (w->header.bytes <= EAGER)
             damaged(e, from, f, bytes);
         else
             announced(e, from, f, kept);
@@ -314,12 +314,12 @@ static void take_control(mpi_endpoint *e)
         int done = 0, bytes = 0;
         bool kept = false;
         MPI_Status status;
-        if (!tutti_mpi_well(e, MPI_Test(&f->request, &done, &status), "receiving a message", -1) || !done)
+        if (!tutti_mpi_succeeded(e, MPI_Test(&f->request, &done, &status), "receiving a message", -1) || !done)
             return;
         MPI_Get_count(&status, MPI_BYTE, &bytes);
         dispatch_frame(e, status.MPI_SOURCE, f, bytes, &kept);
         if (kept) {
-            f = tutti_mpi_take(&e->frames);
+            f = tutti_mpi_pool_acquire(&e->frames);
             if (f == NULL) {
                 tutti_fail(&e->broken, TUTTI_ERR_MEMORY, ENOMEM, "no memory to receive a further message");
                 e->ring[e->ring_head] = NULL;
@@ -328,9 +328,9 @@ static void take_control(mpi_endpoint *e)
             e->ring[e->ring_head] = f;
         }
         f->request = MPI_REQUEST_NULL;
-        tutti_mpi_well(e,
-                       MPI_Irecv(&f->wire, FRAME_BYTES, MPI_BYTE, MPI_ANY_SOURCE, CONTROL_TAG, e->control, &f->request),
-                       "posting a receive", -1);
+        tutti_mpi_succeeded(
+            e, MPI_Irecv(&f->wire, FRAME_BYTES, MPI_BYTE, MPI_ANY_SOURCE, CONTROL_TAG, e->control, &f->request),
+            "posting a receive", -1);
         e->ring_head = (e->ring_head + 1) % RING;
         e->moved = true;
     }
@@ -348,7 +348,7 @@ tutti_status tutti_mpi_progress(mpi_endpoint *e, tutti_error *err)
         for (int r = 0; r < e->size && e->queued > 0; r++)
             tutti_mpi_outbox(e, &e->peers[r]);
     }
-    tutti_mpi_tell(e, 1);
+    tutti_mpi_wake_waiting(e, 1);
     if (e->broken.status == TUTTI_OK)
         return TUTTI_OK;
     return tutti_fail_rank(err, e->broken.status, e->broken.rank, "%s", e->broken.text);
@@ -426,18 +426,18 @@ void tutti_mpi_leave(mpi_endpoint *e, const tutti_error *why)
 {
     mpi_departure d = { .failed = why != NULL, .root = e->rank };
 
-    if (e->left)
+    if (e->depart_sent)
         return;
     e->closing = true;
     if (why != NULL && why->status == TUTTI_ERR_PEER && why->rank >= 0 && why->rank < e->size && why->rank != e->rank)
         d.root = tutti_mpi_root(e, why->rank);
     if (why != NULL) {
         tutti_error cut; /* tutti_fail cuts at a whole character */
-        if (d.root != e->rank && e->peers[d.root].words != NULL)
-            tutti_fail(&cut, TUTTI_ERR_PEER, 0, "%s", e->peers[d.root].words);
+        if (d.root != e->rank && e->peers[d.root].reason != NULL)
+            tutti_fail(&cut, TUTTI_ERR_PEER, 0, "%s", e->peers[d.root].reason);
         else
             tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d failed: %s", d.root, why->text);
-        memcpy(d.words, cut.text, sizeof d.words);
+        memcpy(d.reason, cut.text, sizeof d.reason);
     }
     for (int r = 0; r < e->size; r++)
         end_sends(e, &e->peers[r]);
@@ -447,6 +447,6 @@ void tutti_mpi_leave(mpi_endpoint *e, const tutti_error *why)
         if (r != e->rank)
             tutti_mpi_put(e, r, &depart, &d, sizeof d);
     }
-    e->left = true;
-    tutti_mpi_tell(e, 0);
+    e->depart_sent = true;
+    tutti_mpi_wake_waiting(e, 0);
 }

@@ -1,6 +1,6 @@
-/* stream.c: large payloads, chunk by chunk. Chunks of one transfer have one tag and one sender, so
-   MPI matches them in order. Therefore what was matched when receives are cancelled is a run of the
-   first, provided that the last is cancelled first. */
+/* stream.c: payloads of large messages, in chunks. The chunks of a transfer have one tag and one
+   sender, so MPI matches them with the posted receives in order. If receives are cancelled from the
+   last to the first, those that were matched already are the first ones, without a gap. */
 #include <errno.h>
 #include <string.h>
 #include "mpi_internal.h"
@@ -33,7 +33,8 @@ static void take_back_chunks(mpi_endpoint *e, mpi_op *op)
         int done = 0;
         if (op->chunks[i] == MPI_REQUEST_NULL)
             continue;
-        if (!tutti_mpi_well(e, MPI_Test(&op->chunks[i], &done, MPI_STATUS_IGNORE), "sending a large message", op->peer))
+        if (!tutti_mpi_succeeded(e, MPI_Test(&op->chunks[i], &done, MPI_STATUS_IGNORE), "sending a large message",
+                                 op->peer))
             return;
         e->moved = e->moved || done;
     }
@@ -46,10 +47,10 @@ static void issue_chunks(mpi_endpoint *e, mpi_op *op)
     for (int i = 0; i < WINDOW && op->issued < total; i++) {
         if (op->chunks[i] != MPI_REQUEST_NULL)
             continue;
-        if (!tutti_mpi_well(e,
-                            MPI_Isend(op->data + op->issued * CHUNK, chunk_bytes(op->bytes, op->issued), MPI_BYTE,
-                                      op->peer, (int)op->data_tag, e->data, &op->chunks[i]),
-                            "sending a large message", op->peer))
+        if (!tutti_mpi_succeeded(e,
+                                 MPI_Isend(op->data + op->issued * CHUNK, chunk_bytes(op->bytes, op->issued), MPI_BYTE,
+                                           op->peer, (int)op->data_tag, e->data, &op->chunks[i]),
+                                 "sending a large message", op->peer))
             return;
         op->issued++;
         e->moved = true;
@@ -73,7 +74,7 @@ static void stream(mpi_endpoint *e, mpi_op *op)
             match_list_remove(&op->active); /* waits for a CLEAR or for its TAKEN */
         return;
     }
-    if (op->withdraw && !e->left) {
+    if (op->withdraw && !e->depart_sent) {
         const mpi_wire stopped = {
             .kind = WIRE_STOPPED, .data_tag = (uint32_t)op->data_tag, .send_id = op->id, .chunks = op->issued
         };
@@ -82,7 +83,7 @@ static void stream(mpi_endpoint *e, mpi_op *op)
             tutti_mpi_put(e, op->peer, &stopped, NULL, 0);
         tutti_mpi_put(e, op->peer, &withdraw, NULL, 0);
     }
-    tutti_mpi_ended(e, op);
+    tutti_mpi_complete(e, op);
 }
 
 void tutti_mpi_streams(mpi_endpoint *e)
@@ -96,7 +97,7 @@ void tutti_mpi_streams(mpi_endpoint *e)
 /* ---- receiving ---- */
 static mpi_transfer *transfer_make(mpi_endpoint *e)
 {
-    mpi_transfer *t = tutti_mpi_take(&e->transfer_pool);
+    mpi_transfer *t = tutti_mpi_pool_acquire(&e->transfer_pool);
     mpi_transfer **grown;
     uint32_t tag = 0;
 
@@ -108,7 +109,7 @@ static mpi_transfer *transfer_make(mpi_endpoint *e)
         const uint32_t tags = e->tags == 0 ? 64 : 2 * e->tags;
         grown = tag <= (uint32_t)e->tag_max ? tutti_alloc(tags, sizeof *grown) : NULL;
         if (grown == NULL) {
-            tutti_mpi_give(&e->transfer_pool, &t->link);
+            tutti_mpi_pool_release(&e->transfer_pool, &t->link);
             return NULL;
         }
         if (e->tags > 0)
@@ -131,7 +132,7 @@ static void transfer_end(mpi_endpoint *e, mpi_transfer *t)
     e->by_tag[t->data_tag] = NULL;
     tutti_free(t->trash);
     t->trash = NULL;
-    tutti_mpi_give(&e->transfer_pool, &t->link);
+    tutti_mpi_pool_release(&e->transfer_pool, &t->link);
 }
 
 static void post_chunks(mpi_endpoint *e, mpi_transfer *t)
@@ -155,7 +156,7 @@ static void post_chunks(mpi_endpoint *e, mpi_transfer *t)
                 return;
             }
         }
-        if (!tutti_mpi_well(
+        if (!tutti_mpi_succeeded(
                 e, MPI_Irecv(to, bytes, MPI_BYTE, t->from, (int)t->data_tag, e->data, &t->requests[t->tail % WINDOW]),
                 "receiving a large message", t->from))
             return;
@@ -176,7 +177,7 @@ void tutti_mpi_transfer_begin(mpi_endpoint *e, mpi_op *op, mpi_message *m)
     }
     t->from = m->from;
     t->send_id = m->send_id;
-    t->bytes = m->note.bytes;
+    t->bytes = m->header.bytes;
     t->total = chunks_of(t->bytes);
     t->live = true;
     t->op = op;
@@ -247,7 +248,7 @@ static bool take_chunks(mpi_endpoint *e, mpi_transfer *t)
             t->received++;
             continue;
         }
-        if (!tutti_mpi_well(e, code, "receiving a large message", t->from))
+        if (!tutti_mpi_succeeded(e, code, "receiving a large message", t->from))
             return false;
         if (!done)
             return true;
@@ -266,7 +267,7 @@ static bool take_chunks(mpi_endpoint *e, mpi_transfer *t)
     return true;
 }
 
-static void room_is_free(mpi_endpoint *e, mpi_transfer *t)
+static void buffer_is_free(mpi_endpoint *e, mpi_transfer *t)
 {
     mpi_op *op = t->op;
 
@@ -275,7 +276,7 @@ static void room_is_free(mpi_endpoint *e, mpi_transfer *t)
         return;
     op->busy = NULL;
     if (op->state == OP_ENDING)
-        tutti_mpi_ended(e, op);
+        tutti_mpi_complete(e, op);
     else if (op->state == OP_MATCHED && op->message != NULL && op->message->transfer == NULL)
         tutti_mpi_pair_up(e, op, op->message);
 }
@@ -289,13 +290,13 @@ static void transfer_on(mpi_endpoint *e, mpi_transfer *t)
     if (too_long && t->head != t->tail) { /* MPI still holds its tag and memory: never used again */
         match_list_remove(&t->link);
         match_list_insert(&e->stale, &t->link);
-        room_is_free(e, t);
+        buffer_is_free(e, t);
         return;
     }
     if (t->head == t->tail) {
         t->stopping = false;
         if (!t->live)
-            room_is_free(e, t);
+            buffer_is_free(e, t);
     }
     if (t->live && t->received == t->total) {
         const mpi_wire taken = { .kind = WIRE_TAKEN, .send_id = t->send_id };

@@ -1,14 +1,14 @@
-/* wait.c: how a thread waits. MPI has no wait that sleeps, so a waiting thread polls. It
+/* wait.c: waiting of threads. MPI has no wait that sleeps, so a waiting thread polls. It
 
      1. spins, if every rank of the host has a core of its own;
      2. yields its time slice a few times;
-     3. sleeps between polls, a quarter of the time for which nothing has happened, at most a
+     3. sleeps between polls, for a quarter of the time in which nothing has happened, at most for a
         millisecond.
 
-   So a wait is lengthened by a quarter at the most, and a long one costs next to nothing. Each
-   waiting thread has its own polling interval: one that has waited for long must not hold up one
-   that has just come. A thread whose request another thread's poll has completed is woken by the
-   condition variable. */
+   So a wait is lengthened by a quarter at most, and a long wait costs next to nothing. Each waiting
+   thread has its own polling interval, so that a thread that has waited for long does not slow down
+   one that has just begun. A thread whose request another thread's poll has completed is woken by
+   the condition variable. */
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>
@@ -30,7 +30,7 @@ bool tutti_mpi_foreign_thread(const mpi_endpoint *e)
     return e->funneled && !pthread_equal(e->thread, pthread_self());
 }
 
-void tutti_mpi_tell(mpi_endpoint *e, int mine)
+void tutti_mpi_wake_waiting(mpi_endpoint *e, int mine)
 {
     if (e->completed && e->waiting > mine)
         pthread_cond_broadcast(&e->cond);

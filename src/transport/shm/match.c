@@ -1,5 +1,5 @@
-/* match.c: posting, pairing and cancelling. Which receive gets which message is
-   ../match_queue.h's. */
+/* match.c: posting, matching and cancelling messages of the shm transport. ../match_queue.h decides
+   which receive gets which message. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -11,24 +11,24 @@ static void finish_request(shm_endpoint *e, tutti_request *r, tutti_status statu
     e->completed = true;
 }
 
-void tutti_shm_op_give(shm_endpoint *e, shm_op *op)
+void tutti_shm_op_release(shm_endpoint *e, shm_op *op)
 {
-    match_list_remove(&op->answer.link);
-    tutti_match_pool_give(&e->ops, &op->waiting);
+    match_list_remove(&op->control.link);
+    tutti_match_pool_release(&e->ops, &op->waiting);
 }
 
 void tutti_shm_complete(shm_endpoint *e, shm_op *op, tutti_status status, int rank)
 {
     if (op->request != NULL)
         finish_request(e, op->request, status, rank);
-    tutti_shm_op_give(e, op);
+    tutti_shm_op_release(e, op);
 }
 
 void tutti_shm_message_drop(shm_endpoint *e, shm_message *m)
 {
     match_list_remove(&m->of_peer);
-    match_list_remove(&m->answer.link);
-    tutti_match_pool_give(&e->messages, &m->waiting);
+    match_list_remove(&m->control.link);
+    tutti_match_pool_release(&e->messages, &m->waiting);
 }
 
 /* ---- matching ---- */
@@ -52,41 +52,41 @@ static shm_message *take_unexpected(shm_endpoint *e, int from, uint64_t tag)
     return MATCH_OWNER(shm_message, waiting, w);
 }
 
-void tutti_shm_deliver(shm_endpoint *e, shm_op *op, const tutti_header *note, const unsigned char *payload)
+void tutti_shm_deliver(shm_endpoint *e, shm_op *op, const tutti_header *header, const unsigned char *payload)
 {
-    const bool fits = note->bytes <= op->bytes;
+    const bool fits = header->bytes <= op->bytes;
 
-    op->request->note = *note;
-    if (fits && note->bytes > 0)
-        memcpy(op->data, payload, note->bytes);
+    op->request->note = *header;
+    if (fits && header->bytes > 0)
+        memcpy(op->data, payload, header->bytes);
     tutti_shm_complete(e, op, fits ? TUTTI_OK : TUTTI_ERR_CORRUPT, -1);
 }
 
 void tutti_shm_pair_up(shm_endpoint *e, shm_op *op, shm_message *m)
 {
     if (!m->large) {
-        tutti_shm_deliver(e, op, &m->note, m->payload);
+        tutti_shm_deliver(e, op, &m->header, m->payload);
         tutti_shm_message_drop(e, m);
         return;
     }
     if (m->local != NULL) {
-        tutti_shm_deliver(e, op, &m->note, m->local->data);
+        tutti_shm_deliver(e, op, &m->header, m->local->data);
         tutti_shm_complete(e, m->local, TUTTI_OK, -1);
         tutti_shm_message_drop(e, m);
         return;
     }
     op->state = SHM_OP_MATCHED;
     op->message = m;
-    op->request->note = m->note;
+    op->request->note = m->header;
     m->op = op;
     m->received = 0;
-    if (m->note.bytes > op->bytes) {
+    if (m->header.bytes > op->bytes) {
         m->outcome = TUTTI_ERR_CORRUPT;
-        tutti_shm_answer_queue(e, m->from, &m->answer, SHM_TAKEN);
+        tutti_shm_queue_control(e, m->from, &m->control, SHM_TAKEN);
     } else {
         m->cleared = true;
         e->peers[m->from].expecting++;
-        tutti_shm_answer_queue(e, m->from, &m->answer, SHM_CLEAR);
+        tutti_shm_queue_control(e, m->from, &m->control, SHM_CLEAR);
     }
 }
 
@@ -97,7 +97,7 @@ void tutti_shm_offer_message(shm_endpoint *e, shm_message *m)
     if (op != NULL)
         tutti_shm_pair_up(e, op, m);
     else
-        match_keep(e->queue.unexpected, &m->waiting);
+        match_enqueue(e->queue.unexpected, &m->waiting);
 }
 
 void tutti_shm_offer_op(shm_endpoint *e, shm_op *op)
@@ -109,19 +109,19 @@ void tutti_shm_offer_op(shm_endpoint *e, shm_op *op)
     if (m != NULL)
         tutti_shm_pair_up(e, op, m);
     else
-        match_keep(e->queue.posted, &op->waiting);
+        match_enqueue(e->queue.posted, &op->waiting);
 }
 
 /* ---- posting ---- */
 static shm_op *op_make(shm_endpoint *e, tutti_request *r, shm_op_state state, int peer, uint64_t tag, void *data,
                        size_t bytes)
 {
-    shm_op *op = tutti_match_pool_take(&e->ops);
+    shm_op *op = tutti_match_pool_acquire(&e->ops);
 
     if (op == NULL)
         return NULL;
-    match_list_init(&op->answer.link);
-    op->answer.is_message = false;
+    match_list_init(&op->control.link);
+    op->control.is_message = false;
     op->state = state;
     op->peer = peer;
     op->tag = tag;
@@ -146,18 +146,18 @@ static bool send_to_self(shm_endpoint *e, tutti_request *r, uint64_t tag, tutti_
         finish_request(e, r, TUTTI_OK, -1);
         return true;
     }
-    m = tutti_match_pool_take(&e->messages);
+    m = tutti_match_pool_acquire(&e->messages);
     if (m == NULL)
         return false;
     match_list_init(&m->of_peer);
-    match_list_init(&m->answer.link);
-    m->answer.is_message = true;
+    match_list_init(&m->control.link);
+    m->control.is_message = true;
     m->from = e->rank;
     m->large = bytes > TUTTI_SHM_INLINE;
     m->cleared = false;
     m->tag = tag;
     m->sequence = e->queue.sequence++;
-    m->note = r->note;
+    m->header = r->note;
     m->op = NULL;
     m->local = NULL;
     if (m->large) {
@@ -173,7 +173,7 @@ static bool send_to_self(shm_endpoint *e, tutti_request *r, uint64_t tag, tutti_
             memcpy(m->payload, payload.data, bytes);
         finish_request(e, r, TUTTI_OK, -1);
     }
-    match_keep(e->queue.unexpected, &m->waiting);
+    match_enqueue(e->queue.unexpected, &m->waiting);
     return true;
 }
 
@@ -187,7 +187,7 @@ static bool send_to_peer(shm_endpoint *e, tutti_request *r, shm_peer *p, uint64_
         return true;
     }
     if (bytes <= TUTTI_SHM_INLINE && match_list_empty(&p->outbox)) {
-        const shm_entry entry = { .kind = SHM_ANNOUNCE, .tag = tag, .note = r->note };
+        const shm_entry entry = { .kind = SHM_ANNOUNCE, .tag = tag, .header = r->note };
         if (tutti_shm_put(e, p, &entry, payload.data, bytes)) {
             finish_request(e, r, TUTTI_OK, -1);
             return true;
@@ -196,11 +196,11 @@ static bool send_to_peer(shm_endpoint *e, tutti_request *r, shm_peer *p, uint64_
     op = op_make(e, r, SHM_OP_QUEUED, p->rank, tag, payload.data, bytes);
     if (op == NULL)
         return false;
-    tutti_shm_answer_queue(e, p->rank, &op->answer, SHM_ANNOUNCE);
+    tutti_shm_queue_control(e, p->rank, &op->control, SHM_ANNOUNCE);
     return true;
 }
 
-tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *note,
+tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *header,
                             tutti_buffer payload, tutti_error *err)
 {
     shm_endpoint *e = t;
@@ -208,7 +208,7 @@ tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, con
     size_t bytes;
 
     TUTTI_TRY(tutti_match_check("sending to", r, e->size, to, false, payload, &bytes, err));
-    match_begin_send(r, note, e->rank, bytes);
+    match_begin_send(r, header, e->rank, bytes);
     pthread_mutex_lock(&e->lock);
     if (e->closing)
         finish_request(e, r, TUTTI_CLOSED, -1);
@@ -219,7 +219,7 @@ tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, con
         r->posted = false;
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "sending %zu bytes to worker %d", bytes, to);
     }
-    tutti_shm_tell(e, 0);
+    tutti_shm_send_wakeups(e, 0);
     pthread_mutex_unlock(&e->lock);
     return status;
 }
@@ -257,9 +257,9 @@ tutti_status tutti_shm_recv(void *t, tutti_request *r, int from, uint64_t tag, t
     else if (from == TUTTI_ANY && e->size > 1 && e->gone == e->size - 1)
         tutti_shm_complete(e, op, TUTTI_ERR_PEER, tutti_shm_because_of(e, e->rank == 0 ? 1 : 0));
     else
-        match_keep(e->queue.posted, &op->waiting);
+        match_enqueue(e->queue.posted, &op->waiting);
 out:
-    tutti_shm_tell(e, 0);
+    tutti_shm_send_wakeups(e, 0);
     pthread_mutex_unlock(&e->lock);
     return status;
 }
@@ -268,15 +268,15 @@ out:
 static void cancel_send(shm_endpoint *e, shm_op *op)
 {
     if (op->state == SHM_OP_QUEUED) { /* the peer has not received anything of it */
-        tutti_shm_op_give(e, op);
+        tutti_shm_op_release(e, op);
     } else if (op->message != NULL) { /* to oneself */
         tutti_shm_message_drop(e, op->message);
-        tutti_shm_op_give(e, op);
+        tutti_shm_op_release(e, op);
     } else {
         op->request = NULL;
         op->state = SHM_OP_WITHDRAWN;
         match_list_remove(&op->link);
-        tutti_shm_answer_queue(e, op->peer, &op->answer, SHM_WITHDRAW);
+        tutti_shm_queue_control(e, op->peer, &op->control, SHM_WITHDRAW);
     }
 }
 
@@ -284,14 +284,14 @@ static void cancel_matched(shm_endpoint *e, shm_op *op)
 {
     shm_message *m = op->message;
 
-    tutti_shm_op_give(e, op);
+    tutti_shm_op_release(e, op);
     m->op = NULL;
-    match_list_remove(&m->answer.link); /* a TAKEN or CLEAR that has not fitted into the ring yet */
+    match_list_remove(&m->control.link); /* a TAKEN or CLEAR that has not fitted into the ring yet */
     if (m->cleared) {
         m->cleared = false;
         e->peers[m->from].expecting--;
         match_id_renew(&m->waiting);
-        tutti_shm_answer_queue(e, m->from, &m->answer, SHM_REWIND);
+        tutti_shm_queue_control(e, m->from, &m->control, SHM_REWIND);
     }
     tutti_shm_offer_message(e, m);
 }
@@ -308,12 +308,12 @@ void tutti_shm_cancel(void *t, tutti_request *r)
         r->internal[0] = NULL;
         r->posted = false;
         if (op->state == SHM_OP_POSTED)
-            tutti_shm_op_give(e, op);
+            tutti_shm_op_release(e, op);
         else if (op->state == SHM_OP_MATCHED)
             cancel_matched(e, op);
         else
             cancel_send(e, op);
-        tutti_shm_tell(e, 0);
+        tutti_shm_send_wakeups(e, 0);
     }
     pthread_mutex_unlock(&e->lock);
 }

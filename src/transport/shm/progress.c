@@ -1,11 +1,12 @@
-/* progress.c: the traffic of the rings. Called with the lock held by the waiting thread; never
-   blocks. One pass takes all entries that have arrived, sends what was waiting for space, and
-   checks whether a rank has left.
+/* progress.c: one pass over the rings: reads all entries that have arrived, sends what waited for
+   space, and handles ranks that have left. The waiting thread calls it with the lock held. It never
+   blocks.
 
-   Space and sleep: a sender that finds a ring full sets `starved` and checks again; a receiver
-   that has freed space reads `starved` and wakes the sender. All four accesses are seq_cst, so at
-   least one of the two sees the other's (Dekker); the store of 0 precedes the wake-up, and a
-   woken sender that finds no space sets it again. */
+   Waking a sender. A sender that finds a ring full sets `starved` and then reads the head again. A
+   receiver that has freed space writes the head and then reads `starved`, and wakes the sender if
+   it is set. All four accesses are seq_cst, so at least one of the two sees the other's write
+   (Dekker). The receiver resets `starved` before it wakes the sender, and a sender that finds no
+   space sets it again. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,33 +26,33 @@ bool tutti_shm_put(shm_endpoint *e, shm_peer *p, const shm_entry *entry, const v
     const uint32_t size = e->header->control_entries;
     shm_entry *to;
 
-    if (full(p->out_control - p->out_control_seen, size)) {
+    if (full(p->out_control_tail - p->out_control_seen, size)) {
         /* pairs with take_control */
         p->out_control_seen = atomic_load_explicit(&p->out->control_head, memory_order_acquire);
-        if (full(p->out_control - p->out_control_seen, size)) {
+        if (full(p->out_control_tail - p->out_control_seen, size)) {
             atomic_store_explicit(&p->out->control_starved, 1, memory_order_seq_cst);
             p->out_control_seen = atomic_load_explicit(&p->out->control_head, memory_order_seq_cst);
-            if (full(p->out_control - p->out_control_seen, size))
+            if (full(p->out_control_tail - p->out_control_seen, size))
                 return false;
         }
     }
-    to = &p->out_entries[p->out_control & (size - 1)];
+    to = &p->out_entries[p->out_control_tail & (size - 1)];
     memcpy(to, entry, offsetof(shm_entry, payload));
     if (bytes > 0)
         memcpy(to->payload, payload, bytes);
-    p->out_control++;
-    atomic_store_explicit(&p->out->control_tail, p->out_control, memory_order_release); /* publishes the entry */
-    p->news = true;
+    p->out_control_tail++;
+    atomic_store_explicit(&p->out->control_tail, p->out_control_tail, memory_order_release); /* publishes the entry */
+    p->wake_due = true;
     return true;
 }
 
 /* The entry of an answer is in the ring: what follows from it on this side. */
-static void answered(shm_endpoint *e, shm_peer *p, shm_answer *a)
+static void answered(shm_endpoint *e, shm_peer *p, shm_control *a)
 {
     shm_op *op;
 
     if (a->is_message) {
-        shm_message *m = MATCH_OWNER(shm_message, answer, a);
+        shm_message *m = MATCH_OWNER(shm_message, control, a);
         if (a->kind == SHM_TAKEN) {
             op = m->op;
             tutti_shm_complete(e, op, m->outcome, -1);
@@ -59,9 +60,9 @@ static void answered(shm_endpoint *e, shm_peer *p, shm_answer *a)
         }
         return;
     }
-    op = MATCH_OWNER(shm_op, answer, a);
+    op = MATCH_OWNER(shm_op, control, a);
     if (a->kind == SHM_WITHDRAW)
-        tutti_shm_op_give(e, op);
+        tutti_shm_op_release(e, op);
     else if (op->bytes <= TUTTI_SHM_INLINE)
         tutti_shm_complete(e, op, TUTTI_OK, -1);
     else {
@@ -73,21 +74,21 @@ static void answered(shm_endpoint *e, shm_peer *p, shm_answer *a)
 static void flush(shm_endpoint *e, shm_peer *p)
 {
     while (!match_list_empty(&p->outbox)) {
-        shm_answer *a = MATCH_OWNER(shm_answer, link, p->outbox.next);
+        shm_control *a = MATCH_OWNER(shm_control, link, p->outbox.next);
         shm_entry entry = { .kind = (uint32_t)a->kind };
         const void *payload = NULL;
         size_t bytes = 0;
 
         if (a->is_message) {
-            const shm_message *m = MATCH_OWNER(shm_message, answer, a);
+            const shm_message *m = MATCH_OWNER(shm_message, control, a);
             entry.send_id = m->send_id;
             entry.message_id = match_id(&m->waiting);
         } else {
-            const shm_op *op = MATCH_OWNER(shm_op, answer, a);
+            const shm_op *op = MATCH_OWNER(shm_op, control, a);
             entry.send_id = match_id(&op->waiting);
             if (a->kind == SHM_ANNOUNCE) {
                 entry.tag = op->tag;
-                entry.note = op->request->note;
+                entry.header = op->request->note;
                 if (op->bytes <= TUTTI_SHM_INLINE) {
                     payload = op->data;
                     bytes = op->bytes;
@@ -101,51 +102,51 @@ static void flush(shm_endpoint *e, shm_peer *p)
     }
 }
 
-void tutti_shm_answer_queue(shm_endpoint *e, int to, shm_answer *answer, shm_kind kind)
+void tutti_shm_queue_control(shm_endpoint *e, int to, shm_control *control, shm_kind kind)
 {
     shm_peer *p = &e->peers[to];
 
-    answer->kind = kind;
-    if (match_list_empty(&answer->link)) /* else it is queued already: the new kind replaces the old */
-        match_list_insert(&p->outbox, &answer->link);
+    control->kind = kind;
+    if (match_list_empty(&control->link)) /* else it is queued already: the new kind replaces the old */
+        match_list_insert(&p->outbox, &control->link);
     flush(e, p);
 }
 
 /* ---- receiving ---- */
 static tutti_status announced(shm_endpoint *e, shm_peer *p, const shm_entry *entry, tutti_error *err)
 {
-    const bool large = entry->note.bytes > TUTTI_SHM_INLINE;
-    tutti_header note = entry->note;
+    const bool large = entry->header.bytes > TUTTI_SHM_INLINE;
+    tutti_header header = entry->header;
     shm_message *m;
 
-    note.from = p->rank;
+    header.from = p->rank;
     if (!large) {
         shm_op *op = tutti_shm_take_posted(e, p->rank, entry->tag);
         if (op != NULL) {
-            tutti_shm_deliver(e, op, &note, entry->payload);
+            tutti_shm_deliver(e, op, &header, entry->payload);
             return TUTTI_OK;
         }
     }
-    m = tutti_match_pool_take(&e->messages);
+    m = tutti_match_pool_acquire(&e->messages);
     if (m == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
                           "no memory to note a message from worker %d that no receive expects yet", p->rank);
     match_list_init(&m->of_peer);
-    match_list_init(&m->answer.link);
-    m->answer.is_message = true;
+    match_list_init(&m->control.link);
+    m->control.is_message = true;
     m->from = p->rank;
     m->large = large;
     m->cleared = false;
     m->tag = entry->tag;
     m->send_id = entry->send_id;
     m->sequence = e->queue.sequence++;
-    m->note = note;
+    m->header = header;
     m->op = NULL;
     m->local = NULL;
     if (large)
         match_list_insert(&p->messages, &m->of_peer);
-    else if (note.bytes > 0)
-        memcpy(m->payload, entry->payload, note.bytes);
+    else if (header.bytes > 0)
+        memcpy(m->payload, entry->payload, header.bytes);
     tutti_shm_offer_message(e, m);
     return TUTTI_OK;
 }
@@ -212,22 +213,22 @@ static tutti_status take_control(shm_endpoint *e, shm_peer *p, tutti_error *err)
     /* pairs with tutti_shm_put */
     const uint32_t tail = atomic_load_explicit(&p->in->control_tail, memory_order_acquire);
 
-    if (tail == p->in_control)
+    if (tail == p->in_control_head)
         return TUTTI_OK;
-    if (tail - p->in_control > size)
+    if (tail - p->in_control_head > size)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank,
                                "worker %d claims %" PRIu32 " entries in a ring of %" PRIu32 "; its memory is damaged",
-                               p->rank, tail - p->in_control, size);
-    while (p->in_control != tail) {
-        status = take_entry(e, p, &p->in_entries[p->in_control & (size - 1)], err);
+                               p->rank, tail - p->in_control_head, size);
+    while (p->in_control_head != tail) {
+        status = take_entry(e, p, &p->in_entries[p->in_control_head & (size - 1)], err);
         if (status != TUTTI_OK)
             break; /* the entry stays: nothing is lost */
-        p->in_control++;
+        p->in_control_head++;
     }
-    atomic_store_explicit(&p->in->control_head, p->in_control, memory_order_seq_cst); /* frees the space */
+    atomic_store_explicit(&p->in->control_head, p->in_control_head, memory_order_seq_cst); /* frees the space */
     if (atomic_load_explicit(&p->in->control_starved, memory_order_seq_cst) != 0) {
         atomic_store_explicit(&p->in->control_starved, 0, memory_order_relaxed); /* the wake-up orders it */
-        p->news = true;
+        p->wake_due = true;
     }
     return status;
 }
@@ -254,37 +255,37 @@ static tutti_status take_data(shm_endpoint *e, shm_peer *p, tutti_error *err)
     const uint32_t size = e->header->data_bytes;
     const uint32_t tail = atomic_load_explicit(&p->in->data_tail, memory_order_acquire); /* pairs with stream */
 
-    if (tail - p->in_data_at > size)
+    if (tail - p->in_data_head > size)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank,
                                "worker %d claims %" PRIu32 " bytes in a ring of %" PRIu32 "; its memory is damaged",
-                               p->rank, tail - p->in_data_at, size);
-    while (p->in_data_at != tail) {
+                               p->rank, tail - p->in_data_head, size);
+    while (p->in_data_head != tail) {
         shm_fragment f;
         shm_message *m;
-        copy_out((unsigned char *)&f, p->in_data, size, p->in_data_at, sizeof f);
-        if (tail - p->in_data_at < sizeof f || f.bytes > size || sizeof f + PAD(f.bytes) > tail - p->in_data_at)
+        copy_out((unsigned char *)&f, p->in_data, size, p->in_data_head, sizeof f);
+        if (tail - p->in_data_head < sizeof f || f.bytes > size || sizeof f + PAD(f.bytes) > tail - p->in_data_head)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank,
                                    "worker %d sent a fragment of %" PRIu32 " bytes of which %" PRIu32
                                    " are there; its memory is damaged",
-                                   p->rank, f.bytes, tail - p->in_data_at);
+                                   p->rank, f.bytes, tail - p->in_data_head);
         m = tutti_match_pool_find(&e->messages, f.message_id);
         /* else: it belongs to a cancelled message */
-        if (m != NULL && m->from == p->rank && m->cleared && f.bytes <= m->note.bytes - m->received) {
-            copy_out(m->op->data + m->received, p->in_data, size, p->in_data_at + (uint32_t)sizeof f, f.bytes);
+        if (m != NULL && m->from == p->rank && m->cleared && f.bytes <= m->header.bytes - m->received) {
+            copy_out(m->op->data + m->received, p->in_data, size, p->in_data_head + (uint32_t)sizeof f, f.bytes);
             m->received += f.bytes;
-            if (m->received == m->note.bytes) {
+            if (m->received == m->header.bytes) {
                 m->cleared = false;
                 p->expecting--;
                 m->outcome = TUTTI_OK;
-                tutti_shm_answer_queue(e, p->rank, &m->answer, SHM_TAKEN);
+                tutti_shm_queue_control(e, p->rank, &m->control, SHM_TAKEN);
             }
         }
-        p->in_data_at += (uint32_t)(sizeof f + PAD(f.bytes));
+        p->in_data_head += (uint32_t)(sizeof f + PAD(f.bytes));
         /* One by one, so that the sender copies the next while we copy this. */
-        atomic_store_explicit(&p->in->data_head, p->in_data_at, memory_order_seq_cst);
+        atomic_store_explicit(&p->in->data_head, p->in_data_head, memory_order_seq_cst);
         if (atomic_load_explicit(&p->in->data_starved, memory_order_seq_cst) != 0) {
             atomic_store_explicit(&p->in->data_starved, 0, memory_order_relaxed); /* the wake-up orders it */
-            p->news = true;
+            p->wake_due = true;
         }
     }
     return TUTTI_OK;
@@ -294,7 +295,7 @@ static tutti_status take_data(shm_endpoint *e, shm_peer *p, tutti_error *err)
    it. */
 static size_t fragment_room(const shm_peer *p, uint32_t size, size_t wanted)
 {
-    const size_t most = size / 4 - sizeof(shm_fragment), left = size - (p->out_data_at - p->out_data_seen);
+    const size_t most = size / 4 - sizeof(shm_fragment), left = size - (p->out_data_tail - p->out_data_seen);
     const size_t room = left < sizeof(shm_fragment) ? 0 : left - sizeof(shm_fragment),
                  bytes = wanted < most ? wanted : most;
 
@@ -307,7 +308,7 @@ static size_t fragment_room(const shm_peer *p, uint32_t size, size_t wanted)
    threads: with a fast receiver this loop would otherwise end only with the message. */
 static void stream(shm_endpoint *e, shm_peer *p)
 {
-    const uint32_t size = e->header->data_bytes, start = p->out_data_at;
+    const uint32_t size = e->header->data_bytes, start = p->out_data_tail;
 
     while (!match_list_empty(&p->streams)) {
         shm_op *op = MATCH_OWNER(shm_op, link, p->streams.next);
@@ -327,16 +328,16 @@ static void stream(shm_endpoint *e, shm_peer *p)
             if (bytes == 0)
                 return;
         }
-        if (p->out_data_at - start >= size) {
-            e->more = true;
+        if (p->out_data_tail - start >= size) {
+            e->stopped_early = true;
             return;
         }
         f = (shm_fragment){ .message_id = op->message_id, .bytes = (uint32_t)bytes };
-        copy_in(p->out_data, size, p->out_data_at, (const unsigned char *)&f, sizeof f);
-        copy_in(p->out_data, size, p->out_data_at + (uint32_t)sizeof f, op->data + op->streamed, bytes);
-        p->out_data_at += (uint32_t)(sizeof f + PAD(bytes));
-        atomic_store_explicit(&p->out->data_tail, p->out_data_at, memory_order_release); /* publishes the fragment */
-        p->news = true;
+        copy_in(p->out_data, size, p->out_data_tail, (const unsigned char *)&f, sizeof f);
+        copy_in(p->out_data, size, p->out_data_tail + (uint32_t)sizeof f, op->data + op->streamed, bytes);
+        p->out_data_tail += (uint32_t)(sizeof f + PAD(bytes));
+        atomic_store_explicit(&p->out->data_tail, p->out_data_tail, memory_order_release); /* publishes the fragment */
+        p->wake_due = true;
         op->streamed += bytes;
         match_list_remove(&op->link);
         /* All sent: it waits among the others for its TAKEN. */
@@ -378,12 +379,12 @@ static void peer_gone(shm_endpoint *e, shm_peer *p)
     p->expecting = 0;
     e->gone++;
     while (!match_list_empty(&p->outbox)) {
-        shm_answer *a = MATCH_OWNER(shm_answer, link, p->outbox.next);
+        shm_control *a = MATCH_OWNER(shm_control, link, p->outbox.next);
         match_list_remove(&a->link);
         if (a->is_message || a->kind == SHM_WITHDRAW)
             answered(e, p, a); /* the peer cannot be notified any more; what has arrived has arrived */
         else
-            tutti_shm_complete(e, MATCH_OWNER(shm_op, answer, a), TUTTI_ERR_PEER, root);
+            tutti_shm_complete(e, MATCH_OWNER(shm_op, control, a), TUTTI_ERR_PEER, root);
     }
     end_sends(e, &p->sends, root);
     end_sends(e, &p->streams, root);
@@ -399,7 +400,7 @@ static void peer_gone(shm_endpoint *e, shm_peer *p)
         end_posted(e, TUTTI_ANY, root);
 }
 
-static void note(shm_endpoint *e, shm_peer *p, tutti_shm_state state)
+static void record_state(shm_endpoint *e, shm_peer *p, tutti_shm_state state)
 {
     /* `changes` orders it */
     const bool stopped = state == TUTTI_SHM_RUNNING &&
@@ -409,17 +410,17 @@ static void note(shm_endpoint *e, shm_peer *p, tutti_shm_state state)
 
     if (state >= TUTTI_SHM_FAILED) {
         tutti_shm_describe(&e->region, p->rank, why, sizeof why);
-        tutti_events_note(&e->events, p->rank, TUTTI_PEER_LOST, now, why);
+        tutti_events_record(&e->events, p->rank, TUTTI_PEER_LOST, now, why);
     } else if (state == TUTTI_SHM_RUNNING && stopped != p->silent) {
         snprintf(why, sizeof why, "worker %d (process %d) %s", p->rank,
                  (int)atomic_load_explicit(&e->header->ranks[p->rank].pid, memory_order_relaxed),
                  stopped ? "is stopped (SIGSTOP, or a debugger)" : "goes on");
-        tutti_events_note(&e->events, p->rank, stopped ? TUTTI_PEER_SILENT : TUTTI_PEER_BACK, now, why);
+        tutti_events_record(&e->events, p->rank, stopped ? TUTTI_PEER_SILENT : TUTTI_PEER_BACK, now, why);
         p->silent = stopped;
     }
 }
 
-tutti_status tutti_shm_refused(const shm_endpoint *e, tutti_error *err)
+tutti_status tutti_shm_fail_expelled(const shm_endpoint *e, tutti_error *err)
 {
     char why[300] = "";
 
@@ -428,7 +429,7 @@ tutti_status tutti_shm_refused(const shm_endpoint *e, tutti_error *err)
                            why);
 }
 
-tutti_status tutti_shm_look(shm_endpoint *e, tutti_error *err)
+tutti_status tutti_shm_check_changes(shm_endpoint *e, tutti_error *err)
 {
     /* pairs with `changed` in region.c */
     const uint32_t changes = atomic_load_explicit(&e->header->changes, memory_order_acquire);
@@ -449,7 +450,7 @@ tutti_status tutti_shm_look(shm_endpoint *e, tutti_error *err)
             TUTTI_TRY(take_control(e, p, err));
             TUTTI_TRY(take_data(e, p, err));
         }
-        note(e, p, state);
+        record_state(e, p, state);
         if (state >= TUTTI_SHM_CLOSED)
             peer_gone(e, p);
     }
@@ -462,12 +463,12 @@ tutti_status tutti_shm_progress(shm_endpoint *e, tutti_error *err)
 {
     tutti_status status;
 
-    e->more = false;
+    e->stopped_early = false;
     if (e->closing) /* requests have ended; what the lists still hold is about to be freed */
         return TUTTI_OK;
-    status = tutti_shm_look(e, err);
+    status = tutti_shm_check_changes(e, err);
     if (e->expelled)
-        return tutti_shm_refused(e, err);
+        return tutti_shm_fail_expelled(e, err);
     for (int r = 0; r < e->size && status == TUTTI_OK; r++) {
         shm_peer *p = &e->peers[r];
         if (r == e->rank || p->gone)
@@ -480,15 +481,15 @@ tutti_status tutti_shm_progress(shm_endpoint *e, tutti_error *err)
         if (!match_list_empty(&p->streams))
             stream(e, p);
     }
-    tutti_shm_tell(e, 1);
+    tutti_shm_send_wakeups(e, 1);
     return status;
 }
 
-void tutti_shm_tell(shm_endpoint *e, int mine)
+void tutti_shm_send_wakeups(shm_endpoint *e, int mine)
 {
     for (int r = 0; r < e->size; r++) {
-        if (r != e->rank && e->peers[r].news) {
-            e->peers[r].news = false;
+        if (r != e->rank && e->peers[r].wake_due) {
+            e->peers[r].wake_due = false;
             tutti_shm_wake(&e->header->ranks[r]);
         }
     }

@@ -1,10 +1,11 @@
-/* region.c: making, finding and leaving the memory of a run.
+/* region.c: creates, attaches and releases the memory that the ranks of a run share (shm_region.h),
+   and records how ranks end.
 
-   The file has no name at any time and is in no directory (memfd_create), so a run killed at any
-   moment leaves nothing behind, and /dev/shm may be as small as a container makes it (64 MB). It
-   counts as memory of the control group. Its pages are reserved before any process maps it:
-   ftruncate only promises pages, and SIGBUS comes at the first touch when the kernel cannot keep
-   the promise; posix_fallocate fails here instead. */
+   The file never has a name in a directory (memfd_create), so a run that is killed at any moment
+   leaves nothing behind, and /dev/shm may be as small as containers make it (64 MB). It counts as
+   memory of the control group. Its pages are reserved before any process maps it: with ftruncate
+   alone, a page that the kernel cannot provide means SIGBUS at the first access; posix_fallocate
+   fails here instead. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -51,10 +52,10 @@ static tutti_shm_header layout(int size, bool spin)
 
     h.control_entries = share(CONTROL_BUDGET / ENTRY_BYTES, pairs, CONTROL_LEAST, CONTROL_MOST);
     h.data_bytes = share(DATA_BUDGET, pairs, DATA_LEAST, DATA_MOST);
-    h.expulsions_at = sizeof h + ranks * sizeof(tutti_shm_rank);
-    h.pairs_at = round_up(h.expulsions_at + 2 * ranks * sizeof(tutti_shm_expulsion), TUTTI_SHM_LINE);
-    h.rings_at = round_up(h.pairs_at + pairs * sizeof(tutti_shm_pair), 4096);
-    h.bytes = round_up(h.rings_at + pairs * ((uint64_t)h.control_entries * ENTRY_BYTES + h.data_bytes), 4096);
+    h.expulsions_offset = sizeof h + ranks * sizeof(tutti_shm_rank);
+    h.pairs_offset = round_up(h.expulsions_offset + 2 * ranks * sizeof(tutti_shm_expulsion), TUTTI_SHM_LINE);
+    h.rings_offset = round_up(h.pairs_offset + pairs * sizeof(tutti_shm_pair), 4096);
+    h.bytes = round_up(h.rings_offset + pairs * ((uint64_t)h.control_entries * ENTRY_BYTES + h.data_bytes), 4096);
     return h;
 }
 
@@ -180,8 +181,8 @@ tutti_status tutti_shm_region_attach(tutti_shm_region *out, int fd, int rank, in
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d does not fit a run of %" PRId32 "; %s", rank, size,
                           claimed.size, mend);
     expected = layout(size, claimed.spin != 0);
-    if (claimed.bytes != expected.bytes || claimed.expulsions_at != expected.expulsions_at ||
-        claimed.pairs_at != expected.pairs_at || claimed.rings_at != expected.rings_at ||
+    if (claimed.bytes != expected.bytes || claimed.expulsions_offset != expected.expulsions_offset ||
+        claimed.pairs_offset != expected.pairs_offset || claimed.rings_offset != expected.rings_offset ||
         claimed.control_entries != expected.control_entries || claimed.data_bytes != expected.data_bytes ||
         (uint64_t)about.st_size < expected.bytes)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
@@ -221,7 +222,7 @@ void tutti_shm_wake(tutti_shm_rank *rank)
         syscall(SYS_futex, &rank->wakeups, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-void tutti_shm_ring_all(tutti_shm_header *header)
+void tutti_shm_wake_all(tutti_shm_header *header)
 {
     for (int r = 0; r < header->size; r++)
         tutti_shm_wake(&header->ranks[r]);
@@ -230,7 +231,7 @@ void tutti_shm_ring_all(tutti_shm_header *header)
 static void changed(tutti_shm_header *header)
 {
     atomic_fetch_add_explicit(&header->changes, 1, memory_order_release); /* pairs with the acquire in progress.c */
-    tutti_shm_ring_all(header);
+    tutti_shm_wake_all(header);
 }
 
 /* ---- endings ---- */
@@ -252,7 +253,7 @@ void tutti_shm_depart(const tutti_shm_region *region, int rank, tutti_shm_state 
             line->blame = why->rank;
         line->status = why != NULL ? (uint32_t)why->status : 0;
         line->signal = signal;
-        snprintf(line->words, sizeof line->words, "%s", why != NULL ? why->text : "");
+        snprintf(line->reason, sizeof line->reason, "%s", why != NULL ? why->text : "");
         line->order = atomic_fetch_add_explicit(&h->failures, 1, memory_order_relaxed); /* only a number */
     }
     /* publishes the record and all that the rank has sent */
@@ -263,7 +264,7 @@ void tutti_shm_depart(const tutti_shm_region *region, int rank, tutti_shm_state 
 /* ---- expulsion and silence ---- */
 static tutti_shm_expulsion *expulsion(const tutti_shm_header *h, uint32_t number)
 {
-    return (tutti_shm_expulsion *)(void *)((unsigned char *)(uintptr_t)h + h->expulsions_at) + number;
+    return (tutti_shm_expulsion *)(void *)((unsigned char *)(uintptr_t)h + h->expulsions_offset) + number;
 }
 
 bool tutti_shm_expel(const tutti_shm_region *region, int rank, int by, const char *why)
@@ -328,7 +329,7 @@ tutti_shm_state tutti_shm_state_of(const tutti_shm_region *region, int rank)
 }
 
 /* May its record be read? A rank that was expelled may just be writing it. */
-static bool left_words(const tutti_shm_region *region, int rank)
+static bool has_report(const tutti_shm_region *region, int rank)
 {
     /* pairs with depart */
     return atomic_load_explicit(&region->header->ranks[rank].state, memory_order_acquire) >= TUTTI_SHM_FAILED;
@@ -341,7 +342,7 @@ int tutti_shm_root(const tutti_shm_region *region, int rank)
     /* Two that blame each other are equally guilty: stop after as many steps as there are
        ranks. */
     for (int steps = 0; steps < region->header->size; steps++) {
-        const int blame = left_words(region, root) ? region->header->ranks[root].blame : -1;
+        const int blame = has_report(region, root) ? region->header->ranks[root].blame : -1;
         if (blame < 0 || blame >= region->header->size)
             return root;
         root = blame;
@@ -360,7 +361,7 @@ int tutti_shm_culprit(const tutti_shm_region *region)
         uint64_t rank_of_guilt;
         if (state < TUTTI_SHM_FAILED)
             continue;
-        if (!left_words(region, r)) /* expelled; its own report is still to come, or never will */
+        if (!has_report(region, r)) /* expelled; its own report is still to come, or never will */
             rank_of_guilt = UINT64_C(1) << 32;
         else
             rank_of_guilt = (uint64_t)(state == TUTTI_SHM_LOST && line->signal != 0 ? 0
@@ -390,10 +391,10 @@ void tutti_shm_describe(const tutti_shm_region *region, int rank, char *text, si
     }
     switch (tutti_shm_state_of(region, rank)) {
     case TUTTI_SHM_FAILED:
-        tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d failed: %.*s", rank, (int)sizeof line->words, line->words);
+        tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d failed: %.*s", rank, (int)sizeof line->reason, line->reason);
         break;
     case TUTTI_SHM_LOST:
-        tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d was lost: %.*s", rank, (int)sizeof line->words, line->words);
+        tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d was lost: %.*s", rank, (int)sizeof line->reason, line->reason);
         break;
     case TUTTI_SHM_CLOSED:
         tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d has left the run", rank);

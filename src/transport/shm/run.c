@@ -1,7 +1,7 @@
-/* run.c: ranks that are threads of one process, for tests, sanitizers and small runs. They use
-   the same region layout and the same code as processes. The differences: the region lies in the
-   process's own memory, mapped once, and the parent's part (recording how each rank ended) is
-   done by the thread itself after its rank_main has returned. */
+/* run.c: ranks that are threads of one process (`run` of transport.h), for tests, sanitizers and
+   small runs. They use the same layout of the region and the same code as processes, with two
+   differences: the region is ordinary memory of the process, mapped once; and each thread records
+   itself how its rank ended, which a parent does for processes, after rank_main has returned. */
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -61,7 +61,7 @@ static tutti_status root_failure(const shm_within *within, const run_rank *ranks
     }
     line = &within->region.header->ranks[culprit];
     return tutti_fail_rank(err, line->status != 0 ? (tutti_status)line->status : TUTTI_ERR_STATE, line->blame, "%s",
-                           line->words);
+                           line->reason);
 }
 
 tutti_status tutti_shm_run(tutti_runtime *rt, const tutti_launch *launch,

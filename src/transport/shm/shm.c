@@ -1,14 +1,7 @@
-/* shm.c: the shm transport's table, its opening and its closing. Ranks of one host that share
-   memory: processes started by Tutti's launcher, or by another launcher on one host
-   (launch/gather.c), threads of one process (run.c), or a single rank alone. shm_internal.h
-   describes how a message travels. The files of this folder:
-
-     region.c     the shared memory
-     match.c      posting, pairing, cancelling
-     progress.c   the rings
-     wait.c       waiting
-     window.c     shared windows
-     run.c        thread ranks */
+/* shm.c: the shm transport's table, opening and closing. Its ranks are on one host and share
+   memory: processes started by Tutti's launcher, or by another launcher (launch/gather.c), threads
+   of one process (run.c), or a single rank. shm_internal.h lists the files of this folder and
+   describes how a message travels. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -83,9 +76,9 @@ static void find_pair(const shm_endpoint *e, int from, int to, tutti_shm_pair **
 {
     unsigned char *base = (unsigned char *)e->header;
     const size_t i = pair_index(e, from, to), control = e->header->control_entries * sizeof(shm_entry);
-    unsigned char *rings = base + e->header->rings_at + i * (control + e->header->data_bytes);
+    unsigned char *rings = base + e->header->rings_offset + i * (control + e->header->data_bytes);
 
-    *pair = (tutti_shm_pair *)(void *)(base + e->header->pairs_at) + i;
+    *pair = (tutti_shm_pair *)(void *)(base + e->header->pairs_offset) + i;
     *entries = (shm_entry *)(void *)rings;
     *data = rings + control;
 }
@@ -201,10 +194,10 @@ void tutti_shm_end_requests(shm_endpoint *e, tutti_status status, int rank)
     for (int r = 0; r < e->size; r++) {
         shm_peer *p = &e->peers[r];
         while (!match_list_empty(&p->outbox)) {
-            shm_answer *a = MATCH_OWNER(shm_answer, link, p->outbox.next);
+            shm_control *a = MATCH_OWNER(shm_control, link, p->outbox.next);
             match_list_remove(&a->link);
             if (!a->is_message)
-                tutti_shm_complete(e, MATCH_OWNER(shm_op, answer, a), status, rank);
+                tutti_shm_complete(e, MATCH_OWNER(shm_op, control, a), status, rank);
         }
         end_list(e, &p->sends, status, rank);
         end_list(e, &p->streams, status, rank);
@@ -289,9 +282,9 @@ static int shm_events(void *t, int first, tutti_peer_event *out, int room)
     int have;
 
     pthread_mutex_lock(&e->lock);
-    tutti_shm_look(e, NULL); /* no memory for what a lost rank had sent: the next wait tries again, and reports it */
+    tutti_shm_check_changes(e, NULL); /* no memory for what a lost rank had sent: the next wait reports it */
     have = tutti_events_read(&e->events, first, out, room);
-    tutti_shm_tell(e, 0);
+    tutti_shm_send_wakeups(e, 0);
     pthread_mutex_unlock(&e->lock);
     return have;
 }
@@ -303,10 +296,10 @@ static void shm_expel(void *t, int rank, const char *why)
     if (rank < 0 || rank >= e->size || rank == e->rank)
         return;
     pthread_mutex_lock(&e->lock);
-    tutti_shm_look(e, NULL);
+    tutti_shm_check_changes(e, NULL);
     if (!e->expelled && !e->closing && !e->peers[rank].gone && tutti_shm_expel(&e->region, rank, e->rank, why))
-        tutti_shm_look(e, NULL);
-    tutti_shm_tell(e, 0);
+        tutti_shm_check_changes(e, NULL);
+    tutti_shm_send_wakeups(e, 0);
     pthread_mutex_unlock(&e->lock);
 }
 

@@ -1,16 +1,16 @@
-/* wait.c: how a thread waits. It checks (progress, or a word of a window). When there is nothing
-   it
+/* wait.c: waiting of threads, for requests or for a word of a window. A thread makes progress and
+   checks what it waits for. If that has not come, it
 
      1. polls its rank's futex word (`tutti_shm_rank.wakeups`) for `spin` microseconds, if every
         worker has a core of its own;
      2. yields its time slice a few times;
      3. sleeps on that word in the kernel.
 
-   No wake-up is lost: the futex word is read before the check. A thread that has news adds 1 to
-   the word and then reads `sleepers`; the sleeper adds 1 to `sleepers` and then reads the word
-   (and the kernel reads it again). All four are seq_cst, so one of the two sees the other. For
-   words of windows `awaiting` takes the place of `sleepers`, and the window's word that of the
-   futex word. */
+   No wake-up is lost. The waiting thread reads the futex word before its check. A thread that wakes
+   it adds 1 to the word and then reads `sleepers`. The sleeper adds 1 to `sleepers` and then reads
+   the word again (as the kernel does). All four accesses are seq_cst, so one of the two sees the
+   other's write. For words of windows `awaiting` has the role of `sleepers`, and the window's word
+   that of the futex word. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -116,7 +116,7 @@ tutti_status tutti_shm_wait_some(void *t, tutti_request *const *r, size_t n, siz
                            "%zu of %zu messages were done when the deadline passed; %zu were needed", done, n, need);
             break;
         }
-        more = e->more;
+        more = e->stopped_early;
         pthread_mutex_unlock(&e->lock);
         if (!more)
             idle(e, seen, NULL, 0, deadline_ns);
@@ -184,7 +184,7 @@ tutti_status tutti_shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t
                                      "worker %d had not published %u when the deadline passed", peer, value);
             break;
         }
-        more = e->more;
+        more = e->stopped_early;
         pthread_mutex_unlock(&e->lock);
         if (!more)
             idle(e, seen, word, value, deadline_ns);

@@ -1,20 +1,21 @@
-/* window.c: memory that all ranks map. A window is a range appended to the run's file, one
-   page-aligned part a rank. There is no leader: the parts' sizes are published, each rank
-   computes the same layout, reserves its own part (so its pages lie on its own memory node), and
-   all learn whether every rank succeeded.
+/* window.c: windows, which are memory that all ranks map, and the barrier of all ranks. A window is
+   a range appended to the run's file, with one page-aligned part for each rank. There is no leader:
+   the ranks publish the sizes of their parts, each computes the same layout and reserves its own
+   part (so that its pages are on its own NUMA node), and all learn whether every rank has
+   succeeded.
 
-   Large parts lie on huge pages where the kernel gives them: a training step that walks through a
-   vector of some MiB on pages of 4 KiB spends a twentieth of its time on page-table look-ups. The
-   mount of a memory file seldom offers huge pages, so each rank asks for its own part once it is
-   there (MADV_COLLAPSE, Linux 6.1).
+   Large parts are on huge pages if the kernel provides them: with pages of 4 KiB, page-table
+   look-ups are a twentieth of the time of a training step over a vector of some MiB. The mount of a
+   memory file seldom offers huge pages, so each rank asks for them once its part exists
+   (MADV_COLLAPSE, Linux 6.1).
 
-   Where ranks are threads a window is memory of their process, like all that it allocates: the
-   kernel provides a page when it is touched. What exceeds the machine's memory is refused here,
-   since the kernel would promise it.
+   If ranks are threads, a window is ordinary memory of their process, whose pages the kernel
+   provides when they are touched. A window larger than the machine's memory is refused here, since
+   the kernel would not refuse it.
 
-   The meetings of one call: sizes are known; parts are reserved; the window is mapped (of thread
-   ranks by rank 0); no rank reads the records any more. Every rank attends all four even after a
-   failure, so that all learn of it. */
+   One call has four barriers: when the sizes are known; when the parts are reserved; when the
+   window is mapped (by rank 0 if ranks are threads); when no rank reads the records any more. Every
+   rank enters all four, also after a failure, so that all learn of it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

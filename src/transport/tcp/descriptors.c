@@ -1,7 +1,7 @@
-/* descriptors.c: a connection is a descriptor, so a run of many workers may need more than the
-   shell's soft limit of open files. That limit is for programs that use select(), which nothing
-   here does: it is raised as far as the hard one allows. Where that is not enough, the error,
-   with the number that is needed, is reported before any connection is made. */
+/* descriptors.c: the limit of open files. Each connection needs a descriptor, so a run of many
+   workers may need more than the shell's soft limit. The soft limit protects programs that use
+   select(), which this library does not: it is raised, up to the hard limit. If the hard limit is
+   too low, that is reported before any connection is made. */
 #include <dirent.h>
 #include <errno.h>
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-/* key.c: the name of a run and the secret of its ranks. */
+/* key.c: ids and keys of runs: made, written as text, parsed, read from a file (meet.h). */
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>

@@ -1,5 +1,6 @@
-/* line.c: see tcp_internal.h. What cannot be written at once is kept, in a buffer that grows as
-   needed: there is little of it, and the table, the largest payload, is sent once. */
+/* line.c: a connection between a rank and the meeting place (tcp_line), and the encoding of DEPART
+   and VIEW. Frames that cannot be written at once are stored in a buffer that grows as needed. It
+   stays small: the largest payload, the table, is sent once. */
 #include <errno.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -13,10 +14,10 @@ tutti_status tutti_tcp_line_open(tcp_line *l, int fd, const tcp_session *session
     l->fd = fd;
     l->session = *session;
     l->rules = *rules;
-    l->in_room = TCP_FRAME_BYTES + payload_most;
-    l->in = tutti_alloc(l->in_room, 1);
-    l->out_room = 4 * (TCP_FRAME_BYTES + TCP_WORDS); /* all but the table */
-    l->out = tutti_alloc(l->out_room, 1);
+    l->in_capacity = TCP_FRAME_BYTES + payload_most;
+    l->in = tutti_alloc(l->in_capacity, 1);
+    l->out_capacity = 4 * (TCP_FRAME_BYTES + TCP_REASON_BYTES); /* all but the table */
+    l->out = tutti_alloc(l->out_capacity, 1);
     if (l->in == NULL || l->out == NULL) {
         tutti_tcp_line_close(l);
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a connection with the meeting place");
@@ -49,7 +50,8 @@ tutti_status tutti_tcp_line_flush(tcp_line *l, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_tcp_line_say(tcp_line *l, tutti_runtime *rt, tcp_frame *frame, const void *payload, tutti_error *err)
+tutti_status tutti_tcp_line_send(tcp_line *l, tutti_runtime *rt, tcp_frame *frame, const void *payload,
+                                 tutti_error *err)
 {
     const size_t bytes = TCP_FRAME_BYTES + frame->bytes;
     tutti_status status;
@@ -57,7 +59,7 @@ tutti_status tutti_tcp_line_say(tcp_line *l, tutti_runtime *rt, tcp_frame *frame
 
     if (l->fd < 0)
         return TUTTI_OK;
-    if (l->out_room - l->out_have < bytes) {
+    if (l->out_capacity - l->out_have < bytes) {
         const size_t room = 2 * (l->out_have + bytes) + 1024;
         uint8_t *out = tutti_alloc(room, 1);
         if (out == NULL)
@@ -66,9 +68,9 @@ tutti_status tutti_tcp_line_say(tcp_line *l, tutti_runtime *rt, tcp_frame *frame
             memcpy(out, l->out, l->out_have);
         tutti_free(l->out);
         l->out = out;
-        l->out_room = room;
+        l->out_capacity = room;
     }
-    frame->hash = frame->bytes > 0 ? tutti_tcp_hash_words(l->session.send_key, payload, frame->bytes) : 0;
+    frame->hash = frame->bytes > 0 ? tutti_tcp_hash_control(l->session.send_key, payload, frame->bytes) : 0;
     header = l->out + l->out_have;
     tutti_tcp_frame_write(frame, &l->rules, header);
     tutti_tcp_seal(&l->session, header);
@@ -87,8 +89,8 @@ tutti_status tutti_tcp_line_read(tcp_line *l, tutti_runtime *rt, tutti_error *er
         l->in_have -= l->in_used;
         l->in_used = 0;
     }
-    while (l->in_have < l->in_room) {
-        const ssize_t n = recv(l->fd, l->in + l->in_have, l->in_room - l->in_have, 0);
+    while (l->in_have < l->in_capacity) {
+        const ssize_t n = recv(l->fd, l->in + l->in_have, l->in_capacity - l->in_have, 0);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
@@ -117,7 +119,7 @@ bool tutti_tcp_line_next(tcp_line *l, tcp_frame *frame, const uint8_t **payload,
                                  "a frame came that was not written by the other end, or not in this place");
         else
             *status = tutti_tcp_frame_read(header, &l->rules, &l->frame, err);
-        if (*status == TUTTI_OK && TCP_FRAME_BYTES + (size_t)l->frame.bytes > l->in_room)
+        if (*status == TUTTI_OK && TCP_FRAME_BYTES + (size_t)l->frame.bytes > l->in_capacity)
             *status =
                 tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame of kind %u came with %u bytes, which has no place here",
                            l->frame.kind, l->frame.bytes);
@@ -128,7 +130,7 @@ bool tutti_tcp_line_next(tcp_line *l, tcp_frame *frame, const uint8_t **payload,
     if (l->in_have - l->in_used < TCP_FRAME_BYTES + l->frame.bytes)
         return false;
     if (l->frame.bytes > 0 &&
-        tutti_tcp_hash_words(l->session.receive_key, header + TCP_FRAME_BYTES, l->frame.bytes) != l->frame.hash) {
+        tutti_tcp_hash_control(l->session.receive_key, header + TCP_FRAME_BYTES, l->frame.bytes) != l->frame.hash) {
         *status =
             tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame came whose contents were not written by the other end");
         return false;
@@ -141,7 +143,7 @@ bool tutti_tcp_line_next(tcp_line *l, tcp_frame *frame, const uint8_t **payload,
 }
 
 /* The texts go to a terminal. */
-static void take_words(char *to, const uint8_t *payload, uint32_t bytes)
+static void copy_reason(char *to, const uint8_t *payload, uint32_t bytes)
 {
     memcpy(to, payload, bytes);
     for (uint32_t i = 0; i < bytes; i++) {
@@ -155,26 +157,26 @@ void tutti_tcp_departure_frame(const tcp_departure *d, tcp_frame *frame, const v
 {
     *frame = (tcp_frame){
         .kind = TCP_DEPART,
-        .bytes = (uint32_t)strnlen(d->words, TCP_WORDS - 1),
+        .bytes = (uint32_t)strnlen(d->reason, TCP_REASON_BYTES - 1),
         .message_id = (uint64_t)d->state,
-        .note = { .a = d->rank, .b = d->blame, .kind = (uint32_t)d->status, .ticket = (uint64_t)d->signal }
+        .header = { .a = d->rank, .b = d->blame, .kind = (uint32_t)d->status, .ticket = (uint64_t)d->signal }
     };
-    *payload = d->words;
+    *payload = d->reason;
 }
 
 bool tutti_tcp_departure_read(const tcp_frame *f, const uint8_t *payload, int size, tcp_departure *out)
 {
     memset(out, 0, sizeof *out);
-    if (f->message_id < TUTTI_MEET_LEFT || f->message_id > TUTTI_MEET_LOST || f->note.a < 0 || f->note.a >= size ||
-        f->note.b < -1 || f->note.b >= size || f->note.kind > TUTTI_ERR_NUMBER || f->note.ticket > 128 ||
-        f->bytes >= TCP_WORDS)
+    if (f->message_id < TUTTI_MEET_LEFT || f->message_id > TUTTI_MEET_LOST || f->header.a < 0 || f->header.a >= size ||
+        f->header.b < -1 || f->header.b >= size || f->header.kind > TUTTI_ERR_NUMBER || f->header.ticket > 128 ||
+        f->bytes >= TCP_REASON_BYTES)
         return false;
     out->state = (tutti_meet_state)f->message_id;
-    out->rank = (int)f->note.a;
-    out->blame = (int)f->note.b;
-    out->status = (tutti_status)f->note.kind;
-    out->signal = (int)f->note.ticket;
-    take_words(out->words, payload, f->bytes);
+    out->rank = (int)f->header.a;
+    out->blame = (int)f->header.b;
+    out->status = (tutti_status)f->header.kind;
+    out->signal = (int)f->header.ticket;
+    copy_reason(out->reason, payload, f->bytes);
     return true;
 }
 
@@ -182,20 +184,20 @@ bool tutti_tcp_departure_read(const tcp_frame *f, const uint8_t *payload, int si
 void tutti_tcp_view_frame(const tcp_view *v, tcp_frame *frame, const void **payload)
 {
     *frame = (tcp_frame){ .kind = TCP_VIEW,
-                          .bytes = (uint32_t)strnlen(v->words, TCP_WORDS - 1),
+                          .bytes = (uint32_t)strnlen(v->reason, TCP_REASON_BYTES - 1),
                           .message_id = (uint64_t)v->opinion,
-                          .note = { .a = v->rank } };
-    *payload = v->words;
+                          .header = { .a = v->rank } };
+    *payload = v->reason;
 }
 
 bool tutti_tcp_view_read(const tcp_frame *f, const uint8_t *payload, int size, tcp_view *out)
 {
     memset(out, 0, sizeof *out);
-    if (f->message_id < TCP_DOES_NOT_HEAR || f->message_id > TCP_EXPELS || f->note.a < 0 || f->note.a >= size ||
-        f->bytes >= TCP_WORDS)
+    if (f->message_id < TCP_NOT_RECEIVING || f->message_id > TCP_EXPELS || f->header.a < 0 || f->header.a >= size ||
+        f->bytes >= TCP_REASON_BYTES)
         return false;
     out->opinion = (tcp_opinion)f->message_id;
-    out->rank = (int)f->note.a;
-    take_words(out->words, payload, f->bytes);
+    out->rank = (int)f->header.a;
+    copy_reason(out->reason, payload, f->bytes);
     return true;
 }

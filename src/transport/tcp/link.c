@@ -1,25 +1,26 @@
-/* link.c: one connection with a peer, and what goes over it. A pair of ranks has `streams` of
-   them. All control frames and whole messages go over the first, so that they keep their order.
-   Pieces of large messages go over whichever of the others is writable, so that no control frame
-   waits behind megabytes of them. A pair with one connection sends everything over it.
+/* link.c: a connection between two ranks (tcp_link): sending and receiving frames. It is also the
+   carrier of match.h.
 
-   Sending: one frame at a time, its header and the caller's own memory in one sendmsg. When the
-   kernel takes no more, epoll reports when the socket is writable again. A payload whose owner
-   needs its buffer back in the middle of the frame is copied: a frame that was begun must be
-   finished.
+   A pair of ranks has `streams` connections. All control frames and whole messages go over the
+   first, so that they keep their order. Pieces of large messages go over any of the others that is
+   writable, so that no control frame waits behind megabytes of them. A pair with one connection
+   sends everything over it.
 
-   A control frame waits for the piece that is being sent, and for what the kernel was given
-   before. If that were megabytes on a slow link, control frames would queue behind bulk data and
-   serialise a full-duplex link (head-of-line blocking): the frame that lets the other side send
-   would arrive only when our own message is through. (ad-psgd between two hosts at 100 Mbit/s
-   then took 3.5 times ddp's step, and now takes 2.3.) So the size of a piece, and of what waits
-   in the kernel, is limited to what the link carries in some milliseconds.
+   Sending: one frame at a time, its header and the caller's memory in one sendmsg. When the kernel
+   accepts no more, epoll reports when the socket is writable again. If the caller's memory must be
+   released in the middle of a frame, the rest of the payload is copied: a frame that was begun
+   must be finished.
 
-   Receiving: one buffer for headers and small payloads. Pieces of large messages, and whole
-   messages whose receive is posted, go straight into the receive buffer of the caller; the next
-   header is read behind them in the same call. So no more is read into the link's buffer at once
-   than a few small messages. A payload counts only after its hash was verified; a wrong one ends
-   the connection. */
+   A control frame waits for the piece that is being sent, and for what the kernel has queued. If
+   that were megabytes on a slow link, the frame that lets the other side send would arrive only
+   after this side's own message, and a full-duplex link would carry one direction at a time
+   (head-of-line blocking). So the size of a piece, and the unsent bytes in the kernel, are limited
+   to what the link carries in some milliseconds (set_piece_most).
+
+   Receiving: headers and small payloads are read into one buffer. Pieces of large messages, and
+   whole messages whose receive is posted, are read straight into the caller's receive buffer; the
+   next header is read behind them in the same system call. A payload counts only after its hash
+   was verified; a wrong hash ends the connection. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -29,9 +30,9 @@
 #include "tcp_internal.h"
 
 enum { READ_AHEAD = 8192 };     /* bytes read into the buffer when the next frame is not known */
-enum { PASS_BYTES = 2 << 20 }; /* after this many bytes of one connection the lock is released for others */
-enum { PORTION_LEAST = 32 << 10 };
-#define PIECE_NS (2 * TCP_MS)   /* the least time that a piece takes on the link */
+enum { PASS_BYTES = 2 << 20 }; /* bytes of one connection after which the other connections are served */
+enum { PIECE_LEAST = 32 << 10 }; /* bytes: smallest limit on the size of a piece */
+#define PIECE_NS (2 * TCP_MS)   /* the time on the link for which the size of a piece is chosen */
 
 static uint64_t number_of(const tcp_endpoint *e, const tcp_link *l)
 {
@@ -58,7 +59,7 @@ void tutti_tcp_link_drop(tcp_link *l)
     l->out_op = l->in_op = NULL;
     l->piece = NULL;
     l->writing = l->blocked = false;
-    l->ended = l->mute = true;
+    l->read_ended = l->write_ended = true;
 }
 
 void tutti_tcp_peer_cut(tcp_endpoint *e, int rank, const char *how)
@@ -77,9 +78,9 @@ static void ended(tcp_endpoint *e, tcp_link *l, const char *how)
 {
     struct epoll_event nothing = { 0 };
 
-    if (l->ended)
+    if (l->read_ended)
         return;
-    l->ended = l->mute = true;
+    l->read_ended = l->write_ended = true;
     if (l->fd >= 0)
         epoll_ctl(e->epoll, EPOLL_CTL_DEL, l->fd, &nothing); /* its end would be reported for ever */
     tutti_tcp_peer_cut(e, l->peer, how);
@@ -89,7 +90,7 @@ static void broken(tcp_endpoint *e, tcp_link *l, const tutti_error *why)
 {
     tcp_departure d = { .rank = l->peer, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_CORRUPT };
 
-    snprintf(d.words, sizeof d.words,
+    snprintf(d.reason, sizeof d.reason,
              "what came over its connection cannot be trusted: %.300s; the connection was closed", why->text);
     ended(e, l, why->text);
     tutti_tcp_hang_up(&l->fd);
@@ -101,9 +102,9 @@ static void frame_begin(tcp_endpoint *e, tcp_link *l, tcp_frame *f, const void *
 {
     tcp_peer *p = &e->peers[l->peer];
 
-    f->credit = p->took;
+    f->credit = p->credit_to_return;
     f->progress = e->match.completions;
-    p->took = 0;
+    p->credit_to_return = 0;
     tutti_tcp_frame_write(f, &e->rules, l->header);
     tutti_tcp_seal(&l->session, l->header);
     l->writing = true;
@@ -121,28 +122,28 @@ static uint64_t data_hash(const tcp_endpoint *e, uint64_t seed, const void *data
     return e->options.wire_check && hash == 0 ? 1 : hash; /* 0 means that there is none */
 }
 
-static void say_word(tcp_endpoint *e, tcp_link *l, match_peer *p)
+static void send_control(tcp_endpoint *e, tcp_link *l, match_peer *p)
 {
     static const uint32_t kinds[] = { [MATCH_ANNOUNCE] = TCP_ANNOUNCE,
                                       [MATCH_CLEAR] = TCP_CLEAR,
                                       [MATCH_TAKEN] = TCP_TAKEN,
                                       [MATCH_REWIND] = TCP_REWIND,
                                       [MATCH_WITHDRAW] = TCP_WITHDRAW };
-    const match_answer *a = MATCH_OWNER(match_answer, link, p->outbox.next);
-    tcp_frame f = { .kind = kinds[a->word] };
+    const match_control *a = MATCH_OWNER(match_control, link, p->outbox.next);
+    tcp_frame f = { .kind = kinds[a->kind] };
     match_op *op = NULL;
     bool whole = false;
 
     if (a->is_message) {
-        const match_message *message = MATCH_OWNER(match_message, answer, a);
+        const match_message *message = MATCH_OWNER(match_message, control, a);
         f.send_id = message->send_id;
         f.message_id = match_id(&message->waiting);
     } else {
-        op = MATCH_OWNER(match_op, answer, a);
+        op = MATCH_OWNER(match_op, control, a);
         f.send_id = match_id(&op->waiting);
-        if (a->word == MATCH_ANNOUNCE) {
+        if (a->kind == MATCH_ANNOUNCE) {
             f.tag = op->tag;
-            f.note = op->request->note;
+            f.header = op->request->note;
             whole = op->bytes <= MATCH_INLINE || (op->bytes <= e->match.whole_most && e->peers[p->rank].credit > 0);
             if (whole && op->bytes > MATCH_INLINE)
                 e->peers[p->rank].credit--;
@@ -156,33 +157,33 @@ static void say_word(tcp_endpoint *e, tcp_link *l, match_peer *p)
     tutti_match_departed(&e->match, p, whole);
 }
 
-static void say_departure(tcp_endpoint *e, tcp_link *l, int rank)
+static void send_departure(tcp_endpoint *e, tcp_link *l, int rank)
 {
     const tutti_meet_rank *mine = &e->membership.ranks[rank];
     tcp_departure d = { .rank = rank, .state = mine->state, .blame = mine->blame, .status = mine->status };
-    const void *words;
+    const void *reason;
     tcp_frame f;
 
-    snprintf(d.words, sizeof d.words, "%s", mine->words);
-    tutti_tcp_departure_frame(&d, &f, &words);
-    f.hash = tutti_tcp_hash_words(l->session.send_key, mine->words, f.bytes);
-    frame_begin(e, l, &f, mine->words, NULL, false); /* the membership stays where it is */
+    snprintf(d.reason, sizeof d.reason, "%s", mine->reason);
+    tutti_tcp_departure_frame(&d, &f, &reason);
+    f.hash = tutti_tcp_hash_control(l->session.send_key, mine->reason, f.bytes);
+    frame_begin(e, l, &f, mine->reason, NULL, false); /* the reason is in e->membership, which outlives the frame */
 }
 
-/* Sets the piece size from the link's present rate, in powers of two of the least. A few bytes
-   pass a link faster than many, so the size grows by a factor of two at most, and only if the
-   last piece was quick. Where the link carries a whole chunk in that time the kernel's own limit
-   does as well, and wakes us less. */
-static void set_portion(const tcp_endpoint *e, tcp_link *l)
+/* Sets the limit on the size of a piece from the link's present rate: PIECE_LEAST times a power of
+   two. The rate of a few bytes is higher than that of many, so the limit at most doubles, and only
+   if the last piece was not slow. If the link carries a whole chunk in PIECE_NS, the kernel's own
+   limit on unsent bytes is used, which causes fewer wake-ups. */
+static void set_piece_most(const tcp_endpoint *e, tcp_link *l)
 {
-    const size_t most = (size_t)e->options.chunk, before = l->portion > 0 ? l->portion : PORTION_LEAST;
+    const size_t most = (size_t)e->options.chunk, before = l->piece_most > 0 ? l->piece_most : PIECE_LEAST;
     const double bytes = tutti_tcp_rate(l->fd) * 1e-9 * PIECE_NS;
-    size_t portion = PORTION_LEAST, unsent;
+    size_t piece_most = PIECE_LEAST, unsent;
 
-    while (portion < most && portion < (l->slow ? before : 2 * before) && (double)portion < bytes)
-        portion *= 2;
-    unsent = portion < most || l->slow || bytes < (double)most ? portion : 0;
-    l->portion = portion < most ? portion : most;
+    while (piece_most < most && piece_most < (l->slow ? before : 2 * before) && (double)piece_most < bytes)
+        piece_most *= 2;
+    unsent = piece_most < most || l->slow || bytes < (double)most ? piece_most : 0;
+    l->piece_most = piece_most < most ? piece_most : most;
     if (unsent != l->unsent)
         tutti_tcp_unsent(l->fd, unsent);
     l->unsent = unsent;
@@ -196,8 +197,8 @@ static void send_piece(tcp_endpoint *e, tcp_link *l, match_peer *p)
     size_t bytes;
     tcp_frame f;
 
-    set_portion(e, l);
-    bytes = left < l->portion ? left : l->portion;
+    set_piece_most(e, l);
+    bytes = left < l->piece_most ? left : l->piece_most;
     f = (tcp_frame){ .kind = TCP_DATA,
                      .bytes = (uint32_t)bytes,
                      .tag = op->streamed,
@@ -208,30 +209,31 @@ static void send_piece(tcp_endpoint *e, tcp_link *l, match_peer *p)
     tutti_match_streamed(&e->match, p, bytes);
 }
 
-/* Chooses what goes next; false: nothing is waiting. */
+/* Begins the next frame; false: there is nothing to send. */
 static bool next_frame(tcp_endpoint *e, tcp_link *l)
 {
     match_peer *p = &e->match.peers[l->peer];
     tcp_peer *mine = &e->peers[l->peer];
 
-    if (l->stream == 0 && mine->farewell) {
-        mine->farewell = false;
-        say_departure(e, l, e->rank);
-    } else if (l->stream == 0 && mine->notice) {
-        mine->notice = false;
-        mine->greeted = true;
-        say_departure(e, l, l->peer);
-    } else if (l->stream == 0 && !mine->greeted && mine->notified < e->n_expelled)
-        say_departure(e, l, e->expelled[mine->notified++]);
-    else if (mine->greeted)
+    if (l->stream == 0 && mine->depart_pending) {
+        mine->depart_pending = false;
+        send_departure(e, l, e->rank);
+    } else if (l->stream == 0 && mine->notice_pending) {
+        mine->notice_pending = false;
+        mine->final_frame_chosen = true;
+        send_departure(e, l, l->peer);
+    } else if (l->stream == 0 && !mine->final_frame_chosen && mine->notified < e->n_expelled)
+        send_departure(e, l, e->expelled[mine->notified++]);
+    else if (mine->final_frame_chosen)
         return false; /* nothing follows the last frame */
     else if (l->stream == 0 && !match_list_empty(&p->outbox))
-        say_word(e, l, p);
+        send_control(e, l, p);
     else if (!match_list_empty(&p->streams) && (l->stream > 0 || e->options.streams == 1))
         send_piece(e, l, p);
-    else if (l->stream == 0 && (mine->beat || mine->took >= TCP_CREDITS / 2)) {
-        tcp_frame f = { .kind = mine->beat ? TCP_BEAT : TCP_CREDIT, .tag = mine->beat ? (uint64_t)e->late_ns : 0 };
-        mine->beat = false;
+    else if (l->stream == 0 && (mine->beat_due || mine->credit_to_return >= TCP_CREDITS / 2)) {
+        tcp_frame f = { .kind = mine->beat_due ? TCP_BEAT : TCP_CREDIT,
+                        .tag = mine->beat_due ? (uint64_t)e->late_ns : 0 };
+        mine->beat_due = false;
         frame_begin(e, l, &f, NULL, NULL, false);
     } else
         return false;
@@ -259,14 +261,14 @@ void tutti_tcp_link_write(tcp_endpoint *e, tcp_link *l)
 {
     size_t written = 0;
 
-    while (l->fd >= 0 && !l->mute) {
+    while (l->fd >= 0 && !l->write_ended) {
         struct iovec parts[2];
         struct msghdr message = { .msg_iov = parts, .msg_iovlen = 1 };
         size_t of_header;
         ssize_t n;
 
         if (!l->writing) {
-            if (written >= PASS_BYTES) { /* epoll reports it writable at once, and we continue then */
+            if (written >= PASS_BYTES) { /* epoll reports it as writable at once, and sending continues then */
                 watch_for_room(e, l, true);
                 return;
             }
@@ -288,8 +290,8 @@ void tutti_tcp_link_write(tcp_endpoint *e, tcp_link *l)
             watch_for_room(e, l, true);
             return;
         }
-        if (n < 0) { /* what it sent before it went may still be read; reading finds the end */
-            l->mute = true;
+        if (n < 0) { /* what the peer has sent may still be read; reading finds the end */
+            l->write_ended = true;
             watch_for_room(e, l, false);
             return;
         }
@@ -303,11 +305,11 @@ void tutti_tcp_link_write(tcp_endpoint *e, tcp_link *l)
 }
 
 /* ---- in ---- */
-static tutti_status take_words(tcp_endpoint *e, tcp_link *l, const tcp_frame *f, const unsigned char *payload,
-                               tutti_error *err)
+static tutti_status receive_control(tcp_endpoint *e, tcp_link *l, const tcp_frame *f, const unsigned char *payload,
+                                    tutti_error *err)
 {
     match_peer *p = &e->match.peers[l->peer];
-    const bool whole = f->kind == TCP_ANNOUNCE && f->bytes == f->note.bytes;
+    const bool whole = f->kind == TCP_ANNOUNCE && f->bytes == f->header.bytes;
     tcp_departure d;
 
     switch ((tcp_kind)f->kind) {
@@ -315,21 +317,21 @@ static tutti_status take_words(tcp_endpoint *e, tcp_link *l, const tcp_frame *f,
         if (f->bytes > 0 && f->hash != 0 && tutti_tcp_hash_data(l->session.receive_seed, payload, f->bytes) != f->hash)
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                               "the %" PRIu32 " bytes of a message are not those that were sent", f->bytes);
-        if (whole && f->bytes > MATCH_INLINE && p->held >= TCP_CREDITS)
+        if (whole && f->bytes > MATCH_INLINE && p->n_buffered >= TCP_CREDITS)
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "it sent more than %d messages that no receive had asked for",
                               TCP_CREDITS);
-        return tutti_match_announced(&e->match, p, f->tag, f->send_id, &f->note, whole, payload, err);
+        return tutti_match_announced(&e->match, p, f->tag, f->send_id, &f->header, whole, payload, err);
     case TCP_CLEAR:
-        tutti_match_answered(&e->match, p, MATCH_CLEAR, f->send_id, f->message_id);
+        tutti_match_control_arrived(&e->match, p, MATCH_CLEAR, f->send_id, f->message_id);
         return TUTTI_OK;
     case TCP_TAKEN:
-        tutti_match_answered(&e->match, p, MATCH_TAKEN, f->send_id, f->message_id);
+        tutti_match_control_arrived(&e->match, p, MATCH_TAKEN, f->send_id, f->message_id);
         return TUTTI_OK;
     case TCP_REWIND:
-        tutti_match_answered(&e->match, p, MATCH_REWIND, f->send_id, f->message_id);
+        tutti_match_control_arrived(&e->match, p, MATCH_REWIND, f->send_id, f->message_id);
         return TUTTI_OK;
     case TCP_WITHDRAW:
-        tutti_match_answered(&e->match, p, MATCH_WITHDRAW, f->send_id, f->message_id);
+        tutti_match_control_arrived(&e->match, p, MATCH_WITHDRAW, f->send_id, f->message_id);
         return TUTTI_OK;
     case TCP_BEAT:
         e->peers[l->peer].late_ns = tutti_tcp_reported_late(f);
@@ -337,9 +339,9 @@ static tutti_status take_words(tcp_endpoint *e, tcp_link *l, const tcp_frame *f,
     case TCP_CREDIT:
         return TUTTI_OK;
     case TCP_DEPART:
-        if (tutti_tcp_hash_words(l->session.receive_key, payload, f->bytes) != f->hash ||
+        if (tutti_tcp_hash_control(l->session.receive_key, payload, f->bytes) != f->hash ||
             !tutti_tcp_departure_read(f, payload, e->size, &d) || (d.rank == l->peer) == (d.state == TUTTI_MEET_LOST) ||
-            (d.rank != l->peer && d.words[0] == '\0'))
+            (d.rank != l->peer && d.reason[0] == '\0'))
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "its failure report is invalid");
         tutti_tcp_departed(e, &d, d.rank == l->peer ? TCP_BY_ITSELF : TCP_BY_PEER);
         return TUTTI_OK;
@@ -355,26 +357,26 @@ static tutti_status piece_done(tcp_endpoint *e, tcp_link *l, tutti_error *err)
     const unsigned char *piece = l->piece;
     match_op *op = l->in_op;
 
-    l->framed = l->straight = false;
+    l->framed = l->direct = false;
     l->piece = NULL;
     l->in_op = NULL;
     if (piece == NULL)
         return TUTTI_OK;
     if (l->frame.hash != 0 && tutti_tcp_hash_data(l->session.receive_seed, piece, l->frame.bytes) != l->frame.hash) {
-        /* the tag of an announcement, which contains the whole message, is no offset */
+        /* ANNOUNCE has the whole message; its tag is no offset */
         const uint64_t first = l->frame.kind == TCP_DATA ? l->frame.tag : 0;
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                           "bytes %" PRIu64 " to %" PRIu64 " of a message are not those that were sent", first,
                           first + l->frame.bytes - 1);
     }
     if (l->frame.kind == TCP_ANNOUNCE)
-        tutti_match_filled(&e->match, &e->match.peers[l->peer], op, &l->frame.note);
+        tutti_match_filled(&e->match, &e->match.peers[l->peer], op, &l->frame.header);
     else
-        tutti_match_piece_here(&e->match, &e->match.peers[l->peer], l->frame.message_id, l->frame.bytes);
+        tutti_match_piece_arrived(&e->match, &e->match.peers[l->peer], l->frame.message_id, l->frame.bytes);
     return TUTTI_OK;
 }
 
-/* Processes what is in the buffer. */
+/* Processes the bytes in the link's buffer. */
 static tutti_status take_buffer(tcp_endpoint *e, tcp_link *l, tutti_error *err)
 {
     while (l->fd >= 0) {
@@ -403,18 +405,18 @@ static tutti_status take_buffer(tcp_endpoint *e, tcp_link *l, tutti_error *err)
             l->in_used += TCP_FRAME_BYTES;
             l->framed = true;
             l->piece_have = 0;
-            l->straight = l->frame.kind == TCP_DATA;
-            if (l->straight)
+            l->direct = l->frame.kind == TCP_DATA;
+            if (l->direct)
                 l->piece = tutti_match_piece(&e->match, &e->match.peers[l->peer], l->frame.message_id, l->frame.tag,
                                              l->frame.bytes, &l->in_op);
             else if (l->frame.kind == TCP_ANNOUNCE && l->frame.bytes > have - TCP_FRAME_BYTES) {
                 l->piece =
                     tutti_match_expect(&e->match, &e->match.peers[l->peer], l->frame.tag, l->frame.bytes, &l->in_op);
-                l->straight = l->piece != NULL;
+                l->direct = l->piece != NULL;
             }
             continue;
         }
-        if (l->straight) {
+        if (l->direct) {
             const size_t left = l->frame.bytes - l->piece_have, bytes = left < have ? left : have;
             if (l->piece != NULL)
                 memcpy(l->piece + l->piece_have, at, bytes);
@@ -429,12 +431,12 @@ static tutti_status take_buffer(tcp_endpoint *e, tcp_link *l, tutti_error *err)
             return TUTTI_OK;
         l->framed = false;
         l->in_used += l->frame.bytes;
-        TUTTI_TRY(take_words(e, l, &l->frame, at, err));
+        TUTTI_TRY(receive_control(e, l, &l->frame, at, err));
     }
     return TUTTI_OK;
 }
 
-/* One call of the kernel. Returns its result; *wanted: the number of bytes that was asked for. */
+/* Calls recvmsg once and returns its result. *wanted: the number of bytes that it was asked for. */
 static ssize_t receive(tcp_endpoint *e, tcp_link *l, size_t *wanted)
 {
     struct iovec parts[2];
@@ -442,7 +444,7 @@ static ssize_t receive(tcp_endpoint *e, tcp_link *l, size_t *wanted)
     size_t left = 0, room;
     ssize_t n;
 
-    if (l->framed && l->straight) { /* the buffer is empty then */
+    if (l->framed && l->direct) { /* the buffer is empty then */
         left = l->frame.bytes - l->piece_have;
         if (l->piece != NULL) {
             parts[0] = (struct iovec){ l->piece + l->piece_have, left };
@@ -458,8 +460,8 @@ static ssize_t receive(tcp_endpoint *e, tcp_link *l, size_t *wanted)
             l->in_used = 0;
         }
         room = l->framed ? l->frame.bytes - l->in_have + READ_AHEAD / 2 : READ_AHEAD;
-        parts[0] =
-            (struct iovec){ l->in + l->in_have, room < e->in_room - l->in_have ? room : e->in_room - l->in_have };
+        parts[0] = (struct iovec){ l->in + l->in_have,
+                                   room < e->in_capacity - l->in_have ? room : e->in_capacity - l->in_have };
     }
     *wanted = parts[0].iov_len + (message.msg_iovlen == 2 ? parts[1].iov_len : 0);
     n = recvmsg(l->fd, &message, 0);
@@ -480,7 +482,7 @@ bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l)
     tutti_status status = TUTTI_OK;
     size_t wanted, total = 0;
 
-    while (l->fd >= 0 && !l->ended && total < PASS_BYTES) {
+    while (l->fd >= 0 && !l->read_ended && total < PASS_BYTES) {
         const ssize_t n = receive(e, l, &wanted);
         if (n < 0 && errno == EINTR)
             continue;
@@ -491,7 +493,7 @@ bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l)
             const int cause = n < 0 ? errno : 0;
             tutti_fail(&why, TUTTI_ERR_PEER, cause, "its connection with worker %d ended without a word", e->rank);
             snprintf(how, sizeof how, "%.159s", why.text);
-            /* a timeout or no route: that is no statement of the other side's kernel */
+            /* a timeout or a missing route does not show that the peer is dead */
             if (n < 0 && cause != ECONNRESET && cause != EPIPE)
                 e->peers[l->peer].doubt = true;
             ended(e, l, how);
@@ -499,7 +501,7 @@ bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l)
         }
         total += (size_t)n;
         e->peers[l->peer].received_ns = e->passed_ns;
-        if (l->framed && l->straight && l->piece_have == l->frame.bytes)
+        if (l->framed && l->direct && l->piece_have == l->frame.bytes)
             status = piece_done(e, l, &why);
         if (status == TUTTI_OK)
             status = take_buffer(e, l, &why);
@@ -507,10 +509,10 @@ bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l)
             broken(e, l, &why);
             return false;
         }
-        if ((size_t)n < wanted && !l->ended) /* it is empty; epoll reports when it is not */
+        if ((size_t)n < wanted && !l->read_ended) /* the socket is empty; epoll reports when it is not */
             return false;
     }
-    return l->fd >= 0 && !l->ended;
+    return l->fd >= 0 && !l->read_ended;
 }
 
 /* ---- what the matcher asks for ---- */
@@ -523,12 +525,12 @@ static void flush(void *self, int to)
         return;
     for (int64_t s = 0; s < e->options.streams; s++) {
         tcp_link *l = &p->links[s];
-        if (l->fd >= 0 && !l->blocked && !l->mute && (s == 0 || !match_list_empty(&e->match.peers[to].streams)))
+        if (l->fd >= 0 && !l->blocked && !l->write_ended && (s == 0 || !match_list_empty(&e->match.peers[to].streams)))
             tutti_tcp_link_write(e, l);
     }
 }
 
-static void let_go(void *self, match_op *op)
+static void release_buffer(void *self, match_op *op)
 {
     tcp_endpoint *e = self;
     const int rank = op->state == MATCH_OP_MATCHED ? op->message->from : op->peer;
@@ -538,11 +540,12 @@ static void let_go(void *self, match_op *op)
     for (int64_t s = 0; s < e->options.streams; s++) {
         tcp_link *l = &e->peers[rank].links[s];
         if (l->in_op == op) {
-            if (l->frame.kind == TCP_ANNOUNCE) { /* the rest of the message comes into the buffer, which is empty */
+            if (l->frame.kind == TCP_ANNOUNCE) { /* the rest of the message is read into the link's buffer, which is
+                                                    empty */
                 memcpy(l->in, l->piece, l->piece_have);
                 l->in_used = 0;
                 l->in_have = l->piece_have;
-                l->straight = false;
+                l->direct = false;
             }
             l->in_op = NULL;
             l->piece = NULL;
@@ -551,11 +554,12 @@ static void let_go(void *self, match_op *op)
             continue;
         l->out_op = NULL;
         l->out_whole = false;
-        if (l->payload_sent < l->payload_bytes && l->fd >= 0 && !l->mute) {
+        if (l->payload_sent < l->payload_bytes && l->fd >= 0 && !l->write_ended) {
             const size_t left = l->payload_bytes - l->payload_sent;
             l->spill = tutti_alloc(left, 1);
             if (l->spill == NULL)
-                l->mute = true; /* half a frame cannot be taken back: the peer will detect that we are gone */
+                l->write_ended = true; /* a part of the frame is sent: the connection cannot be used any more, and the
+                                          peer will find this rank lost */
             else
                 memcpy(l->spill, l->payload + l->payload_sent, left);
             l->payload = l->spill;
@@ -565,13 +569,13 @@ static void let_go(void *self, match_op *op)
     }
 }
 
-static void took(void *self, int from)
+static void consumed(void *self, int from)
 {
     tcp_endpoint *e = self;
 
-    e->peers[from].took++;
-    if (e->peers[from].took >= TCP_CREDITS / 2)
+    e->peers[from].credit_to_return++;
+    if (e->peers[from].credit_to_return >= TCP_CREDITS / 2)
         flush(e, from);
 }
 
-const match_carrier tutti_tcp_carrier = { .flush = flush, .let_go = let_go, .took = took };
+const match_carrier tutti_tcp_carrier = { .flush = flush, .release_buffer = release_buffer, .consumed = consumed };

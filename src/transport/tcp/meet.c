@@ -1,10 +1,11 @@
-/* meet.c: the meeting place, see meet.h. An acceptor (tcp_listener), a connection (tcp_line) to
-   each rank that it admitted, and the membership of departed ranks. All in one thread, without
-   waiting: its descriptor is an epoll that contains the acceptor's and all connections.
+/* meet.c: the meeting place (meet.h): a listener (tcp_listener), a connection (tcp_line) to each
+   rank that it admitted, and the state of each rank (tcp_membership). One thread calls it, and no
+   call waits: the descriptor for the caller's poll is an epoll descriptor that contains the
+   listener's and all connections.
 
-   A rank's connection that ends without a departure means that its process or its network is
-   gone. The launcher of a killed process knows the reason better, so this is held back for
-   TCP_PATIENCE_NS; then all ranks are notified. */
+   If a rank's connection ends without DEPART, its process or its network has failed. A launcher
+   knows the reason of a killed process better, so the loss is announced only TCP_PATIENCE_NS
+   later, unless the launcher reports it first. */
 #include <errno.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -15,43 +16,52 @@
 
 #define GATHER_NS (300 * 1000 * TCP_MS)
 #define SILENCE_NS (3000 * TCP_MS)
-enum { EVENTS_A_RANK = 4, AT_DOOR = TCP_RANKS }; /* a rank joins, leaves, fails; and one to spare */
+enum { EVENTS_A_RANK = 4,      /* most changes of a rank's state: it joins, leaves, fails; one spare */
+       AT_LISTENER = TCP_RANKS }; /* epoll's data.u64 of the listener; of a line: its rank */
 
 struct tutti_meet {
     tutti_runtime *rt;
     tcp_listener listener;
     tutti_run_key key;
-    tcp_address address;         /* bound to */
-    char local[16];
-    int epoll, size, joined, hosts;
-    bool complete, gave_up, gone_before; /* gone_before: a rank left before all had joined */
-    int64_t gather_until_ns, silence_ns, beat_ns, passed_ns;
-    int64_t late_ns, patience_ns; /* late_ns: how late connections are from here; patience_ns:
-                                     silence_ns and what that excuses */
-    tcp_line *lines;             /* size */
-    int64_t *cut_ns;             /* size: when its connection ended without a departure; 0: it has not */
-    char (*how)[120];            /* size: how it ended */
-    bool *silent;                /* size x size: rank a (row) receives nothing from rank b (column) */
+    tcp_address address;         /* bound to; zeroed: a Unix socket */
+    char local[16];              /* name of that Unix socket; "": none */
+    int epoll;
+    int size;                    /* ranks of the run */
+    int joined;                  /* ranks that have joined */
+    int hosts;                   /* hosts that are known */
+    bool complete;               /* all ranks have joined, and the table is sent */
+    bool gave_up;                /* ranks were missing at gather_until_ns */
+    bool gone_before;            /* a rank has ended before all had joined */
+    int64_t gather_until_ns;     /* deadline for all ranks to join */
+    int64_t silence_ns;          /* peer-timeout */
+    int64_t beat_ns;             /* when the next heartbeats are due */
+    int64_t passed_ns;           /* when check_clock last ran */
+    int64_t late_ns;             /* the largest delay on the lines from here */
+    int64_t patience_ns;         /* longest silence: silence_ns and the delays that are known */
+    tcp_line *lines;             /* [size] */
+    int64_t *cut_ns;             /* [size]: when its line ended without DEPART; 0: it has not */
+    char (*how)[120];            /* [size]: how its line ended */
+    bool *silent;                /* [size * size]: [a * size + b]: rank a receives nothing from rank b */
     tcp_membership membership;
-    uint8_t *table;              /* size entries */
-    uint8_t (*host_ids)[16];     /* size; `hosts` are known */
-    int *events;
-    size_t events_have, events_sent;
+    uint8_t *table;              /* [size * TCP_ENTRY_BYTES]: as sent in TABLE */
+    uint8_t (*host_ids)[16];     /* [size]: of hosts 0 to hosts - 1 (tcp_entry.host) */
+    int *events;                 /* [size * EVENTS_A_RANK]: ranks whose state has changed, in order */
+    size_t n_events, events_sent; /* events recorded; returned by tutti_meet_event */
 };
 
-static void tell_all(tutti_meet *m, tcp_frame *frame, const void *payload, int except)
+static void send_all(tutti_meet *m, tcp_frame *frame, const void *payload, int except)
 {
     for (int r = 0; r < m->size; r++) {
         if (r != except && m->membership.ranks[r].state != TUTTI_MEET_ABSENT)
             /* if this fails, the connection ends, and that is handled there */
-            tutti_tcp_line_say(&m->lines[r], m->rt, frame, payload, NULL);
+            tutti_tcp_line_send(&m->lines[r], m->rt, frame, payload, NULL);
     }
 }
 
 static void event(tutti_meet *m, int rank)
 {
-    if (m->events_have < (size_t)m->size * EVENTS_A_RANK)
-        m->events[m->events_have++] = rank;
+    if (m->n_events < (size_t)m->size * EVENTS_A_RANK)
+        m->events[m->n_events++] = rank;
 }
 
 static void depart(tutti_meet *m, const tcp_departure *d)
@@ -65,7 +75,7 @@ static void depart(tutti_meet *m, const tcp_departure *d)
     m->gone_before = m->gone_before || !m->complete;
     event(m, d->rank);
     tutti_tcp_departure_frame(d, &frame, &payload);
-    tell_all(m, &frame, payload, d->state == TUTTI_MEET_LOST ? -1 : d->rank); /* it may live, and must be notified */
+    send_all(m, &frame, payload, d->state == TUTTI_MEET_LOST ? -1 : d->rank); /* it may live, and must be notified */
 }
 
 static void lost(tutti_meet *m, int rank, const char *how)
@@ -73,7 +83,8 @@ static void lost(tutti_meet *m, int rank, const char *how)
     const tutti_meet_rank *line = &m->membership.ranks[rank];
     tcp_departure d = { .rank = rank, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER };
 
-    snprintf(d.words, sizeof d.words, "%.330s (process %ld on %s, %s)", how, line->pid, line->host_name, line->address);
+    snprintf(d.reason, sizeof d.reason, "%.330s (process %ld on %s, %s)", how, line->pid, line->host_name,
+             line->address);
     depart(m, &d);
 }
 
@@ -98,8 +109,9 @@ static int side_of(const tutti_meet *m, int rank, int *lowest)
     return n;
 }
 
-/* Ranks report early which ranks they receive nothing from, long before they give one up, so by
-   now both sides are known. */
+/* Two ranks do not receive from each other: declares the one on the smaller side lost. Ranks report
+   that they receive nothing from a rank long before they give it up, so by now both sides are
+   known. */
 static void decide_cut(tutti_meet *m, int a, int b, const char *why)
 {
     int lowest_a, lowest_b, winner, loser, most;
@@ -120,8 +132,9 @@ static void decide_cut(tutti_meet *m, int a, int b, const char *why)
     lost(m, loser, how);
 }
 
-/* Otherwise it is silent here, too, and the clock will find it: it must not win by its rank. */
-static bool heard_lately(const tutti_meet *m, int rank)
+/* Has the meeting place received from the rank lately? If not, the rank is silent here, too, and
+   check_clock will declare it lost: it must not win over another rank. */
+static bool received_lately(const tutti_meet *m, int rank)
 {
     return tutti_now_ns(m->rt) - m->lines[rank].received_ns <= m->patience_ns / 2;
 }
@@ -131,19 +144,19 @@ static void view(tutti_meet *m, int from, const tcp_view *v)
     const bool running = m->membership.ranks[from].state == TUTTI_MEET_RUNNING &&
                          m->membership.ranks[v->rank].state == TUTTI_MEET_RUNNING;
     bool *silent = &m->silent[(size_t)from * (size_t)m->size + (size_t)v->rank];
-    char how[TCP_WORDS];
+    char how[TCP_REASON_BYTES];
 
     if (v->opinion != TCP_EXPELS)
-        *silent = v->opinion != TCP_HEARS;
+        *silent = v->opinion != TCP_RECEIVING;
     if (!m->complete || !running || v->rank == from)
         return;
     if (v->opinion == TCP_EXPELS) {
-        snprintf(how, sizeof how, "worker %d has expelled it: %.300s", from, v->words);
+        snprintf(how, sizeof how, "worker %d has expelled it: %.300s", from, v->reason);
         lost(m, v->rank, how);
     } else if (v->opinion == TCP_GIVES_UP) {
-        /* of one whose connection has ended: it is dying, and the reason is about to be known */
-        if (m->cut_ns[v->rank] == 0 && heard_lately(m, v->rank))
-            decide_cut(m, from, v->rank, v->words);
+        /* a rank whose connection has ended is dying, and the reason will be known soon */
+        if (m->cut_ns[v->rank] == 0 && received_lately(m, v->rank))
+            decide_cut(m, from, v->rank, v->reason);
     }
 }
 
@@ -152,7 +165,7 @@ static void line_ended(tutti_meet *m, int rank, tutti_status status, const tutti
 {
     tutti_tcp_line_close(&m->lines[rank]);
     if (m->membership.ranks[rank].state != TUTTI_MEET_RUNNING)
-        return; /* it left in order; or had not identified itself, and may come again */
+        return; /* it has ended before, or has not sent JOIN and may connect again */
     m->cut_ns[rank] = tutti_now_ns(m->rt);
     if (status == TUTTI_CLOSED)
         snprintf(m->how[rank], sizeof m->how[rank], "its connection with the meeting place was closed without a word");
@@ -177,7 +190,7 @@ static void hand_out(tutti_meet *m)
     tcp_frame frame = { .kind = TCP_TABLE, .bytes = (uint32_t)((size_t)m->size * TCP_ENTRY_BYTES) };
 
     m->complete = true;
-    tell_all(m, &frame, m->table, -1);
+    send_all(m, &frame, m->table, -1);
     tutti_tcp_listener_close(&m->listener); /* all ranks have joined: no other caller is accepted */
 }
 
@@ -211,13 +224,13 @@ static bool joined(tutti_meet *m, int rank, const uint8_t *payload)
         tcp_departure d = {
             .rank = r, .state = other->state, .blame = other->blame, .signal = other->signal, .status = other->status
         };
-        const void *words;
+        const void *reason;
         tcp_frame frame;
         if (r == rank || other->state < TUTTI_MEET_LEFT)
             continue;
-        snprintf(d.words, sizeof d.words, "%s", other->words);
-        tutti_tcp_departure_frame(&d, &frame, &words);
-        tutti_tcp_line_say(&m->lines[rank], m->rt, &frame, words, NULL);
+        snprintf(d.reason, sizeof d.reason, "%s", other->reason);
+        tutti_tcp_departure_frame(&d, &frame, &reason);
+        tutti_tcp_line_send(&m->lines[rank], m->rt, &frame, reason, NULL);
     }
     if (m->joined == m->size && !m->gave_up)
         hand_out(m);
@@ -268,8 +281,8 @@ static uint16_t judge_caller(void *self, const tcp_hello *h)
 {
     const tutti_meet *m = self;
 
-    return m->lines[h->from].fd >= 0 || m->membership.ranks[h->from].state != TUTTI_MEET_ABSENT ? TCP_PLACE_TAKEN
-                                                                                          : TCP_WELCOME;
+    return m->lines[h->from].fd >= 0 || m->membership.ranks[h->from].state != TUTTI_MEET_ABSENT ? TCP_RANK_TAKEN
+                                                                                                : TCP_WELCOME;
 }
 
 static bool admit(void *self, int fd, const tcp_hello *h, const tcp_session *session)
@@ -278,8 +291,8 @@ static bool admit(void *self, int fd, const tcp_hello *h, const tcp_session *ses
     struct epoll_event wanted = { .events = EPOLLIN, .data.u64 = (uint64_t)h->from };
     tcp_line *l = &m->lines[h->from];
 
-    if (tutti_tcp_line_open(l, fd, session, &m->listener.rules, TCP_WORDS, NULL) != TUTTI_OK)
-        return true; /* no memory: it is closed, and tries again */
+    if (tutti_tcp_line_open(l, fd, session, &m->listener.rules, TCP_REASON_BYTES, NULL) != TUTTI_OK)
+        return true; /* no memory: fd is closed, and the rank connects again */
     l->received_ns = l->spoke_ns = tutti_now_ns(m->rt);
     if (epoll_ctl(m->epoll, EPOLL_CTL_ADD, fd, &wanted) != 0)
         tutti_tcp_line_close(l);
@@ -288,28 +301,28 @@ static bool admit(void *self, int fd, const tcp_hello *h, const tcp_session *ses
 
 /* ---- time ---- */
 
-/* As ranks do (losses.c). */
-static void look_at_the_lines(tutti_meet *m)
+/* Measures the delays of all lines and sets patience_ns, as ranks do (losses.c). */
+static void measure_lines(tutti_meet *m)
 {
-    const int64_t longest = TCP_LONGEST * m->silence_ns;
+    const int64_t longest = TCP_SILENCE_FACTOR * m->silence_ns;
     int64_t late = 0, told = 0;
-    tcp_look look;
+    tcp_backlog look;
 
     for (int r = 0; r < m->size; r++) {
         const tcp_line *l = &m->lines[r];
         if (l->fd < 0)
             continue;
         told = l->late_ns > told ? l->late_ns : told;
-        if (tutti_tcp_look(l->fd, &look) && look.late_ns > late)
+        if (tutti_tcp_backlog(l->fd, &look) && look.late_ns > late)
             late = look.late_ns;
     }
-    tutti_tcp_late(&m->late_ns, late, longest - m->silence_ns);
+    tutti_tcp_update_late(&m->late_ns, late, longest - m->silence_ns);
     m->patience_ns = m->silence_ns + m->late_ns + told;
     if (m->patience_ns > longest)
         m->patience_ns = longest;
 }
 
-static void look_at_the_clock(tutti_meet *m)
+static void check_clock(tutti_meet *m)
 {
     const int64_t now = tutti_now_ns(m->rt);
     /* this thread itself did not run: silence meanwhile is held against no rank */
@@ -319,7 +332,7 @@ static void look_at_the_clock(tutti_meet *m)
     m->passed_ns = now;
     if (due) {
         m->beat_ns = now + TCP_TICK;
-        look_at_the_lines(m);
+        measure_lines(m);
     }
     for (int r = 0; r < m->size; r++) {
         tcp_line *l = &m->lines[r];
@@ -341,7 +354,7 @@ static void look_at_the_clock(tutti_meet *m)
             continue;
         }
         if (due)
-            tutti_tcp_line_say(l, m->rt, &beat, NULL, NULL);
+            tutti_tcp_line_send(l, m->rt, &beat, NULL, NULL);
         if (l->out_have > 0)
             tutti_tcp_line_flush(l, NULL);
     }
@@ -370,7 +383,7 @@ static tutti_status give_up(tutti_meet *m, tutti_error *err)
                     "%d of %d workers had not come to the meeting place when its time was up: %s; "
                     "look for their output, and whether they can reach it", missing, m->size, names);
     frame.bytes = (uint32_t)strlen(why.text);
-    tell_all(m, &frame, why.text, -1);
+    send_all(m, &frame, why.text, -1);
     if (err != NULL)
         *err = why;
     return TUTTI_TIMEOUT;
@@ -382,13 +395,13 @@ tutti_status tutti_meet_progress(tutti_meet *m, tutti_error *err)
     const int n = epoll_wait(m->epoll, events, (int)TUTTI_LENGTH(events), 0);
 
     for (int i = 0; i < n; i++) {
-        if (events[i].data.u64 == AT_DOOR)
+        if (events[i].data.u64 == AT_LISTENER)
             tutti_tcp_listener_serve(&m->listener);
         else if (m->lines[events[i].data.u64].fd >= 0)
             receive_frames(m, (int)events[i].data.u64);
     }
     tutti_tcp_listener_serve(&m->listener); /* for its clock */
-    look_at_the_clock(m);
+    check_clock(m);
     if (!m->complete && !m->gave_up && !m->gone_before && tutti_now_ns(m->rt) >= m->gather_until_ns)
         return give_up(m, err);
     return TUTTI_OK;
@@ -433,14 +446,14 @@ int tutti_meet_where(const tutti_meet *m, const char *host, char *text, size_t b
     return snprintf(text, bytes, "%s", bound);
 }
 
-int tutti_meet_missing(const tutti_meet *m, int *ranks, int room)
+int tutti_meet_missing(const tutti_meet *m, int *ranks, int capacity)
 {
     int missing = 0;
 
     for (int r = 0; r < m->size; r++) {
         if (m->membership.ranks[r].state != TUTTI_MEET_ABSENT)
             continue;
-        if (ranks != NULL && missing < room)
+        if (ranks != NULL && missing < capacity)
             ranks[missing] = r;
         missing++;
     }
@@ -449,7 +462,7 @@ int tutti_meet_missing(const tutti_meet *m, int *ranks, int room)
 
 int tutti_meet_event(tutti_meet *m)
 {
-    return m->events_sent < m->events_have ? m->events[m->events_sent++] : -1;
+    return m->events_sent < m->n_events ? m->events[m->events_sent++] : -1;
 }
 
 void tutti_meet_lost(tutti_meet *m, int rank, const tutti_error *why, int signal)
@@ -493,7 +506,7 @@ static tutti_status listen_at(tutti_meet *m, const tutti_meet_options *o, tutti_
 static tutti_status open_parts(tutti_meet *m, const tutti_meet_options *o, tutti_error *err)
 {
     const size_t n = (size_t)o->size;
-    struct epoll_event wanted = { .events = EPOLLIN, .data.u64 = AT_DOOR };
+    struct epoll_event wanted = { .events = EPOLLIN, .data.u64 = AT_LISTENER };
 
     m->lines = tutti_alloc(n, sizeof *m->lines);
     m->cut_ns = tutti_alloc(n, sizeof *m->cut_ns);
@@ -530,8 +543,8 @@ tutti_status tutti_meet_open(tutti_meet **out, tutti_runtime *rt, const tutti_me
     if (o->size < 1 || o->size > TCP_RANKS)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a meeting place for %d workers cannot be: runs are of 1 to %d",
                           o->size, TCP_RANKS);
-    /* a connection per rank, and the launcher's watch on each process, or a rank's own
-       connections */
+    /* one descriptor for the connection of each rank, and one for the launcher's pidfd of each
+       process, or for the connections of the rank that serves */
     TUTTI_TRY(tutti_tcp_descriptors(2 * (size_t)o->size, o->size, err));
     m = tutti_alloc(1, sizeof *m);
     if (m == NULL)
@@ -574,7 +587,7 @@ void tutti_meet_close(tutti_meet *m)
     if (m == NULL)
         return;
     if (m->membership.ranks != NULL && m->lines != NULL)
-        tell_all(m, &shut, NULL, -1);
+        send_all(m, &shut, NULL, -1);
     tutti_tcp_listener_close(&m->listener);
     for (int r = 0; r < m->size && m->lines != NULL; r++)
         tutti_tcp_line_close(&m->lines[r]);

@@ -1,4 +1,5 @@
-/* membership.c: which ranks are gone, why, and which rank caused it. The rules of blame are those
+/* membership.c: the state of each rank, as one rank or the meeting place knows it: which have left,
+   failed or are lost, why, and which rank caused it (tcp_membership). The rules of blame are those
    of shm/region.c. */
 #include <errno.h>
 #include <stdio.h>
@@ -32,7 +33,7 @@ void tutti_tcp_departure_of(tcp_departure *d, int rank, tutti_meet_state state, 
     if (why->status == TUTTI_ERR_PEER && why->rank >= 0 && why->rank < size && why->rank != rank)
         d->blame = why->rank;
     d->status = why->status;
-    snprintf(d->words, sizeof d->words, "%s", why->text);
+    snprintf(d->reason, sizeof d->reason, "%s", why->text);
 }
 
 bool tutti_tcp_membership_depart(tcp_membership *r, const tcp_departure *d, int64_t now_ns)
@@ -50,7 +51,7 @@ bool tutti_tcp_membership_depart(tcp_membership *r, const tcp_departure *d, int6
     line->signal = d->signal;
     line->order = r->failures++;
     line->noticed_ns = now_ns;
-    snprintf(line->words, sizeof line->words, "%s", d->words);
+    snprintf(line->reason, sizeof line->reason, "%s", d->reason);
     return true;
 }
 
@@ -96,21 +97,21 @@ void tutti_tcp_membership_describe(const tcp_membership *r, int rank, char *text
 
     switch (line->state) {
     case TUTTI_MEET_FAILED:
-        tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d failed: %s", rank, line->words);
+        tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d failed: %s", rank, line->reason);
         break;
     case TUTTI_MEET_LOST:
-        tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d was lost: %s", rank, line->words);
+        tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d was lost: %s", rank, line->reason);
         break;
     case TUTTI_MEET_LEFT:
         tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d has left the run", rank);
         break;
-    default: /* or others report it gone while it is not */
+    default: /* its end is not known here, though another rank may have reported that it failed because of this one */
         tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d is gone, as other workers report", rank);
         for (int k = 0; k < r->size; k++) {
             if (r->ranks[k].state >= TUTTI_MEET_FAILED && r->ranks[k].blame == rank) {
                 tutti_fail(&cut, TUTTI_ERR_PEER, 0,
                            "worker %d was lost, according to the failure report of worker %d: %s", rank, k,
-                           r->ranks[k].words);
+                           r->ranks[k].reason);
                 break;
             }
         }

@@ -1,9 +1,9 @@
-/* open.c: how a rank finds its run. It reads its environment, calls the meeting place, reports
-   where it listens, waits for the table of all ranks, and then makes its connections: it calls
-   every lower rank, and every higher one calls it. Ports are chosen by the kernel; the address it
-   reports is that of its own end of the connection with the meeting place, which the kernel
-   picked by route. Ranks of one host use local sockets without a name in the file system. Once
-   all connections are made, no socket listens any more. */
+/* open.c: how a rank finds its run (tutti_tcp_find). The rank reads its environment, connects to
+   the meeting place, reports where it listens, and waits for the table of all ranks. Then it
+   connects to every lower rank, and accepts a connection from every higher one. The kernel chooses
+   the port at which a rank listens. The address is that of the rank's end of its connection with
+   the meeting place, which the kernel chose by route. Ranks of one host use abstract Unix sockets.
+   Once all connections are made, no socket listens any more. */
 #include <errno.h>
 #include <poll.h>
 #include <sodium.h>
@@ -20,13 +20,15 @@ typedef struct finder {
     tcp_endpoint *e;
     tutti_run_key key;
     tutti_run_id id;
-    tcp_address place;           /* where to meet */
-    char where[300];
-    tcp_listener listener;
-    tcp_call *calls;             /* of all links to lower ranks */
-    size_t n_calls, missing;     /* missing: links not there yet */
+    tcp_address place;           /* the meeting place */
+    char where[300];             /* the same as text */
+    tcp_listener listener;       /* for connections from higher ranks */
+    tcp_call *calls;             /* [n_calls]: the links to lower ranks */
+    size_t n_calls;
+    size_t missing;              /* links, to lower and from higher ranks, not connected yet */
     int64_t deadline_ns;
-    int64_t beat_ns, peers_beat_ns; /* the next heartbeat to the meeting place; to peers */
+    int64_t beat_ns;             /* when the next heartbeat to the meeting place is due */
+    int64_t peers_beat_ns;       /* when the next heartbeat to the peers is due */
 } finder;
 
 /* ---- what the environment specifies ---- */
@@ -91,9 +93,9 @@ static void sleep_for(struct pollfd *polled, nfds_t n, int64_t ns)
 }
 
 /* ---- the meeting place ---- */
-/* Printed once: other ranks of this run may print the same, and worker 0, for which all wait,
-   reports repeatedly which ranks are missing once it is there. */
-static void say_who_is_not_there(const finder *f, const tcp_call *call)
+/* Reports once that worker 0 is missing. Other ranks may report the same; worker 0, once it is
+   there, reports repeatedly which ranks are missing. */
+static void report_worker_0_missing(const finder *f, const tcp_call *call)
 {
     const tcp_endpoint *e = f->e;
     char line[480];
@@ -123,8 +125,8 @@ static tutti_status call_meeting_place(finder *f, tutti_error *err)
     for (;;) {
         const int64_t now = tutti_now_ns(e->rt);
         struct pollfd polled = { .fd = call.fd, .events = tutti_tcp_call_events(&call) };
-        if (!said && now >= e->say_ns) {
-            say_who_is_not_there(f, &call);
+        if (!said && now >= e->report_ns) {
+            report_worker_0_missing(f, &call);
             said = true;
         }
         if (now >= f->deadline_ns) {
@@ -144,8 +146,9 @@ static tutti_status call_meeting_place(finder *f, tutti_error *err)
         if (call.state == TCP_CALL_DONE)
             break;
     }
-    status = tutti_tcp_line_open(&e->control, call.fd, &call.session, &e->rules,
-                                 e->rules.table_bytes > TCP_WORDS ? e->rules.table_bytes : TCP_WORDS, err);
+    status =
+        tutti_tcp_line_open(&e->control, call.fd, &call.session, &e->rules,
+                            e->rules.table_bytes > TCP_REASON_BYTES ? e->rules.table_bytes : TCP_REASON_BYTES, err);
     e->control.received_ns = tutti_now_ns(e->rt);
     sodium_memzero(&call, sizeof call);
     return status;
@@ -221,7 +224,7 @@ static bool link_up(const tcp_endpoint *e, int rank)
     return true;
 }
 
-static tutti_status table_came(tcp_endpoint *e, const uint8_t *payload, tutti_error *err)
+static tutti_status read_table(tcp_endpoint *e, const uint8_t *payload, tutti_error *err)
 {
     for (int r = 0; r < e->size; r++) {
         if (!tutti_tcp_entry_read(payload + (size_t)r * TCP_ENTRY_BYTES, &e->table[r]) || e->table[r].rank != r)
@@ -240,8 +243,9 @@ static tutti_status without(const tcp_endpoint *e, int rank, tutti_error *err)
     return tutti_fail_rank(err, TUTTI_ERR_PEER, root, "%s", text);
 }
 
-/* A rank that has come and gone may have connected with us already: the last bytes of the
-   handshake are here by now, or will never arrive. */
+/* Fails if a rank has ended before it was connected with this one. A rank that ended may have
+   connected before: the last bytes of its handshake have arrived TCP_LINGER_NS after its end, or
+   never will. */
 static tutti_status look_for_the_gone(const tcp_endpoint *e, int64_t now, tutti_error *err)
 {
     for (int r = 0; r < e->size && e->uncertain > 0; r++) {
@@ -253,9 +257,9 @@ static tutti_status look_for_the_gone(const tcp_endpoint *e, int64_t now, tutti_
 }
 
 /* Handles what the meeting place sends while the run starts. *table: the table has arrived. A
-   meeting place that rank 0 serves ends in order with rank 0, which may have finished the run
-   while others have still to be connected. */
-static tutti_status hear_meeting_place(finder *f, bool *table, tutti_error *err)
+   meeting place that rank 0 serves closes when rank 0 has finished the run, which may be before
+   others are connected. */
+static tutti_status receive_from_meet(finder *f, bool *table, tutti_error *err)
 {
     tcp_endpoint *e = f->e;
     tutti_error why = { .rank = -1 };
@@ -269,7 +273,7 @@ static tutti_status hear_meeting_place(finder *f, bool *table, tutti_error *err)
     ended = tutti_tcp_line_read(&e->control, e->rt, &why);
     while (status == TUTTI_OK && tutti_tcp_line_next(&e->control, &frame, &payload, &status, err)) {
         if (frame.kind == TCP_TABLE) {
-            TUTTI_TRY(table_came(e, payload, err));
+            TUTTI_TRY(read_table(e, payload, err));
             *table = true;
         } else if (frame.kind == TCP_SHUT && frame.bytes == 0 && *table) {
             tutti_tcp_line_close(&e->control);
@@ -280,7 +284,7 @@ static tutti_status hear_meeting_place(finder *f, bool *table, tutti_error *err)
         else if (frame.kind == TCP_DEPART && tutti_tcp_departure_read(&frame, payload, e->size, &d)) {
             if (d.rank == e->rank)
                 return tutti_fail_rank(err, TUTTI_ERR_PEER, e->rank, "worker %d is no member of the run any more: %s",
-                                       e->rank, d.words);
+                                       e->rank, d.reason);
             tutti_tcp_departed(e, &d, TCP_BY_MEET);
             if (!*table)
                 return without(e, d.rank, err);
@@ -295,7 +299,7 @@ static tutti_status hear_meeting_place(finder *f, bool *table, tutti_error *err)
     if (tutti_now_ns(e->rt) >= f->beat_ns) {
         tcp_frame beat = { .kind = TCP_BEAT };
         f->beat_ns = tutti_now_ns(e->rt) + TCP_TICK;
-        tutti_tcp_line_say(&e->control, e->rt, &beat, NULL, NULL);
+        tutti_tcp_line_send(&e->control, e->rt, &beat, NULL, NULL);
     }
     tutti_tcp_line_flush(&e->control, NULL);
     return TUTTI_OK;
@@ -314,12 +318,12 @@ static tutti_status join(finder *f, tutti_error *err)
     mine.cores = cores > 0 ? (uint32_t)cores : 1;
     tutti_tcp_host_of(e->rt, mine.host, mine.host_name);
     tutti_tcp_entry_write(&mine, payload);
-    TUTTI_TRY(tutti_fail_within(err, tutti_tcp_line_say(&e->control, e->rt, &frame, payload, err),
+    TUTTI_TRY(tutti_fail_within(err, tutti_tcp_line_send(&e->control, e->rt, &frame, payload, err),
                                 "worker %d sends the meeting place the address where it listens", e->rank));
-    while (!table) { /* how long is for the meeting place to decide */
+    while (!table) { /* the meeting place has the deadline, and reports when it gives up */
         struct pollfd polled = { .fd = e->control.fd, .events = POLLIN };
         sleep_for(&polled, 1, TCP_TICK);
-        TUTTI_TRY(hear_meeting_place(f, &table, err));
+        TUTTI_TRY(receive_from_meet(f, &table, err));
     }
     return TUTTI_OK;
 }
@@ -340,8 +344,8 @@ static uint16_t judge_caller(void *self, const tcp_hello *h)
     const tcp_endpoint *e = f->e;
 
     if (h->from <= e->rank || h->stream >= (uint32_t)e->options.streams)
-        return TCP_NO_PLACE;
-    return e->peers[h->from].links[h->stream].fd >= 0 ? TCP_PLACE_TAKEN : TCP_WELCOME;
+        return TCP_MISMATCH;
+    return e->peers[h->from].links[h->stream].fd >= 0 ? TCP_RANK_TAKEN : TCP_WELCOME;
 }
 
 static bool admit(void *self, int fd, const tcp_hello *h, const tcp_session *session)
@@ -441,8 +445,8 @@ static tutti_status step_calls(finder *f, struct pollfd *polled, nfds_t *n, int6
     return TUTTI_OK;
 }
 
-/* A peer that is connected with all others counts silences, while this rank may wait for one that
-   is slow to connect. */
+/* Sends heartbeats to the peers that are connected: a peer that is connected with all others
+   watches for silence, while this rank may wait for a rank that is slow to connect. */
 static void beat_to_peers(finder *f, int64_t now)
 {
     tcp_endpoint *e = f->e;
@@ -452,7 +456,7 @@ static void beat_to_peers(finder *f, int64_t now)
     f->peers_beat_ns = now + tutti_tcp_period_ns(e);
     for (int r = 0; r < e->size; r++) {
         if (r != e->rank && link_up(e, r)) {
-            e->peers[r].beat = true;
+            e->peers[r].beat_due = true;
             tutti_tcp_link_write(e, &e->peers[r].links[0]);
         }
     }
@@ -475,7 +479,7 @@ static tutti_status connect_all(finder *f, tutti_error *err)
         polled[1] = (struct pollfd){ .fd = e->control.fd, .events = POLLIN };
         TUTTI_TRY(step_calls(f, polled, &n, &until, err));
         tutti_tcp_listener_serve(&f->listener);
-        TUTTI_TRY(hear_meeting_place(f, &table, err));
+        TUTTI_TRY(receive_from_meet(f, &table, err));
         TUTTI_TRY(look_for_the_gone(e, now, err));
         beat_to_peers(f, now);
         if (f->missing < before) /* there may be more at once */

@@ -1,15 +1,14 @@
-/* progress.c: one pass over the connections, waiting, and the clock.
+/* progress.c: one pass over the connections, waiting for requests, and the service thread.
 
-   Threads that wait make the progress. The first one whose wait is not over becomes the poller.
-   Without the lock it polls for `spin` microseconds, if every worker of this host has a core,
-   then sleeps in epoll until a socket or the endpoint's eventfd is readable. The other threads
-   sleep, each on a seat of its own.
+   The threads that wait make the progress. The first one whose wait is not over becomes the poller.
+   Without the lock it polls for `spin` microseconds, if every worker of this host has a core, and
+   then sleeps in epoll until a socket or the endpoint's eventfd is readable. Each of the other
+   threads sleeps on its own monitor (tcp_sleeper).
 
-   A thread that ends requests wakes those whose wait is over, and no others. A method may have
-   five threads that wait: when one condition woke all of them, a thousand messages a second were
-   tens of thousands of wake-ups, and the kernel did not schedule other sessions for seconds
-   (docs/CLUSTERS.md). The poller, when it leaves, wakes one of the others, which continues to
-   poll.
+   A thread that completes requests wakes the threads whose wait is over, and no others: a method
+   may have five threads that wait, and waking all of them for each message costs tens of thousands
+   of wake-ups a second (docs/CLUSTERS.md). The poller, when its wait is over, wakes one of the
+   others, which continues to poll.
 
    Which peers are gone is decided in losses.c. */
 #include <errno.h>
@@ -35,13 +34,13 @@ static void control_ended(tcp_endpoint *e, const char *how, bool in_order)
 {
     tutti_tcp_line_close(&e->control);
     if (in_order || e->at_rank_0 || e->departed)
-        return; /* one that rank 0 serves ends with rank 0, which the connection with rank 0 shows */
+        return; /* if rank 0 serves the meeting place, the connection with rank 0 shows its end */
     e->orphaned = true;
-    snprintf(e->orphan_how, sizeof e->orphan_how, "%.200s", how);
-    tutti_tcp_wake_all(e); /* no wait can end well */
+    snprintf(e->orphaned_why, sizeof e->orphaned_why, "%.200s", how);
+    tutti_tcp_wake_all(e); /* all waits end with an error */
 }
 
-static void hear_control(tcp_endpoint *e)
+static void receive_control(tcp_endpoint *e)
 {
     tutti_error why = { .rank = -1 }, wrong = { .rank = -1 };
     const tutti_status ended = tutti_tcp_line_read(&e->control, e->rt, &why);
@@ -79,9 +78,9 @@ static void handle(tcp_endpoint *e, const struct epoll_event *events, int n)
         uint64_t count;
         if (what == links) {
             if (e->control.fd >= 0)
-                hear_control(e);
+                receive_control(e);
         } else if (what > links) {
-            if (e->polls != NULL) /* the eventfd was written for another thread, which must still find it */
+            if (e->poller_wait != NULL) /* the eventfd was written for the poller, which must still find it written */
                 continue;
             if (read(e->wake_fd, &count, sizeof count) < 0)
                 continue; /* reset */
@@ -104,26 +103,26 @@ void tutti_tcp_pass(tcp_endpoint *e)
     handle(e, events, n > 0 ? n : 0);
 }
 
-static void ring(const tcp_endpoint *e)
+static void wake_poller(const tcp_endpoint *e)
 {
     const uint64_t one = 1;
 
     if (write(e->wake_fd, &one, sizeof one) < 0)
-        return; /* the counter is at its maximum already */
+        return; /* the counter is full, so the poller wakes in any case */
 }
 
-/* ---- seats ---- */
+/* ---- threads that wait while another one polls ---- */
 static bool is_over(const tcp_wait *w)
 {
     return match_count_done(w->request, w->n) >= w->need;
 }
 
-static void call(tcp_seat *seat)
+static void wake_sleeper(tcp_sleeper *sleeper)
 {
-    tutti_lock(seat->wakeup);
-    seat->called = true;
-    tutti_wake(seat->wakeup);
-    tutti_unlock(seat->wakeup);
+    tutti_lock(sleeper->wakeup);
+    sleeper->woken = true;
+    tutti_wake(sleeper->wakeup);
+    tutti_unlock(sleeper->wakeup);
 }
 
 void tutti_tcp_wake(tcp_endpoint *e)
@@ -131,84 +130,84 @@ void tutti_tcp_wake(tcp_endpoint *e)
     if (e->notified == e->match.completions)
         return;
     e->notified = e->match.completions;
-    if (e->polls != NULL && is_over(e->polls))
-        ring(e);
-    for (tcp_seat *seat = e->seated; seat != NULL; seat = seat->next)
-        if (!seat->called && is_over(seat->wait))
-            call(seat);
+    if (e->poller_wait != NULL && is_over(e->poller_wait))
+        wake_poller(e);
+    for (tcp_sleeper *sleeper = e->sleepers; sleeper != NULL; sleeper = sleeper->next)
+        if (!sleeper->woken && is_over(sleeper->wait))
+            wake_sleeper(sleeper);
 }
 
 void tutti_tcp_wake_all(tcp_endpoint *e)
 {
-    if (e->polls != NULL)
-        ring(e);
-    for (tcp_seat *seat = e->seated; seat != NULL; seat = seat->next)
-        call(seat);
+    if (e->poller_wait != NULL)
+        wake_poller(e);
+    for (tcp_sleeper *sleeper = e->sleepers; sleeper != NULL; sleeper = sleeper->next)
+        wake_sleeper(sleeper);
 }
 
 /* A thread that was woken already polls by itself, or wakes the next when it leaves. */
-static void call_one(const tcp_endpoint *e)
+static void wake_one(const tcp_endpoint *e)
 {
-    for (const tcp_seat *seat = e->seated; seat != NULL; seat = seat->next)
-        if (seat->called)
+    for (const tcp_sleeper *sleeper = e->sleepers; sleeper != NULL; sleeper = sleeper->next)
+        if (sleeper->woken)
             return;
-    if (e->seated != NULL)
-        call(e->seated);
+    if (e->sleepers != NULL)
+        wake_sleeper(e->sleepers);
 }
 
-static tutti_status take_seat(tcp_endpoint *e, tcp_seat **out, tutti_error *err)
+static tutti_status get_sleeper(tcp_endpoint *e, tcp_sleeper **out, tutti_error *err)
 {
-    tcp_seat *seat = e->seats;
+    tcp_sleeper *sleeper = e->free_sleepers;
     tutti_status status;
 
-    *out = seat;
-    if (seat != NULL) {
-        e->seats = seat->next;
+    *out = sleeper;
+    if (sleeper != NULL) {
+        e->free_sleepers = sleeper->next;
         return TUTTI_OK;
     }
-    seat = tutti_alloc(1, sizeof *seat);
-    if (seat == NULL)
+    sleeper = tutti_alloc(1, sizeof *sleeper);
+    if (sleeper == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot let one more thread wait", e->rank);
-    status = tutti_monitor_open(&seat->wakeup, e->rt, err);
+    status = tutti_monitor_open(&sleeper->wakeup, e->rt, err);
     if (status == TUTTI_OK)
-        *out = seat;
+        *out = sleeper;
     else
-        tutti_free(seat);
+        tutti_free(sleeper);
     return status;
 }
 
-/* Returns when the wait is over, a thread is needed to poll, or it is time. The lock is released
+/* Sleeps until the wait is over, a thread is needed to poll, or until_ns. The lock is released
    meanwhile. */
-static tutti_status sleep_on_a_seat(tcp_endpoint *e, const tcp_wait *wait, int64_t until_ns, tutti_error *err)
+static tutti_status sleep_until_woken(tcp_endpoint *e, const tcp_wait *wait, int64_t until_ns, tutti_error *err)
 {
-    tcp_seat *seat, **at;
+    tcp_sleeper *sleeper, **at;
 
-    TUTTI_TRY(take_seat(e, &seat, err));
-    seat->called = false;
-    seat->wait = wait;
-    seat->next = e->seated;
-    e->seated = seat;
+    TUTTI_TRY(get_sleeper(e, &sleeper, err));
+    sleeper->woken = false;
+    sleeper->wait = wait;
+    sleeper->next = e->sleepers;
+    e->sleepers = sleeper;
     tutti_unlock(e->lock);
-    tutti_lock(seat->wakeup);
-    while (!seat->called && tutti_wait(seat->wakeup, until_ns, NULL) == TUTTI_OK)
+    tutti_lock(sleeper->wakeup);
+    while (!sleeper->woken && tutti_wait(sleeper->wakeup, until_ns, NULL) == TUTTI_OK)
         continue;
-    tutti_unlock(seat->wakeup);
+    tutti_unlock(sleeper->wakeup);
     tutti_lock(e->lock);
-    for (at = &e->seated; *at != seat; at = &(*at)->next)
+    for (at = &e->sleepers; *at != sleeper; at = &(*at)->next)
         continue;
-    *at = seat->next;
-    seat->next = e->seats;
-    e->seats = seat;
+    *at = sleeper->next;
+    sleeper->next = e->free_sleepers;
+    e->free_sleepers = sleeper;
     return TUTTI_OK;
 }
 
-void tutti_tcp_close_seats(tcp_endpoint *e)
+void tutti_tcp_close_sleepers(tcp_endpoint *e)
 {
-    while (e->seats != NULL) {
-        tcp_seat *seat = e->seats;
-        e->seats = seat->next;
-        tutti_monitor_close(seat->wakeup);
-        tutti_free(seat);
+    while (e->free_sleepers != NULL) {
+        tcp_sleeper *sleeper = e->free_sleepers;
+        e->free_sleepers = sleeper->next;
+        tutti_monitor_close(sleeper->wakeup);
+        tutti_free(sleeper);
     }
 }
 
@@ -231,7 +230,7 @@ static void poll_once(tcp_endpoint *e, const tcp_wait *wait, int64_t until_ns)
     struct epoll_event events[EVENTS];
     int n = 0;
 
-    e->polls = wait;
+    e->poller_wait = wait;
     tutti_unlock(e->lock);
     if (e->options.spin > 0) {
         const int64_t spin_until = tutti_now_ns(e->rt) + e->options.spin * 1000;
@@ -244,7 +243,7 @@ static void poll_once(tcp_endpoint *e, const tcp_wait *wait, int64_t until_ns)
         n = sleep_in_epoll(e, events, left < 0 ? 0 : left > 1000 * TCP_MS ? 1000 * TCP_MS : left);
     }
     tutti_lock(e->lock);
-    e->polls = NULL;
+    e->poller_wait = NULL;
     handle(e, events, n > 0 ? n : 0);
 }
 
@@ -268,15 +267,15 @@ tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, siz
         looked = true;
         tutti_tcp_wake(e);
         done = match_count_done(r, n);
-        if (e->out) {
-            status = tutti_fail_rank(err, TUTTI_ERR_PEER, e->rank, "%s", e->out_how);
+        if (e->excluded) {
+            status = tutti_fail_rank(err, TUTTI_ERR_PEER, e->rank, "%s", e->excluded_why);
             break;
         }
         if (done >= wait.need)
             break;
         if (e->orphaned) {
             status = tutti_fail(err, TUTTI_ERR_PEER, 0, "worker %d has lost its launcher (the meeting place): %s",
-                                e->rank, e->orphan_how);
+                                e->rank, e->orphaned_why);
             break;
         }
         now = tutti_now_ns(e->rt);
@@ -289,16 +288,16 @@ tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, siz
         }
         if (e->uncertain > 0 && now + UNCERTAIN_NS < until)
             until = now + UNCERTAIN_NS;
-        if (e->polls == NULL && !e->closing)
+        if (e->poller_wait == NULL && !e->closing)
             poll_once(e, &wait, until);
         else
-            status = sleep_on_a_seat(e, &wait, until, err);
+            status = sleep_until_woken(e, &wait, until, err);
         if (status != TUTTI_OK)
             break;
     }
     e->waiting--;
-    if (e->polls == NULL)
-        call_one(e);
+    if (e->poller_wait == NULL)
+        wake_one(e);
     tutti_unlock(e->lock);
     if (n_done != NULL)
         *n_done = done;
@@ -306,10 +305,10 @@ tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, siz
 }
 
 /* ---- leaving ---- */
-void tutti_tcp_take_leave(tcp_endpoint *e, const tutti_error *why)
+void tutti_tcp_announce_departure(tcp_endpoint *e, const tutti_error *why)
 {
     tcp_departure d;
-    const void *words;
+    const void *reason;
     tcp_frame frame;
 
     if (e->departed)
@@ -317,13 +316,13 @@ void tutti_tcp_take_leave(tcp_endpoint *e, const tutti_error *why)
     e->departed = true;
     tutti_tcp_departure_of(&d, e->rank, why != NULL ? TUTTI_MEET_FAILED : TUTTI_MEET_LEFT, why, 0, e->size);
     tutti_tcp_membership_depart(&e->membership, &d, tutti_now_ns(e->rt));
-    tutti_tcp_departure_frame(&d, &frame, &words);
-    tutti_tcp_line_say(&e->control, e->rt, &frame, words, NULL);
+    tutti_tcp_departure_frame(&d, &frame, &reason);
+    tutti_tcp_line_send(&e->control, e->rt, &frame, reason, NULL);
     for (int r = 0; r < e->size; r++) {
         tcp_peer *p = &e->peers[r];
         if (r == e->rank || e->match.peers[r].gone || p->links[0].fd < 0)
             continue;
-        p->greeted = p->farewell = true;
+        p->final_frame_chosen = p->depart_pending = true;
         if (!p->links[0].blocked)
             tutti_tcp_link_write(e, &p->links[0]);
     }
@@ -335,9 +334,9 @@ static void tick(tcp_endpoint *e, bool slept)
     const int64_t now = tutti_now_ns(e->rt);
     tcp_frame beat = { .kind = TCP_BEAT, .progress = e->match.completions };
 
-    tutti_tcp_lines(e, now);
+    tutti_tcp_measure(e, now);
     beat.tag = (uint64_t)e->late_ns;
-    for (int r = 0; r < e->size && !e->out; r++) {
+    for (int r = 0; r < e->size && !e->excluded; r++) {
         tcp_peer *p = &e->peers[r];
         tcp_link *l = r != e->rank ? &p->links[0] : NULL;
         if (l == NULL || e->match.peers[r].gone || l->fd < 0)
@@ -346,12 +345,12 @@ static void tick(tcp_endpoint *e, bool slept)
             p->received_ns = now;
         if (tutti_tcp_silence(e, r, now))
             continue;
-        p->beat = true;
-        if (!l->blocked && !l->mute)
+        p->beat_due = true;
+        if (!l->blocked && !l->write_ended)
             tutti_tcp_link_write(e, l);
     }
     if (e->control.fd >= 0 && !e->departed)
-        tutti_tcp_line_say(&e->control, e->rt, &beat, NULL, NULL);
+        tutti_tcp_line_send(&e->control, e->rt, &beat, NULL, NULL);
     else if (e->control.fd >= 0)
         tutti_tcp_line_flush(&e->control, NULL);
 }
@@ -363,7 +362,7 @@ int64_t tutti_tcp_period_ns(const tcp_endpoint *e)
     return sixth < TCP_TICK ? sixth : TCP_TICK;
 }
 
-/* Once a period, and whenever the meeting place has something to do if that is ours. */
+/* Ticks once a period, and serves the meeting place if this rank has it. */
 tutti_status tutti_tcp_serve(void *arg, tutti_error *err)
 {
     tcp_endpoint *e = arg;
@@ -381,7 +380,7 @@ tutti_status tutti_tcp_serve(void *arg, tutti_error *err)
             return TUTTI_OK;
         if (e->meet != NULL) {
             tutti_meet_progress(e->meet, NULL);
-            tutti_tcp_say_missing(e);
+            tutti_tcp_report_missing(e);
         }
         if (tutti_now_ns(e->rt) < next)
             continue;

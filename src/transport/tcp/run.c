@@ -1,6 +1,5 @@
-/* run.c: ranks that are threads of one process, over real sockets, with a meeting place of their
-   own that the calling thread serves. They run the same code as processes: nothing is shared but
-   the key. */
+/* run.c: ranks that are threads of one process (`run` of transport.h), connected by real sockets.
+   The calling thread serves their meeting place. The ranks run the same code as processes do. */
 #include <errno.h>
 #include <poll.h>
 #include <sodium.h>
@@ -13,13 +12,13 @@
 
 typedef struct run_rank {
     tutti_launch launch;
-    tcp_within within;           /* each its own: the ranks wipe what they do not need any more */
+    tcp_within within;           /* of this rank only */
     tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err);
     void *arg;
     tutti_thread *thread;
-    int wake_fd;                 /* an eventfd, written when it has ended */
+    int wake_fd;                 /* an eventfd of all ranks, written when this one has ended */
     _Atomic bool ended;
-    bool noted;                  /* the parent's: the meeting place has been notified */
+    bool noted;                  /* the meeting place has been notified; used by the calling thread */
     tutti_status status;
     tutti_error err;
 } run_rank;
@@ -94,7 +93,7 @@ static tutti_status root_failure(const tutti_meet *meet, const run_rank *ranks, 
     }
     line = tutti_meet_rank_of(meet, culprit);
     return tutti_fail_rank(err, line->status != TUTTI_OK ? line->status : TUTTI_ERR_STATE, line->blame, "%s",
-                           line->words);
+                           line->reason);
 }
 
 tutti_status tutti_tcp_run(tutti_runtime *rt, const tutti_launch *launch,

@@ -1,17 +1,16 @@
 /* shake.c: the handshake of wire.h over non-blocking sockets, from both sides.
 
-   The accepting side (tcp_listener). A stranger, a caller whose handshake is not finished, has one
-   slot of less than 4 KiB for at most 5 s. It sends its HELLO, which has a MAC of its own; the
-   MAC is verified before anything else is read, and only a correct HELLO is answered. There are
-   64 slots; when all are taken the oldest stranger is dropped. So a flood of n connections a
-   second leaves each stranger 64 / n seconds, 64 ms at a thousand, and a handshake takes one
-   round trip. A rank that was dropped by bad luck tries again. A stranger that is turned away
-   gets no answer and is counted.
+   The accepting side (tcp_listener). A stranger is a caller whose handshake is not finished. It has
+   one slot of less than 4 KiB for TCP_STRANGER_NS at most. It sends its HELLO. The HELLO's MAC is
+   verified before anything else is read, and only a correct HELLO is answered. When all
+   TCP_STRANGERS slots are used, the oldest stranger is dropped. So a flood of n connections a
+   second leaves each stranger TCP_STRANGERS / n seconds, 64 ms for n = 1000, and a handshake takes
+   one round trip. A rank that was dropped tries again. A stranger that is turned away gets no
+   answer and is counted.
 
-   The calling side. Refused connections are tried again for as long as the caller of these
-   functions has patience: the other side may not be up yet. A peer that hangs up in the middle of
-   the handshake several times belongs to another run or has another key, and will not change its
-   mind. */
+   The calling side (tcp_call). A connection that is refused is tried again for as long as the user
+   of these functions wants: the other side may not be up yet. A peer that hangs up TCP_TRIES times
+   in the middle of the handshake belongs to another run or has another key, and the call fails. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -38,7 +37,7 @@ static int watch_fd(tcp_listener *d, int fd, uint64_t what)
     return epoll_ctl(d->epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : errno;
 }
 
-/* A free slot, or that of the stranger that has been here longest. */
+/* Returns a free slot; if there is none, turns the oldest stranger away and returns its slot. */
 static tcp_stranger *slot_for_one_more(tcp_listener *d)
 {
     tcp_stranger *oldest = &d->strangers[0];
@@ -54,7 +53,7 @@ static tcp_stranger *slot_for_one_more(tcp_listener *d)
     return oldest;
 }
 
-static void come_in(tcp_listener *d, int listening)
+static void accept_callers(tcp_listener *d, int listening)
 {
     const bool local = listening == d->listening[1];
 
@@ -90,14 +89,14 @@ static bool answer_hello(tcp_listener *d, tcp_stranger *s)
     if (a.version == 0)
         a.code = TCP_NO_VERSION;
     else if (h.purpose != d->purpose || h.size != d->size || h.to != d->rank)
-        a.code = TCP_NO_PLACE;
+        a.code = TCP_MISMATCH;
     else
         a.code = d->judge(d->self, &h);
     tutti_entropy(d->rt, a.nonce, sizeof a.nonce);
     tutti_tcp_answer_write(&a, d->key, s->hello, s->answer);
     s->answered = true;
     s->got = 0;
-    /* A fresh socket takes this much at once, or is not worth waiting for. */
+    /* The buffer of a new socket has space for this; if not, the stranger is turned away. */
     if (send(s->fd, s->answer, sizeof s->answer, MSG_NOSIGNAL) != (ssize_t)sizeof s->answer)
         return false;
     if (a.code != TCP_WELCOME)
@@ -154,7 +153,8 @@ static void receive_hello(tcp_listener *d, tcp_stranger *s)
             }
         } else if (!answer_hello(d, s)) {
             if (s->answered)
-                tutti_tcp_hang_up(&s->fd); /* no stranger: it has the key, and was notified why it is not admitted */
+                tutti_tcp_hang_up(&s->fd); /* not counted as turned away: it has the key, and the ANSWER says why it is
+                                              not admitted */
             else
                 turn_away(d, s);
             return;
@@ -181,7 +181,7 @@ void tutti_tcp_listener_serve(tcp_listener *d)
     }
     for (int i = 0; i < n; i++) { /* last, so that slots that are freed now have been read before */
         if (events[i].data.u64 < AT_STRANGERS)
-            come_in(d, d->listening[events[i].data.u64 - AT_LISTENING]);
+            accept_callers(d, d->listening[events[i].data.u64 - AT_LISTENING]);
     }
 }
 
@@ -251,7 +251,7 @@ static tutti_status refused(const tcp_call *c, const tcp_answer *a, tutti_error 
                           "%s speaks versions %d to %d of the protocol, this worker %d to %d; "
                           "install the same version of Tutti on all hosts",
                           where, a->low, a->high, c->hello.low, c->hello.high);
-    case TCP_PLACE_TAKEN:
+    case TCP_RANK_TAKEN:
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "the place of worker %d is taken already, according to %s; "
                           "every worker needs a rank of its own, and opens one world in its life",

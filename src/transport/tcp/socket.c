@@ -201,7 +201,7 @@ int tutti_tcp_connect(const tcp_address *a, int *fd)
    acknowledged meanwhile: a shorter limit ends healthy connections over a full link. */
 void tutti_tcp_tune(int fd, bool local, int64_t peer_timeout_ns)
 {
-    const int64_t longest_ms = TCP_LONGEST * (peer_timeout_ns / TCP_MS);
+    const int64_t longest_ms = TCP_SILENCE_FACTOR * (peer_timeout_ns / TCP_MS);
     const int milliseconds = longest_ms < INT_MAX ? (int)longest_ms : INT_MAX;
     const int on = 1;
 
@@ -214,27 +214,27 @@ void tutti_tcp_tune(int fd, bool local, int64_t peer_timeout_ns)
 /* The delay is what is queued divided by the connection's rate, plus the round-trip time, which
    includes the queues of others on the same link. A connection with few bytes queued shows
    nothing of the link's rate. */
-bool tutti_tcp_look(int fd, tcp_look *out)
+bool tutti_tcp_backlog(int fd, tcp_backlog *out)
 {
     struct tcp_info info = { 0 };
     socklen_t bytes = sizeof info;
     int queued = 0;
 
-    *out = (tcp_look){ .queued = 0 };
+    *out = (tcp_backlog){ .queued = 0 };
     if (fd < 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
         return false;
     if (ioctl(fd, SIOCOUTQ, &queued) == 0 && queued > 0)
         out->queued = (uint64_t)queued;
     out->acked = info.tcpi_bytes_acked;
     out->late_ns = (int64_t)info.tcpi_rtt * 1000;
-    if (out->queued >= TCP_MUCH && info.tcpi_delivery_rate > 0)
+    if (out->queued >= TCP_BACKLOG_BYTES && info.tcpi_delivery_rate > 0)
         out->late_ns += (int64_t)((double)out->queued / (double)info.tcpi_delivery_rate * 1e9);
     return true;
 }
 
-/* What has been seen decays by half in ten seconds: a link that was full a moment ago will be
-   full again in the next step. */
-void tutti_tcp_late(int64_t *late_ns, int64_t seen_ns, int64_t most_ns)
+/* The factor 31/32 a tick halves the maximum in ten seconds: a link that was full a moment ago will
+   be full again in the next step. */
+void tutti_tcp_update_late(int64_t *late_ns, int64_t seen_ns, int64_t most_ns)
 {
     *late_ns -= *late_ns / 32;
     if (*late_ns < seen_ns)
@@ -249,7 +249,7 @@ double tutti_tcp_rate(int fd)
     return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 ? (double)info.tcpi_delivery_rate : HUGE_VAL;
 }
 
-/* Local sockets have no such limit: there it is the size of their buffer. */
+/* Local sockets do not have this option; the size of their buffer limits them. */
 void tutti_tcp_unsent(int fd, size_t bytes)
 {
     const int most = (int)bytes;
@@ -275,8 +275,9 @@ static size_t read_small(const char *path, char *to, size_t room)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Ranks can reach each other by local sockets if they share the kernel and the network namespace:
-   that is what a host is here. A rank that cannot find this out is a host of its own. */
+/* A host here is a kernel (boot id) and a network namespace, since ranks that share both can reach
+   each other by abstract sockets. A rank that cannot read them gets a random id, as if it were
+   alone on its host. */
 void tutti_tcp_host_of(tutti_runtime *rt, uint8_t host[16], char name[64])
 {
     char text[200];

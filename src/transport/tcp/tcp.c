@@ -1,26 +1,9 @@
-/* tcp.c: the tcp transport's table, its opening and its closing. Ranks on any hosts that reach
-   each other; on one host they use local sockets.
+/* tcp.c: the tcp transport's table, opening and closing. Its ranks may be on any hosts that reach
+   each other; ranks of one host use local sockets.
 
-   Speed. On a link slower than memory the link is the bound: what a message adds is a header of
-   112 bytes a chunk and, above `eager`, two short control messages before its first byte. Without
-   such a link (two hosts on one machine, a veth pair) the bound is the kernel's copying. Of the
-   samples of a sum of 1 MiB between two such hosts 22 % were in _copy_from_iter and
-   _copy_to_iter, 8 % in hashes, 4 % in sums; most others were in the kernel's packet path.
-   bench/limits/tcp_limit.c is a connection that does nothing else; `bench/run net` measures
-   against it. The measurements behind the defaults, as medians of interleaved rounds between two
-   such hosts of 2 cores:
-
-     chunk        256 KiB 112.7 ms, 1 MiB 100.0 ms for a sum of 256 MiB (lower in each of 5 rounds);
-                  6.98 and 6.22 ms for one of 16 MiB (in 4 of 5)
-     eager        16 KiB 81 us, 64 KiB 48 us for a sum of 64 KiB, which is two
-                  messages of 32 KiB each way (one round)
-     wire-check   106.7 ms with, 102.6 ms without for a sum of 256 MiB (one round): it stays on
-     spin         reading the one awaited socket instead of asking epoll: 10.4 against 10.3 us for 4
-                  bytes (12 rounds). It does not pay, and is not here
-
-   MSG_ZEROCOPY is not used: to a receiver on the same machine the kernel copies after all (its
-   Documentation/networking/msg_zerocopy.rst), so that nothing measured here could show what it is
-   worth on a network card. */
+   On a link slower than memory the link bounds the speed: a message adds a header of 112 bytes a
+   piece and, above `eager`, two short control messages before its first byte. The measurements
+   behind the defaults of the options are in docs/design/transports.md. */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <sodium.h>
@@ -113,10 +96,10 @@ static tutti_status make_parts(tcp_endpoint *e, tutti_error *err)
     TUTTI_TRY(tutti_tcp_membership_open(&e->membership, e->size, err));
     TUTTI_TRY(tutti_events_open(&e->events, e->size, err));
     TUTTI_TRY(tutti_match_init(&e->match, &tutti_tcp_carrier, e, e->rank, e->size, (size_t)e->options.eager, err));
-    e->in_room = TCP_FRAME_BYTES + (size_t)e->options.eager + 4096;
+    e->in_capacity = TCP_FRAME_BYTES + (size_t)e->options.eager + 4096;
     e->peers = tutti_alloc(n, sizeof *e->peers);
     e->links = tutti_alloc(n * streams, sizeof *e->links);
-    e->buffers = tutti_alloc(n * streams, e->in_room);
+    e->buffers = tutti_alloc(n * streams, e->in_capacity);
     e->table = tutti_alloc(n, sizeof *e->table);
     e->scratch = tutti_alloc(TCP_SCRATCH, 1);
     e->expelled = tutti_alloc(n, sizeof *e->expelled);
@@ -124,7 +107,7 @@ static tutti_status make_parts(tcp_endpoint *e, tutti_error *err)
     e->dead = tutti_alloc(n, sizeof *e->dead);
     for (size_t i = 0; i < n * streams && e->links != NULL; i++)
         e->links[i] = (tcp_link){
-            .fd = -1, .peer = (int)(i / streams), .stream = (int)(i % streams), .in = e->buffers + i * e->in_room
+            .fd = -1, .peer = (int)(i / streams), .stream = (int)(i % streams), .in = e->buffers + i * e->in_capacity
         };
     if (e->peers == NULL || e->links == NULL || e->buffers == NULL || e->table == NULL || e->scratch == NULL ||
         e->expelled == NULL || e->here == NULL || e->dead == NULL)
@@ -170,7 +153,7 @@ static tutti_status tcp_open(void **t, tutti_runtime *rt, const tutti_launch *la
     e->size = launch->size;
     e->waits = launch->waits;
     e->waits_user = launch->user;
-    e->say_ns = tutti_now_ns(rt) + TCP_SAY_FIRST;
+    e->report_ns = tutti_now_ns(rt) + TCP_REPORT_FIRST;
     e->epoll = e->wake_fd = e->stop = e->control.fd = -1;
     status = tutti_tcp_descriptors((size_t)e->size * (size_t)options.streams, e->size, why);
     if (status == TUTTI_OK)
@@ -188,24 +171,24 @@ static tutti_status tcp_open(void **t, tutti_runtime *rt, const tutti_launch *la
         return TUTTI_OK;
     }
     if (e->control.fd >= 0) /* the others are notified why, and which rank caused it */
-        tutti_tcp_take_leave(e, why);
+        tutti_tcp_announce_departure(e, why);
     tcp_close(e);
     return status;
 }
 
 /* ---- closing ---- */
-static bool words_left(const tcp_endpoint *e)
+static bool frames_left(const tcp_endpoint *e)
 {
     for (int r = 0; r < e->size; r++) {
         const tcp_link *l = &e->peers[r].links[0];
-        if (l->fd >= 0 && !l->mute &&
-            (e->peers[r].farewell || l->writing || !match_list_empty(&e->match.peers[r].outbox)))
+        if (l->fd >= 0 && !l->write_ended &&
+            (e->peers[r].depart_pending || l->writing || !match_list_empty(&e->match.peers[r].outbox)))
             return true;
     }
     return e->control.fd >= 0 && e->control.out_have > 0;
 }
 
-static void write_words(tcp_endpoint *e)
+static void write_frames(tcp_endpoint *e)
 {
     for (int r = 0; r < e->size; r++) {
         if (e->peers[r].links[0].fd >= 0)
@@ -215,15 +198,15 @@ static void write_words(tcp_endpoint *e)
         tutti_tcp_line_flush(&e->control, NULL);
 }
 
-/* Has the other side's kernel received all of it? Closing a TCP socket that has unread bytes
-   resets the connection, and what was still under way is lost. */
+/* Are there bytes that a peer's kernel has not acknowledged? Discards what has arrived: closing a
+   TCP socket with unread bytes resets the connection, and bytes under way are lost. */
 static bool bytes_left(tcp_endpoint *e)
 {
     for (size_t i = 0; i < (size_t)e->size * (size_t)e->options.streams; i++) {
         tcp_link *l = &e->links[i];
         int unsent = 0, domain = AF_UNIX;
         socklen_t bytes = sizeof domain;
-        if (l->fd < 0 || l->ended || getsockopt(l->fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0 ||
+        if (l->fd < 0 || l->read_ended || getsockopt(l->fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0 ||
             domain == AF_UNIX)
             continue;
         for (int k = 0; k < 64 && recv(l->fd, e->scratch, TCP_SCRATCH, 0) > 0; k++) /* no longer wanted */
@@ -234,24 +217,24 @@ static bool bytes_left(tcp_endpoint *e)
     return false;
 }
 
-/* Waits for no peer, but gives the last bytes time to leave: the peers' kernels acknowledge them,
-   not the peers. Bytes on a local socket arrive at once. */
+/* Announces the departure and waits, TCP_LINGER_NS at most, until the peers' kernels have the last
+   bytes. It does not wait for the peers themselves. Bytes on a local socket arrive at once. */
 static void leave(tcp_endpoint *e)
 {
     const int64_t until = tutti_now_ns(e->rt) + TCP_LINGER_NS + e->late_ns;
 
-    /* such as a TAKEN that did not fit: without it the sender would believe that we never
-       received its message */
-    while (words_left(e) && !e->departed && tutti_now_ns(e->rt) < until) {
-        write_words(e);
+    /* such as a TAKEN that did not fit into the socket: without it the sender would believe that
+       its message was not received */
+    while (frames_left(e) && !e->departed && tutti_now_ns(e->rt) < until) {
+        write_frames(e);
         tutti_tcp_pass(e);
         tutti_sleep_until(e->rt, tutti_now_ns(e->rt) + TCP_MS / 10);
     }
-    tutti_tcp_take_leave(e, NULL);
+    tutti_tcp_announce_departure(e, NULL);
     e->closing = true;
     tutti_match_close(&e->match);
-    while (words_left(e) && tutti_now_ns(e->rt) < until) {
-        write_words(e);
+    while (frames_left(e) && tutti_now_ns(e->rt) < until) {
+        write_frames(e);
         bytes_left(e);
         tutti_sleep_until(e->rt, tutti_now_ns(e->rt) + TCP_MS / 10);
     }
@@ -278,7 +261,7 @@ static void tcp_close(void *t)
     }
     if (e->service != NULL) {
         if (write(e->stop, &one, sizeof one) < 0)
-            e->closing = true; /* cannot be: it is empty */
+            e->closing = true; /* cannot happen: the counter is 0 */
         tutti_thread_join(e->service, NULL);
     }
     until = e->opened ? tutti_now_ns(e->rt) + TCP_LINGER_NS + e->late_ns : 0;
@@ -297,7 +280,7 @@ static void tcp_close(void *t)
     tutti_tcp_hang_up(&e->epoll);
     tutti_tcp_hang_up(&e->wake_fd);
     tutti_tcp_hang_up(&e->stop);
-    tutti_tcp_close_seats(e);
+    tutti_tcp_close_sleepers(e);
     tutti_monitor_close(e->lock);
     tutti_free(e->scratch);
     tutti_free(e->table);
@@ -310,14 +293,14 @@ static void tcp_close(void *t)
 }
 
 /* ---- messages: ../match.c under the lock ---- */
-static tutti_status tcp_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *note,
+static tutti_status tcp_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_header *header,
                              tutti_buffer payload, tutti_error *err)
 {
     tcp_endpoint *e = t;
     tutti_status status;
 
     tutti_lock(e->lock);
-    status = tutti_match_send(&e->match, r, to, tag, note, payload, err);
+    status = tutti_match_send(&e->match, r, to, tag, header, payload, err);
     tutti_tcp_wake(e);
     tutti_unlock(e->lock);
     return status;
@@ -371,7 +354,7 @@ static void tcp_failure_report(void *t, const tutti_error *err)
     const tutti_error none = { .status = TUTTI_ERR_STATE, .rank = -1, .text = "it reported only that it failed" };
 
     tutti_lock(e->lock);
-    tutti_tcp_take_leave(e, err != NULL ? err : &none);
+    tutti_tcp_announce_departure(e, err != NULL ? err : &none);
     tutti_unlock(e->lock);
 }
 

@@ -1,27 +1,29 @@
-/* tcp_internal.h: one rank's end of the tcp transport, shared by the files of this folder.
+/* tcp_internal.h: what the files of this folder share. No other module includes it; tests do.
 
-     wire.c      what is on the wire
-     socket.c    sockets and addresses
-     key.c       run ids and keys
-     shake.c     the handshake, from both sides
-     line.c      a connection with the meeting place
-     meet.c      the meeting place
-     open.c      how a rank finds it and its peers
-     link.c      a connection with a peer
-     progress.c  one pass over all of them, and waiting
-     losses.c    detection of lost peers
-     membership.c      which ranks are gone, and why
-     tcp.c       the table, opening and closing
-     run.c       ranks that are threads
+     wire.c         encodes and decodes what is on the wire (wire.h)
+     socket.c       sockets and addresses
+     key.c          run ids and keys (../meet.h)
+     shake.c        the handshake, on both sides
+     line.c         a connection between a rank and the meeting place
+     meet.c         the meeting place (../meet.h)
+     membership.c   which ranks have left, failed or are lost, and why
+     descriptors.c  the limit of open files
+     open.c         how a rank finds the meeting place and its peers
+     link.c         a connection between two ranks
+     progress.c     one pass over all connections; waiting; the service thread
+     losses.c       detection of lost peers
+     waits.c        reports which ranks are missing
+     tcp.c          the transport's table, opening and closing
+     run.c          ranks that are threads of one process
 
-   Matching is ../match.c.
+   Matching of messages is ../match.c.
 
-   Threads: everything of an endpoint is under its lock. A thread that waits makes progress for
-   the whole rank: one of the waiting threads (`polls`) waits in epoll for the sockets, each of
-   the others sleeps on a seat (tcp_seat) until it is woken. A service thread wakes twice a
-   second, because heartbeats must be answered, and a silent peer must be detected, even while all
-   threads compute. It moves data only if no other thread has made a pass for that long, and costs
-   2 wake-ups a second. */
+   Threads. All state of an endpoint is under its lock, unless its comment says otherwise. The
+   threads that wait make progress for the whole rank. One of them, the poller, waits in epoll for
+   the sockets. Each of the others sleeps on a monitor of its own (tcp_sleeper) until it is woken.
+   A service thread wakes twice a second: heartbeats must be sent, and a silent peer must be
+   detected, even while no thread of the program waits. It moves data only if no other thread has
+   made a pass for that long. */
 #ifndef TUTTI_TCP_INTERNAL_H
 #define TUTTI_TCP_INTERNAL_H
 #include <netinet/in.h>
@@ -31,386 +33,465 @@
 #include "../match.h"
 #include "wire.h"
 
+/* All in ns. */
 #define TCP_MS INT64_C(1000000)
-#define TCP_TICK (500 * TCP_MS)          /* of the service thread and of heartbeats */
-#define TCP_STRANGER_NS (5000 * TCP_MS)  /* a handshake may take */
-#define TCP_LINGER_NS (1000 * TCP_MS)    /* closing: for the last bytes to leave */
-/* After a connection ended without a departure message: how long we wait for the meeting place to
-   report the reason. */
-#define TCP_HEARSAY_NS (500 * TCP_MS)
-/* How long the meeting place itself waits for the launcher to report the reason first, and how
-   long bytes of a rank that was reported gone may still be under way. */
+#define TCP_TICK (500 * TCP_MS)          /* longest period of the service thread and of
+                                            heartbeats */
+#define TCP_STRANGER_NS (5000 * TCP_MS)  /* most that a handshake may take on the accepting side */
+#define TCP_LINGER_NS (1000 * TCP_MS)    /* closing waits this long for its last bytes to leave */
+/* A connection ended without a DEPART: how long a rank waits for the meeting place to report the
+   reason. */
+#define TCP_REASON_NS (500 * TCP_MS)
+/* How long the meeting place waits for the launcher to report the reason first; and how long a rank
+   reads on from a peer that was reported lost, or waits for the reason of another's failure. */
 #define TCP_PATIENCE_NS (200 * TCP_MS)
 enum {
-    TCP_LONGEST = 10,            /* times peer-timeout: the longest silence that a full link
-                                    excuses */
-    TCP_MUCH = 4 << 10,          /* from this many queued bytes on, a connection counts as busy */
-    TCP_STRANGERS = 64,          /* at once; the oldest is dropped for the next, so that a flood
-                                    delays no caller that finishes its handshake in its time */
-    TCP_CALLS = 32,              /* connections being made at once */
-    TCP_TRIES = 8,               /* handshake attempts with a peer that hangs up */
-    TCP_STREAMS = 8,
-    TCP_SCRATCH = 64 << 10,
-    TCP_CREDITS = 16             /* whole messages above MATCH_INLINE a peer may have waiting
-                                    here */
+    TCP_SILENCE_FACTOR = 10,     /* the longest silence that a full link excuses, in units of
+                                    peer-timeout */
+    TCP_BACKLOG_BYTES = 4 << 10, /* queued bytes from which a connection counts as busy */
+    TCP_STRANGERS = 64,          /* slots of a listener; when all are used, the oldest stranger is
+                                    dropped for the next, so that a flood delays no caller that
+                                    finishes its handshake in its time */
+    TCP_CALLS = 32,              /* most connections that a rank makes at a time */
+    TCP_TRIES = 8,               /* handshakes with a peer that hangs up, before the call fails */
+    TCP_STREAMS = 8,             /* most connections of a pair */
+    TCP_SCRATCH = 64 << 10,      /* bytes of tcp_endpoint.scratch */
+    TCP_CREDITS = 16             /* most whole messages above MATCH_INLINE bytes that a peer may
+                                    have sent and that no receive has consumed */
 };
 
+/* The options of a spec "tcp(...)". Their names and meaning are in the table of tcp.c. */
 typedef struct tcp_options {
-    int64_t streams, eager, chunk, spin;
-    bool wire_check;
-    double peer_timeout, open_timeout;
+    int64_t streams;             /* connections of a pair, 1 to TCP_STREAMS */
+    int64_t eager;               /* most bytes of a message that travels whole */
+    int64_t chunk;               /* most bytes of a piece of a large message */
+    int64_t spin;                /* us to poll before the poller sleeps */
+    bool wire_check;             /* payloads of messages are hashed */
+    double peer_timeout, open_timeout; /* s */
     int local;                   /* tcp_local */
 } tcp_options;
+/* What connects ranks of one host. */
 typedef enum tcp_local { TCP_LOCAL_UNIX, TCP_LOCAL_TCP } tcp_local;
 
-/* ---- socket.c ---- */
+/* ---- socket.c. Functions that return int return 0 or an errno. Unless stated otherwise no
+   function waits, and every socket is non-blocking and closed on exec. ---- */
 typedef struct tcp_address { struct sockaddr_storage at; socklen_t bytes; } tcp_address;
-/* "10.0.0.1:29500", "[::1]:29500", "unix:0001f" */
+/* Writes "10.0.0.1:29500", "[::1]:29500" or "unix:0001f". */
 void tutti_tcp_address_text(const tcp_address *a, char *text, size_t bytes);
-int tutti_tcp_address_port(const tcp_address *a);
+int tutti_tcp_address_port(const tcp_address *a);      /* 0: not an IP address */
+/* Sets *a to the abstract Unix socket of that name. */
 void tutti_tcp_address_local(tcp_address *a, const char *name);
 bool tutti_tcp_address_loopback(const tcp_address *a);
-/* "host:port", "[host]:port" or "unix:NAME". Blocks for the name service, unless the host is
-   written in numbers. */
+/* Resolves "host:port", "[host]:port" or "unix:NAME". Blocks for the name service, unless the host
+   is an address in numbers. TUTTI_ERR_USAGE, TUTTI_ERR_IO. */
 tutti_status tutti_tcp_resolve(const char *text, tcp_address *out, tutti_error *err);
+/* Resolves a host. to_bind: for a listening socket. Blocks likewise. */
 tutti_status tutti_tcp_resolve_host(const char *host, int port, bool to_bind, tcp_address *out,
                                     tutti_error *err);
-int tutti_tcp_listen(tcp_address *a, int *fd);         /* errno; *a: what the kernel chose */
-int tutti_tcp_listen_local(char name[16], int *fd);    /* an abstract name that the kernel chose */
-int tutti_tcp_connect(const tcp_address *a, int *fd);  /* errno; EINPROGRESS is 0 */
-/* Unacknowledged bytes end the connection after TCP_LONGEST times peer-timeout: losses.c detects
+/* Opens a listening socket at *a, and sets *a to the address with the port that it got. */
+int tutti_tcp_listen(tcp_address *a, int *fd);
+/* Opens a listening abstract Unix socket. name: "": the kernel chooses one, which is written
+   there. */
+int tutti_tcp_listen_local(char name[16], int *fd);
+/* Begins to connect; 0 also if the connection is still in progress. */
+int tutti_tcp_connect(const tcp_address *a, int *fd);
+/* Sets the options of a connected socket; local: a Unix socket, which needs none. Data that is not
+   acknowledged for TCP_SILENCE_FACTOR times peer_timeout_ns ends a TCP connection. losses.c detects
    a silence earlier. */
 void tutti_tcp_tune(int fd, bool local, int64_t peer_timeout_ns);
-/* What the kernel knows of a connection: the bytes that it has queued or that are not
-   acknowledged, the total acknowledged so far, and the delay with which a byte written now will
-   arrive. */
-typedef struct tcp_look { uint64_t queued, acked; int64_t late_ns; } tcp_look;
-bool tutti_tcp_look(int fd, tcp_look *out);            /* false: none, or a local socket */
-/* *late_ns: the largest delay seen lately, in steps of TCP_TICK; at most most_ns */
-void tutti_tcp_late(int64_t *late_ns, int64_t seen_ns, int64_t most_ns);
-/* Bytes a second that the connection has lately carried; 0: not known yet; HUGE_VAL: a local
-   socket. */
+/* What the kernel knows of the sending direction of a connection. */
+typedef struct tcp_backlog {
+    uint64_t queued;             /* bytes that are not sent, or not acknowledged */
+    uint64_t acked;              /* bytes acknowledged since the connection began */
+    int64_t late_ns;             /* estimated time until a byte written now arrives */
+} tcp_backlog;
+bool tutti_tcp_backlog(int fd, tcp_backlog *out);      /* false: no TCP connection; *out is 0 */
+/* Updates a running maximum of delays, once a TCP_TICK: *late_ns decays by 1/32 and is raised to
+   seen_ns, but not above most_ns. */
+void tutti_tcp_update_late(int64_t *late_ns, int64_t seen_ns, int64_t most_ns);
+/* Returns the bytes a second that the connection has lately carried; 0: not known yet; HUGE_VAL: a
+   local socket. */
 double tutti_tcp_rate(int fd);
-/* The kernel accepts no more while it holds this many unsent bytes. 0: its own limit. */
+/* Limits the unsent bytes that the kernel accepts; 0: the kernel's own limit. */
 void tutti_tcp_unsent(int fd, size_t bytes);
-bool tutti_tcp_same_user(int fd);                      /* at the other end of a local socket */
+/* Is the process at the other end of a local socket of this user, or of root? */
+bool tutti_tcp_same_user(int fd);
+/* Closes *fd unless it is -1, and sets it to -1. Leaves errno alone. */
 void tutti_tcp_hang_up(int *fd);
+/* Writes the id of this host (tcp_entry.host; random if it cannot be determined) and its name. */
 void tutti_tcp_host_of(tutti_runtime *rt, uint8_t host[16], char name[64]);
 
-/* ---- shake.c: the handshake ---- */
+/* ---- shake.c: the handshake of wire.h ---- */
 
-/* A caller whose handshake is not finished. It takes less than 4 KiB, and nothing is parsed
-   before the MAC of its HELLO is verified. */
+/* A caller whose handshake is not finished. It uses less than 4 KiB, and no field of its HELLO is
+   used before the HELLO's MAC is verified. */
 typedef struct tcp_stranger {
-    int fd;                      /* -1: free */
-    int64_t until_ns;
-    size_t got;
-    bool answered, local;
+    int fd;                      /* -1: the slot is free */
+    int64_t until_ns;            /* its deadline */
+    size_t got;                  /* bytes of its HELLO, or, once answered, of its PROOF */
+    bool answered;               /* ANSWER has been sent */
+    bool local;                  /* connected by a Unix socket */
     uint8_t hello[TCP_HELLO_BYTES], answer[TCP_ANSWER_BYTES], proof[TCP_PROOF_BYTES];
 } tcp_stranger;
 
+/* The accepting side: of the meeting place, or of a rank while it opens. */
 typedef struct tcp_listener {
     tutti_runtime *rt;
-    int epoll;                   /* the acceptor's own epoll descriptor; to be watched for
-                                    reading */
-    int listening[2];            /* TCP; local */
+    int epoll;                   /* its own epoll descriptor; call serve when it is readable */
+    int listening[2];            /* sockets: TCP; local. -1: none */
     int64_t timeout_ns;          /* peer-timeout, for accepted connections */
     const tutti_run_key *key;
     tcp_rules rules;
     tutti_run_id id;
-    int size, rank;              /* rank: ours, which callers ask for; 0 at the meeting place */
-    tcp_purpose purpose;
-    uint64_t turned_away;
-    /* Callbacks for a caller that has the key: judge returns a tcp_code; admit takes fd if it
-       returns true. */
+    int size;                    /* ranks of the run */
+    int rank;                    /* the rank that callers must name; 0 at the meeting place */
+    tcp_purpose purpose;         /* that callers must name */
+    uint64_t turned_away;        /* strangers that were closed: without the key, too slow, dropped,
+                                    of another user */
+    /* Called for a caller that has the key. judge returns a tcp_code. admit returns whether it
+       takes over fd. */
     uint16_t (*judge)(void *self, const tcp_hello *hello);
     bool (*admit)(void *self, int fd, const tcp_hello *hello, const tcp_session *session);
     void *self;
     tcp_stranger strangers[TCP_STRANGERS];
 } tcp_listener;
-/* All members up to self are set. Listens on each listening socket that is not -1. */
+/* Begins to listen. The caller has set all members but epoll, turned_away and strangers.
+   TUTTI_ERR_IO: call close all the same. */
 tutti_status tutti_tcp_listener_open(tcp_listener *d, tutti_error *err);
-/* takes a zeroed one whose descriptors are -1 */
+/* Closes all its descriptors. *d may be unopened: then epoll and listening are -1. */
 void tutti_tcp_listener_close(tcp_listener *d);
-/* does all that is possible without waiting */
+/* Accepts callers, advances their handshakes and drops those that are too slow, without waiting.
+   Exception: it sleeps 1 ms when the process has no free descriptor. */
 void tutti_tcp_listener_serve(tcp_listener *d);
 
 typedef enum tcp_call_state {
-    TCP_CALL_IDLE,
+    TCP_CALL_IDLE,               /* not connected; connects at again_ns */
     TCP_CALL_CONNECTING,
-    TCP_CALL_ASKED,
-    TCP_CALL_PROVED,
+    TCP_CALL_ASKED,              /* HELLO sent */
+    TCP_CALL_PROVED,             /* PROOF sent; the first frame, a BEAT, is to come */
     TCP_CALL_DONE
 } tcp_call_state;
-typedef struct tcp_call {        /* a connection being made from here */
+/* The calling side: a connection that this rank makes. The caller of call_step sets fd to -1, and
+   to, hello (but not its nonce) and timeout_ns; the rest is 0. */
+typedef struct tcp_call {
     tcp_call_state state;
-    int fd;
+    int fd;                      /* -1 while IDLE */
     tcp_address to;
     tcp_hello hello;
-    int64_t again_ns;            /* IDLE: not before */
-    int64_t timeout_ns;
-    int refusals;                /* how often it hung up in the middle of a handshake */
-    size_t got;
+    int64_t again_ns;            /* IDLE: not before this time */
+    int64_t timeout_ns;          /* peer-timeout, for the connection */
+    int refusals;                /* handshakes that the other side broke off */
+    size_t got;                  /* bytes of answer (ASKED) or of first (PROVED) */
     uint8_t hello_bytes[TCP_HELLO_BYTES], answer[TCP_ANSWER_BYTES], first[TCP_FRAME_BYTES];
-    tcp_session session;
-    int cause;                   /* errno of the last failure */
+    tcp_session session;         /* valid from PROVED on */
+    int cause;                   /* errno of the last failure; 0: none */
 } tcp_call;
-/* Advances the call as far as possible without waiting. OK: not done yet, or DONE: fd and session
-   are the caller's. A failure is final: the other side has the key and refuses, or hung up too
-   often. */
+/* Advances the call as far as possible without waiting. OK: c->state is DONE, and fd and session
+   are the caller's; or call again when fd has tutti_tcp_call_events, or at again_ns. TUTTI_ERR_...:
+   final, since the other side has the key and refuses, or hung up TCP_TRIES times. */
 tutti_status tutti_tcp_call_step(tcp_call *c, tutti_runtime *rt, const tutti_run_key *key,
                                  const tcp_rules *rules, tutti_error *err);
-short tutti_tcp_call_events(const tcp_call *c);        /* POLLIN, POLLOUT or 0 */
+short tutti_tcp_call_events(const tcp_call *c);        /* for poll: POLLIN, POLLOUT or 0 */
 
-/* ---- line.c: a connection with the meeting place, used by either end: few small frames, each
-   followed by its payload ---- */
+/* ---- line.c: a "line", a connection between a rank and the meeting place, used on both sides. It
+   carries few and small frames. ---- */
 typedef struct tcp_line {
-    int fd;
+    int fd;                      /* -1: closed */
     tcp_session session;
     tcp_rules rules;
-    uint8_t *in, *out;
-    size_t in_room, in_have, in_used, out_room, out_have, out_done;
-    bool framed;                 /* the header at in_used has been checked; frame has it */
+    uint8_t *in;                 /* received bytes: in[in_used..in_have) are not processed yet */
+    uint8_t *out;                /* bytes to send: out[out_done..out_have) are not written yet */
+    size_t in_capacity, in_have, in_used, out_capacity, out_have, out_done;
+    bool framed;                 /* the header at in_used has been checked; `frame` is its
+                                    content */
     tcp_frame frame;
-    int64_t received_ns, spoke_ns;
-    int64_t late_ns;             /* how late the other end's connections are, as it last reported */
+    int64_t received_ns;         /* when bytes last arrived */
+    int64_t spoke_ns;            /* when a frame was last queued */
+    int64_t late_ns;             /* late_ns of the other side, as it last reported; 0: not yet */
 } tcp_line;
-/* takes fd, also on failure */
+/* Takes fd over; a failure closes it. payload_most: most payload bytes of a frame to be received.
+   TUTTI_ERR_MEMORY. */
 tutti_status tutti_tcp_line_open(tcp_line *l, int fd, const tcp_session *session,
                                  const tcp_rules *rules, size_t payload_most, tutti_error *err);
+/* Closes it and wipes *l; then fd is -1. May be called again. */
 void tutti_tcp_line_close(tcp_line *l);
-/* queued until it can be sent */
-tutti_status tutti_tcp_line_say(tcp_line *l, tutti_runtime *rt, tcp_frame *frame,
-                                const void *payload, tutti_error *err);
-/* TUTTI_TIMEOUT: something is left to send */
+/* Queues a frame (payload is copied, frame->hash is set) and writes what can be written without
+   waiting. Does nothing on a closed line. TUTTI_ERR_IO, TUTTI_ERR_MEMORY. */
+tutti_status tutti_tcp_line_send(tcp_line *l, tutti_runtime *rt, tcp_frame *frame,
+                                 const void *payload, tutti_error *err);
+/* Writes what is queued, without waiting. TUTTI_TIMEOUT: some is left. TUTTI_ERR_IO. */
 tutti_status tutti_tcp_line_flush(tcp_line *l, tutti_error *err);
-/* Reads what has arrived. Then next() until it returns false; payload: valid until the next call.
-   A failure (IO, CORRUPT; TUTTI_CLOSED: hung up) ends the connection, after its last frame. */
+/* Reads what has arrived, without waiting. A failure means that nothing more will arrive:
+   TUTTI_CLOSED if the other side hung up, else TUTTI_ERR_IO. In both cases process the frames that
+   have arrived with next until it returns false. */
 tutti_status tutti_tcp_line_read(tcp_line *l, tutti_runtime *rt, tutti_error *err);
+/* Returns whether there is one more complete frame. *payload: valid until the next call of read.
+   *status: TUTTI_ERR_CORRUPT: what has arrived is no frame of the other side; close the line. */
 bool tutti_tcp_line_next(tcp_line *l, tcp_frame *frame, const uint8_t **payload,
                          tutti_status *status, tutti_error *err);
-/* DEPART, of a rank: the same format in both directions. */
+/* The content of a DEPART frame, see wire.h. */
 typedef struct tcp_departure {
-    int rank, blame, signal;
-    tutti_meet_state state;
+    int rank;                    /* that it is about */
+    int blame;                   /* rank that caused it, or -1 */
+    int signal;                  /* that killed its process, or 0 */
+    tutti_meet_state state;      /* LEFT, FAILED or LOST */
     tutti_status status;
-    char words[TCP_WORDS];
+    char reason[TCP_REASON_BYTES]; /* "": none */
 } tcp_departure;
+/* Encode: *payload points into the argument. Decode: false: not valid in a run of `size` ranks. */
 void tutti_tcp_departure_frame(const tcp_departure *d, tcp_frame *frame, const void **payload);
 bool tutti_tcp_departure_read(const tcp_frame *frame, const uint8_t *payload, int size,
                               tcp_departure *out);
 
-/* ---- which ranks are gone, and why: at every rank and at the meeting place ---- */
+/* ---- membership.c: the state of each rank, as this rank or the meeting place knows it ---- */
 typedef struct tcp_membership {
     int size;
-    int64_t failures;
-    tutti_meet_rank *ranks;
+    int64_t failures;            /* ranks that have failed or are lost */
+    tutti_meet_rank *ranks;      /* [size] */
 } tcp_membership;
 tutti_status tutti_tcp_membership_open(tcp_membership *r, int size, tutti_error *err);
 void tutti_tcp_membership_close(tcp_membership *r);
-/* false: already known */
+/* Records a departure. now_ns: the runtime's clock. false: the rank's end was known already, and
+   nothing changes. A rank that left in order may still fail or be lost later. */
 bool tutti_tcp_membership_depart(tcp_membership *r, const tcp_departure *d, int64_t now_ns);
+/* Follows `blame` from rank to rank and returns the last one; `rank` itself for a cycle. */
 int tutti_tcp_membership_root(const tcp_membership *r, int rank);
+/* As tutti_meet_culprit and tutti_meet_describe. */
 int tutti_tcp_membership_culprit(const tcp_membership *r);
 void tutti_tcp_membership_describe(const tcp_membership *r, int rank, char *text, size_t bytes);
-/* VIEW: what one rank reports about another. */
-typedef struct tcp_view { int rank; tcp_opinion opinion; char words[TCP_WORDS]; } tcp_view;
+/* The content of a VIEW frame, see wire.h (line.c). */
+typedef struct tcp_view { int rank; tcp_opinion opinion; char reason[TCP_REASON_BYTES]; } tcp_view;
 void tutti_tcp_view_frame(const tcp_view *v, tcp_frame *frame, const void **payload);
 bool tutti_tcp_view_read(const tcp_frame *frame, const uint8_t *payload, int size, tcp_view *out);
+/* Fills *d for the end of `rank`. why: gives status, reason and, if it is TUTTI_ERR_PEER, blame;
+   NULL, or state LEFT: none of these. */
 void tutti_tcp_departure_of(tcp_departure *d, int rank, tutti_meet_state state,
                             const tutti_error *why, int signal, int size);
 
-/* ---- an endpoint ---- */
-typedef struct tcp_link {        /* one connection with a peer */
-    int fd;                      /* -1: none (any more) */
-    int peer, stream;
-    bool blocked;                /* the kernel took no more: epoll watches for it to be writable */
-    bool mute;                   /* writing failed: what the peer sent may still be read */
-    bool ended;                  /* nothing more will come */
-    uint32_t epoch;              /* as the peer last reported it */
+/* ---- an endpoint: the tcp transport of one rank ---- */
+/* One connection with a peer. */
+typedef struct tcp_link {
+    int fd;                      /* -1: not connected, or closed */
+    int peer;                    /* its rank */
+    int stream;                  /* index among the connections with that peer; 0 is the one with
+                                    the control frames */
+    bool blocked;                /* the kernel accepted no more: epoll waits until it is writable */
+    bool write_ended;            /* nothing more can be written; what the peer sent may be read */
+    bool read_ended;             /* nothing more will arrive */
+    uint32_t epoch;              /* of the last frame that was received */
     tcp_session session;
-    /* the frame that goes out */
-    bool writing;
+    /* The frame that is being sent. */
+    bool writing;                /* there is one */
     uint8_t header[TCP_FRAME_BYTES];
-    size_t header_sent, payload_bytes, payload_sent;
+    size_t header_sent, payload_bytes, payload_sent; /* bytes */
     const unsigned char *payload;
-    match_op *out_op;            /* the operation whose memory payload is; or NULL */
-    bool out_whole;              /* out_op is complete when it is written */
-    unsigned char *spill;        /* the rest of a payload whose owner needed its buffer back */
-    size_t portion;              /* bytes of a piece of a large message, at most */
+    match_op *out_op;            /* the send whose memory payload is; NULL: none */
+    bool out_whole;              /* out_op is done when this frame is written */
+    unsigned char *spill;        /* copy of the rest of a payload whose memory had to be released;
+                                    NULL: none */
+    size_t piece_most;           /* most bytes of the next piece of a large message */
     size_t unsent;               /* limit on unsent bytes in the kernel; 0: the kernel's own */
-    int64_t piece_ns;            /* since when a piece is being sent; 0: none is */
-    bool slow;                   /* the last piece took longer than it should */
-    /* the frame that is being received */
-    uint8_t *in;
+    int64_t piece_ns;            /* when the piece being sent was begun; 0: none is being sent */
+    bool slow;                   /* the last piece took longer than intended */
+    /* What is being received. */
+    uint8_t *in;                 /* received bytes: in[in_used..in_have) are not processed yet */
     size_t in_have, in_used;
-    bool framed;                 /* frame's header was checked, its payload is not all here */
-    tcp_frame frame;
-    bool straight;               /* its payload bypasses the buffer: always for DATA; for ANNOUNCE
-                                    while its receive is posted */
-    unsigned char *piece;        /* the destination in that case; NULL: it is discarded */
-    size_t piece_have;
-    match_op *in_op;             /* the operation whose buffer contains piece */
+    bool framed;                 /* a header has been checked, and its payload is not complete */
+    tcp_frame frame;             /* that header */
+    bool direct;                 /* its payload is not stored in `in`: always for DATA; for ANNOUNCE
+                                    if tutti_match_expect gave a buffer */
+    unsigned char *piece;        /* direct: where its payload goes; NULL: it is discarded */
+    size_t piece_have;           /* direct: bytes of the payload that have arrived */
+    match_op *in_op;             /* the receive whose buffer contains piece; NULL: none */
 } tcp_link;
 
 typedef struct tcp_peer {
-    tcp_link *links;             /* options.streams of them */
-    uint32_t credit;             /* whole messages above MATCH_INLINE we may send it */
-    uint32_t took;               /* of its messages, those that we have taken and not yet returned
-                                    as credit */
-    bool greeted;                /* our departure is being sent, or has been */
-    bool farewell;               /* our departure waits to be sent */
-    bool beat;                   /* a heartbeat is due */
-    bool took_leave;             /* its own departure has arrived: nothing follows */
-    bool given_up;               /* another rank has expelled it */
-    bool notice;                 /* the notice that it is lost, its last frame, waits to be sent */
-    bool silent;                 /* its silence has been reported as an event */
+    tcp_link *links;             /* [options.streams] */
+    uint32_t credit;             /* whole messages above MATCH_INLINE that this rank may send it */
+    uint32_t credit_to_return;   /* whole messages of the peer that were consumed and are not yet
+                                    returned to it as credit */
+    bool final_frame_chosen;     /* the last frame to this peer (this rank's DEPART, or that the
+                                    peer is lost) is queued or sent: no other frame may follow */
+    bool depart_pending;         /* this rank's DEPART is to be sent to it */
+    bool beat_due;               /* a heartbeat is to be sent to it */
+    bool departed_itself;        /* its own DEPART has arrived: it sends nothing after that */
+    bool given_up;               /* this rank or another one has expelled it */
+    bool notice_pending;         /* the DEPART that it is lost is to be sent to it */
+    bool silent;                 /* its silence has been recorded as an event */
     bool doubt;                  /* it is not certain that it is dead */
-    int notified;                /* number of our expulsions that have been queued for it */
-    int64_t asked_ns;            /* when the meeting place was asked about it; 0: not yet */
-    int64_t received_ns;
+    int notified;                /* of expelled[0..n_expelled), how many DEPARTs were sent to it */
+    int64_t asked_ns;            /* when the meeting place was asked to decide; 0: not yet */
+    int64_t received_ns;         /* when bytes last arrived from it */
     int64_t acked_ns;            /* when its kernel last acknowledged some of a large backlog */
-    uint64_t acked;              /* acknowledged bytes, all links together */
-    int64_t late_ns;             /* how late its connections are, as it last reported */
-    int64_t cut_ns;              /* when its connection ended without a departure; 0: it has not */
-    int64_t reported_ns;         /* when the meeting place reported it gone; 0: it has not */
-    uint64_t progress;           /* as it last reported */
-    char how[200];               /* how its connection ended */
+    uint64_t acked;              /* bytes it has acknowledged, on all links together */
+    int64_t late_ns;             /* its late_ns, as it last reported */
+    int64_t cut_ns;              /* when a connection ended without DEPART; 0: none has */
+    int64_t reported_ns;         /* when its end was first reported (by itself, the meeting place or
+                                    another rank); 0: not yet */
+    uint64_t progress;           /* as it last reported (tcp_frame.progress) */
+    char how[200];               /* how its connection ended, if cut_ns != 0 */
 } tcp_peer;
 
-/* What a thread in wait_some waits for. */
+/* What a thread in wait_some waits for: `need` of request[0..n) to be done. */
 typedef struct tcp_wait {
     tutti_request *const *request;
     size_t n, need;
 } tcp_wait;
 
-/* Where a thread sleeps that does not poll. Its members are under the endpoint's lock; `called`
-   is also under the seat's own monitor. */
-typedef struct tcp_seat {
+/* A thread that waits while another one polls. Its members are under the endpoint's lock; `woken`
+   is also under the monitor. */
+typedef struct tcp_sleeper {
     tutti_monitor *wakeup;
     const tcp_wait *wait;
-    bool called;
-    struct tcp_seat *next;
-} tcp_seat;
+    bool woken;
+    struct tcp_sleeper *next;
+} tcp_sleeper;
 
 typedef struct tcp_endpoint {
+    /* Constant once open. */
     tutti_runtime *rt;
     tcp_options options;
-    tcp_rules rules;
+    tcp_rules rules;             /* its epoch changes, under lock */
     int rank, size;
     tutti_monitor *lock;
-    int epoll;
-    int wake_fd;                 /* an eventfd, written when something was done for a thread that
-                                    waits in epoll */
+    int epoll;                   /* data.u64 of its events: i < size * streams: links[i]; then
+                                    `control`; then wake_fd */
+    int wake_fd;                 /* an eventfd, written to wake the poller */
 
     /* Under lock. */
     tutti_match match;
-    tcp_peer *peers;             /* size; [rank] is unused */
-    tcp_link *links;             /* of all peers, side by side */
-    tcp_entry *table;            /* size */
+    tcp_peer *peers;             /* [size]; [rank] is unused */
+    tcp_link *links;             /* [size * streams]: those of rank r begin at r * streams */
+    tcp_entry *table;            /* [size]; constant once open */
     tcp_membership membership;
-    tcp_line control;            /* with the meeting place; fd -1: none (any more) */
-    bool at_rank_0;              /* the meeting place is served by a rank: when it closes, the run
-                                    does not end */
-    bool orphaned;               /* the launcher is gone */
-    char orphan_how[240];
-    bool out;                    /* this rank was expelled, or stops so that the others can
-                                    continue: all it had in flight has ended */
-    char out_how[480];
+    tcp_line control;            /* to the meeting place; fd -1: none, or closed */
+    bool at_rank_0;              /* the meeting place is served by rank 0, not by a launcher: when
+                                    it closes, the run does not end */
+    bool orphaned;               /* the launcher is gone: waits end with TUTTI_ERR_PEER */
+    char orphaned_why[240];
+    bool excluded;               /* this rank was expelled, or stops so that the others can
+                                    continue: all its requests have ended, all its links are
+                                    closed */
+    char excluded_why[480];
     tutti_events events;
-    int *expelled, n_expelled;   /* size; by us, in order */
-    bool *here, *dead;           /* size; scratch space for the majority count */
-    int64_t late_ns;             /* how late this rank's connections are: losses.c */
-    int uncertain;               /* number of peers that may be gone: their connection ended or
-                                    they were reported gone, and it is not decided yet */
+    int *expelled, n_expelled;   /* [size]: expelled[0..n_expelled) are the ranks that this rank has
+                                    expelled, in order */
+    bool *here, *dead;           /* [size]: arguments of tutti_events_side_continues; scratch */
+    int64_t late_ns;             /* the largest delay on this rank's own connections (losses.c) */
+    int uncertain;               /* peers with cut_ns or reported_ns that are not `gone` yet */
     int waiting;                 /* threads in wait_some */
-    const tcp_wait *polls;       /* that of the thread in epoll */
-    tcp_seat *seated;            /* seats in use, by the other threads */
-    tcp_seat *seats;             /* free seats */
-    bool departed;               /* our departure has been announced */
-    bool opened;                 /* false: the opening thread still has all of this to itself */
+    const tcp_wait *poller_wait; /* what the poller waits for; NULL: no thread polls */
+    tcp_sleeper *sleepers;       /* list: the other threads that wait */
+    tcp_sleeper *free_sleepers;  /* list, for reuse */
+    bool departed;               /* this rank's DEPART is sent or queued */
+    bool opened;                 /* false: only the opening thread uses this endpoint */
     bool closing;
-    uint64_t notified;           /* match.completions when the waits were last checked */
-    int64_t passed_ns;           /* when any thread last made a pass */
-    unsigned char *scratch;      /* TCP_SCRATCH bytes: discarded pieces are read into it */
-    unsigned char *buffers;      /* in_room bytes per link */
-    size_t in_room;
-    uint64_t strangers;          /* callers turned away while this rank accepted connections */
+    uint64_t notified;           /* match.completions when tutti_tcp_wake last ran */
+    int64_t passed_ns;           /* when a thread last made a pass */
+    unsigned char *scratch;      /* TCP_SCRATCH bytes: discarded payloads are read into it */
+    unsigned char *buffers;      /* in_capacity bytes for each link (tcp_link.in) */
+    size_t in_capacity;
+    uint64_t strangers;          /* tcp_listener.turned_away of this rank's own listener */
 
-    /* The service thread's. */
+    /* Used by the service thread only, while it runs. */
     tutti_thread *service;
-    int stop;                    /* an eventfd */
-    tutti_meet *meet;            /* ours if this rank serves the meeting place, otherwise NULL */
-    int64_t say_ns;              /* when to report next which ranks are missing there */
-    /* from tutti_launch, until open returns; NULL: no reports are wanted */
+    int stop;                    /* an eventfd, written to end the service thread */
+    tutti_meet *meet;            /* the meeting place, if this rank serves it; else NULL */
+    int64_t report_ns;           /* when to report next which ranks are missing */
+    /* From tutti_launch, until open returns; NULL: no reports. */
     void (*waits)(void *user, const char *line);
     void *waits_user;
 } tcp_endpoint;
 
-/* link.c; all under the lock */
+/* ---- link.c. Under the lock; never waits. ---- */
 extern const match_carrier tutti_tcp_carrier;
-/* true: there may be more to read, but other work is due */
+/* Reads and processes what has arrived. true: it stopped early, so that others get the lock. */
 bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l);
+/* Sends what is to be sent over this link. */
 void tutti_tcp_link_write(tcp_endpoint *e, tcp_link *l);
-/* closes it, and releases the operation that it was writing */
+/* Closes the link. It does not complete operations. */
 void tutti_tcp_link_drop(tcp_link *l);
-void tutti_tcp_peer_cut(tcp_endpoint *e, int rank, const char *how);   /* its connection ended */
+/* Records that a connection of this peer ended without DEPART. how: copied. */
+void tutti_tcp_peer_cut(tcp_endpoint *e, int rank, const char *how);
 
-/* losses.c; all but the last two under the lock. BY_PEER: reported by another peer. */
-typedef enum tcp_teller { TCP_BY_ITSELF, TCP_BY_MEET, TCP_BY_PEER, TCP_BY_CLOCK } tcp_teller;
-/* also for this rank itself, which is then out of the run */
-void tutti_tcp_departed(tcp_endpoint *e, const tcp_departure *d, tcp_teller teller);
-void tutti_tcp_out(tcp_endpoint *e, const char *why);
-/* decides which of the uncertain peers are gone */
+/* ---- losses.c. Under the lock, except events and expel. ---- */
+/* Which side reported a departure: the rank itself, the meeting place, another rank, or this rank's
+   own observation of silence or corrupt data. */
+typedef enum tcp_source { TCP_BY_ITSELF, TCP_BY_MEET, TCP_BY_PEER, TCP_BY_CLOCK } tcp_source;
+/* Handles a departure. About another rank: records it; tutti_tcp_judge decides when that rank is
+   gone. About this rank, if LOST: excludes it. */
+void tutti_tcp_departed(tcp_endpoint *e, const tcp_departure *d, tcp_source source);
+/* Excludes this rank from the run: ends all its requests with TUTTI_ERR_PEER and its own number,
+   and closes all links. */
+void tutti_tcp_exclude_self(tcp_endpoint *e, const char *why);
+/* Decides which of the uncertain peers are gone, and ends what needs them. */
 void tutti_tcp_judge(tcp_endpoint *e);
-/* How long a silence may last: peer-timeout plus the delays of the connections that this rank
-   knows of. */
+/* Returns how long a silence may last: peer-timeout plus the delays of the connections that this
+   rank knows of. */
 int64_t tutti_tcp_patience_ns(const tcp_endpoint *e);
-/* measures all connections, at each tick */
-void tutti_tcp_lines(tcp_endpoint *e, int64_t now);
-/* true: its silence has made it gone */
+/* Measures the backlog of all connections; once a tick. now: ns. */
+void tutti_tcp_measure(tcp_endpoint *e, int64_t now);
+/* Checks one peer for silence; once a tick. Returns whether the peer is gone because of it. */
 bool tutti_tcp_silence(tcp_endpoint *e, int rank, int64_t now);
-/* The rank that caused that one's end. Never this rank, which it may have blamed: one's own
-   number means that one is expelled (transport.h). */
+/* Returns the rank that caused the end of `rank`. It is never this rank, even if that one blames
+   it: a rank's own number means that it was expelled (transport.h). */
 int tutti_tcp_because_of(const tcp_endpoint *e, int rank);
+/* Members of the transport's table. They take the lock. */
 int tutti_tcp_events(void *t, int first, tutti_peer_event *out, int room);
 void tutti_tcp_expel(void *t, int rank, const char *why);
 
-/* descriptors.c: may this process open this many more connections? Raises its soft limit of open
-   files if it must. TUTTI_ERR_IO: the hard limit is too low. */
+/* ---- descriptors.c ---- */
+/* Makes sure that this process may open `connections` more descriptors: raises its soft limit of
+   open files if necessary. size: ranks of the run, for the message. TUTTI_ERR_IO: the hard limit is
+   too low. */
 tutti_status tutti_tcp_descriptors(size_t connections, int size, tutti_error *err);
 
-/* waits.c */
-#define TCP_SAY_FIRST (2000 * TCP_MS)
-#define TCP_SAY_AGAIN (5000 * TCP_MS)
-/* Reports the missing ranks if it is time; called by the rank that serves the meeting place. */
-void tutti_tcp_say_missing(tcp_endpoint *e);
+/* ---- waits.c ---- */
+#define TCP_REPORT_FIRST (2000 * TCP_MS) /* ns from opening to the first report */
+#define TCP_REPORT_AGAIN (5000 * TCP_MS) /* ns from report to report */
+/* Reports by e->waits which ranks are missing, if it is time. For the service thread of the rank
+   that serves the meeting place. */
+void tutti_tcp_report_missing(tcp_endpoint *e);
 
-/* open.c */
+/* ---- open.c ---- */
+/* Connects this rank with the meeting place and with all peers, and blocks until that is done or
+   fails: for open-timeout until the meeting place is reached, then until it has the table or gives
+   up, then for open-timeout until all peers are connected. */
 tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_error *err);
 
-/* progress.c */
-/* does all that is possible without waiting; under the lock */
+/* ---- progress.c ---- */
+/* Makes one pass: reads and writes all that is possible without waiting. Under the lock. */
 void tutti_tcp_pass(tcp_endpoint *e);
+/* wait_some of the transport's table. */
 tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, size_t need,
                                  int64_t deadline_ns, size_t *n_done, tutti_error *err);
-/* wake: wakes the threads whose wait has ended since the last call; wake_all: wakes all. Under
-   the lock. */
+/* Wakes the threads whose wait is over, if requests have ended since the last call. Under the
+   lock. */
 void tutti_tcp_wake(tcp_endpoint *e);
+/* Wakes all threads that wait. Under the lock. */
 void tutti_tcp_wake_all(tcp_endpoint *e);
-/* When no thread waits any more. */
-void tutti_tcp_close_seats(tcp_endpoint *e);
-tutti_status tutti_tcp_serve(void *arg, tutti_error *err);              /* the service thread */
-/* of heartbeats: a sixth of peer-timeout, at most TCP_TICK */
+/* Frees the sleepers. No thread may wait any more. */
+void tutti_tcp_close_sleepers(tcp_endpoint *e);
+/* The service thread's function. arg: the endpoint. */
+tutti_status tutti_tcp_serve(void *arg, tutti_error *err);
+/* Returns the period of heartbeats: a sixth of peer-timeout, at most TCP_TICK. */
 int64_t tutti_tcp_period_ns(const tcp_endpoint *e);
-/* notifies all that this rank leaves, or fails (why); once; under the lock */
-void tutti_tcp_take_leave(tcp_endpoint *e, const tutti_error *why);
+/* Sends DEPART to the meeting place and to all peers: why: this rank fails; NULL: it leaves in
+   order. Only the first call has an effect. Under the lock. */
+void tutti_tcp_announce_departure(tcp_endpoint *e, const tutti_error *why);
 
-/* run.c */
-typedef struct tcp_within { tutti_run_id id; tutti_run_key key; char where[80]; } tcp_within;
+/* ---- run.c ---- */
+/* What tutti_launch.within points to for a rank that is a thread of tutti_tcp_run. */
+typedef struct tcp_within {
+    tutti_run_id id;
+    tutti_run_key key;
+    char where[80];              /* the meeting place, as TUTTI_MEET has it */
+} tcp_within;
+/* `run` of the transport's table. */
 tutti_status tutti_tcp_run(tutti_runtime *rt, const tutti_launch *launch,
                            tutti_status (*rank_main)(const tutti_launch *launch, void *arg,
                                                      tutti_error *err),
                            void *arg, tutti_error *err);
+/* Parses a spec "tcp(...)" (tcp.c). TUTTI_ERR_USAGE. */
 tutti_status tutti_tcp_parse(const char *text, tcp_options *options, tutti_error *err);
 #endif

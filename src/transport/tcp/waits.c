@@ -1,16 +1,16 @@
-/* waits.c: which ranks have not joined yet at the meeting place that rank 0 serves, as text for a
-   person. Where a launcher of Tutti serves the meeting place, the launcher reports it, by host
-   (hosts.c). */
+/* waits.c: reports which ranks have not joined the meeting place yet (tutti_tcp_report_missing),
+   where rank 0 serves it. Where a launcher of Tutti serves it, the launcher reports them by host
+   (src/launch/hosts.c). */
 #include <stdio.h>
 #include <string.h>
 #include "tcp_internal.h"
 
-enum { SHOWN = 12 }; /* groups of ranks in one text; a person does not read more */
+enum { SHOWN = 12 }; /* most groups of ranks in one report */
 
 typedef struct words {
     char text[400];
-    size_t used;
-    int shown;
+    size_t used;                 /* bytes of text, without the NUL */
+    int shown;                   /* groups so far; those after SHOWN are counted only */
 } words;
 
 /* Appends ranks first to last, on one host. */
@@ -49,16 +49,16 @@ static void list_ranks(const tutti_meet *m, int size, bool missing, words *w)
         snprintf(w->text + w->used, sizeof w->text - w->used, " and others");
 }
 
-void tutti_tcp_say_missing(tcp_endpoint *e)
+void tutti_tcp_report_missing(tcp_endpoint *e)
 {
     const int64_t now = tutti_now_ns(e->rt);
     words missing, here;
     char line[sizeof missing.text + sizeof here.text + 200];
 
-    if (e->waits == NULL || now < e->say_ns || tutti_meet_complete(e->meet) ||
+    if (e->waits == NULL || now < e->report_ns || tutti_meet_complete(e->meet) ||
         tutti_meet_missing(e->meet, NULL, 0) == 0)
         return;
-    e->say_ns = now + TCP_SAY_AGAIN;
+    e->report_ns = now + TCP_REPORT_AGAIN;
     list_ranks(e->meet, e->size, true, &missing);
     list_ranks(e->meet, e->size, false, &here);
     snprintf(line, sizeof line, "waiting for ranks that have not come to the meeting place: %s of %d%s%s", missing.text,

@@ -1,6 +1,6 @@
-/* wire.c: see wire.h. BLAKE2b and SipHash are libsodium's, XXH3 is the packaged xxHash, in the
-   form for this processor where the package has that: built for any x86-64 it uses SSE2 only. The
-   values are the same. */
+/* wire.c: the wire format of the tcp transport (wire.h). BLAKE2b and SipHash are libsodium's. XXH3
+   is that of the xxHash package; where the package can dispatch by processor that is used, since a
+   build for any x86-64 has SSE2 only. The hashes are the same. */
 #include <inttypes.h>
 #include <sodium.h>
 #include <string.h>
@@ -127,7 +127,7 @@ bool tutti_tcp_answer_read(const uint8_t in[TCP_ANSWER_BYTES], tcp_answer *out)
     const uint32_t size = get32(in + 16);
 
     memset(out, 0, sizeof *out);
-    if (memcmp(in, magic, sizeof magic) != 0 || size < 1 || size > TCP_RANKS || get16(in + 14) > TCP_NO_PLACE)
+    if (memcmp(in, magic, sizeof magic) != 0 || size < 1 || size > TCP_RANKS || get16(in + 14) > TCP_MISMATCH)
         return false;
     out->version = get16(in + 8);
     out->low = get16(in + 10);
@@ -172,7 +172,7 @@ uint16_t tutti_tcp_version(uint16_t low, uint16_t high)
     return top >= low && top >= TCP_VERSION_LOW ? top : 0;
 }
 
-/* ---- frames: run 4 | epoch 4 | kind 4 | bytes 4 | tag 8 | send id 8 | message id 8 | note: kind
+/* ---- frames: run 4 | epoch 4 | kind 4 | bytes 4 | tag 8 | send id 8 | message id 8 | header: kind
    4, credit 4, a 8, b 8, ticket 8, bytes 8 | hash 8 | progress 8 | MAC 16 ---- */
 uint32_t tutti_tcp_run_short(const tutti_run_id *id)
 {
@@ -188,15 +188,15 @@ void tutti_tcp_frame_write(const tcp_frame *f, const tcp_rules *rules, uint8_t o
     put64(out + 16, f->tag);
     put64(out + 24, f->send_id);
     put64(out + 32, f->message_id);
-    put32(out + 40, f->note.kind);
+    put32(out + 40, f->header.kind);
     put32(out + 44, f->credit);
-    put64(out + 48, (uint64_t)f->note.a);
-    put64(out + 56, (uint64_t)f->note.b);
-    put64(out + 64, f->note.ticket);
-    put64(out + 72, f->note.bytes);
+    put64(out + 48, (uint64_t)f->header.a);
+    put64(out + 56, (uint64_t)f->header.b);
+    put64(out + 64, f->header.ticket);
+    put64(out + 72, f->header.bytes);
     put64(out + 80, f->hash);
     put64(out + 88, f->progress);
-    memset(out + TCP_SEALED_AT, 0, TCP_FRAME_BYTES - TCP_SEALED_AT);
+    memset(out + TCP_SEAL_OFFSET, 0, TCP_FRAME_BYTES - TCP_SEAL_OFFSET);
 }
 
 /* The most payload a frame of this kind may have. */
@@ -205,7 +205,7 @@ static uint32_t most_of(uint32_t kind, const tcp_rules *rules)
     switch ((tcp_kind)kind) {
     case TCP_ANNOUNCE: return rules->eager_most;
     case TCP_DATA: return rules->chunk_most;
-    case TCP_DEPART: case TCP_SHUT: case TCP_VIEW: return TCP_WORDS;
+    case TCP_DEPART: case TCP_SHUT: case TCP_VIEW: return TCP_REASON_BYTES;
     case TCP_JOIN: return TCP_ENTRY_BYTES;
     case TCP_TABLE: return rules->table_bytes;
     default: return 0;
@@ -233,12 +233,12 @@ tutti_status tutti_tcp_frame_read(const uint8_t in[TCP_FRAME_BYTES], const tcp_r
         .message_id = get64(in + 32),
         .hash = get64(in + 80),
         .progress = get64(in + 88),
-        .note = { .from = -1,
-                  .kind = get32(in + 40),
-                  .a = (int64_t)get64(in + 48),
-                  .b = (int64_t)get64(in + 56),
-                  .ticket = get64(in + 64),
-                  .bytes = get64(in + 72) },
+        .header = { .from = -1,
+                    .kind = get32(in + 40),
+                    .a = (int64_t)get64(in + 48),
+                    .b = (int64_t)get64(in + 56),
+                    .ticket = get64(in + 64),
+                    .bytes = get64(in + 72) },
     };
 
     memset(out, 0, sizeof *out);
@@ -254,9 +254,9 @@ tutti_status tutti_tcp_frame_read(const uint8_t in[TCP_FRAME_BYTES], const tcp_r
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                           "a frame of kind %" PRIu32 " came with %" PRIu32 " bytes; it may have %" PRIu32, f.kind,
                           f.bytes, most_of(f.kind, rules));
-    if (f.kind == TCP_ANNOUNCE && f.bytes > 0 && f.note.bytes != f.bytes)
+    if (f.kind == TCP_ANNOUNCE && f.bytes > 0 && f.header.bytes != f.bytes)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a message of %" PRIu64 " bytes came with %" PRIu32 " of them",
-                          f.note.bytes, f.bytes);
+                          f.header.bytes, f.bytes);
     if ((f.kind == TCP_DATA && f.bytes == 0) || (f.kind == TCP_JOIN && f.bytes != TCP_ENTRY_BYTES) ||
         (f.kind == TCP_TABLE && f.bytes != rules->table_bytes))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame of kind %" PRIu32 " came with only %" PRIu32 " bytes",
@@ -267,16 +267,16 @@ tutti_status tutti_tcp_frame_read(const uint8_t in[TCP_FRAME_BYTES], const tcp_r
 
 static void sign(const uint8_t key[16], uint64_t number, const uint8_t header[TCP_FRAME_BYTES], uint8_t mac[16])
 {
-    uint8_t text[TCP_SEALED_AT + 8];
+    uint8_t text[TCP_SEAL_OFFSET + 8];
 
-    memcpy(text, header, TCP_SEALED_AT);
-    put64(text + TCP_SEALED_AT, number);
+    memcpy(text, header, TCP_SEAL_OFFSET);
+    put64(text + TCP_SEAL_OFFSET, number);
     crypto_shorthash_siphashx24(mac, text, sizeof text, key);
 }
 
 void tutti_tcp_seal(tcp_session *s, uint8_t header[TCP_FRAME_BYTES])
 {
-    sign(s->send_key, s->sent++, header, header + TCP_SEALED_AT);
+    sign(s->send_key, s->sent++, header, header + TCP_SEAL_OFFSET);
 }
 
 bool tutti_tcp_sealed(tcp_session *s, const uint8_t header[TCP_FRAME_BYTES])
@@ -284,7 +284,7 @@ bool tutti_tcp_sealed(tcp_session *s, const uint8_t header[TCP_FRAME_BYTES])
     uint8_t right[16];
 
     sign(s->receive_key, s->received++, header, right);
-    return sodium_memcmp(right, header + TCP_SEALED_AT, sizeof right) == 0;
+    return sodium_memcmp(right, header + TCP_SEAL_OFFSET, sizeof right) == 0;
 }
 
 uint64_t tutti_tcp_hash_data(uint64_t seed, const void *data, size_t bytes)
@@ -292,7 +292,7 @@ uint64_t tutti_tcp_hash_data(uint64_t seed, const void *data, size_t bytes)
     return XXH3_64bits_withSeed_dispatch(data, bytes, seed);
 }
 
-uint64_t tutti_tcp_hash_words(const uint8_t key[16], const void *data, size_t bytes)
+uint64_t tutti_tcp_hash_control(const uint8_t key[16], const void *data, size_t bytes)
 {
     uint8_t out[crypto_generichash_BYTES_MIN];
 
