@@ -1,4 +1,4 @@
-/* hetpipe_plan.c: see hetpipe_plan.h. */
+/* hetpipe_plan.c: computes the plan of hetpipe_plan.h. */
 #include <errno.h>
 #include <string.h>
 
