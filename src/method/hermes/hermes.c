@@ -110,7 +110,7 @@ static int64_t bits_of(double value)
     return bits;
 }
 
-/* Samples that are assigned at a time. */
+/* Returns the samples of a batch of the run, the unit in which samples are assigned. */
 static int64_t batch_of_run(const tutti_method *m)
 {
     return m->share->batch * m->share->accumulate;
@@ -121,7 +121,8 @@ static int64_t in_batches(const tutti_method *m, double samples)
     return tutti_hermes_batches(batch_of_run(m), samples);
 }
 
-/* Independent of the length of the run, which may differ when it is resumed. */
+/* Returns the samples of a chunk from which the capacity follows. It does not depend on the length
+   of the run, which may differ when the run is resumed. */
 static int64_t chunk_of(const hermes *s)
 {
     return s->chunk > 0 ? s->chunk : CHUNK;
@@ -183,9 +184,9 @@ static tutti_status hermes_declare(tutti_method *m, tutti_plan *plan, tutti_erro
     if (tutti_server_index(s->server) >= 0) {
         tutti_declare_value(plan, "hermes.global", TUTTI_SLICE, &s->global, sizeof s->global);
         tutti_declare(plan, &(tutti_state){ .name = "hermes.seconds", .keep = TUTTI_SLICE, .dtype = TUTTI_F64,
-                                            .count = (size_t)m->workers, .of_workers = true }, &s->seconds);
+                                            .count = (size_t)m->workers, .of_workers = true }, &s->round_seconds);
         tutti_declare(plan, &(tutti_state){ .name = "hermes.turns", .keep = TUTTI_SLICE, .dtype = TUTTI_F64,
-                                            .count = (size_t)m->workers, .of_workers = true }, &s->turns);
+                                            .count = (size_t)m->workers, .of_workers = true }, &s->push_seconds);
         tutti_declare(plan, &(tutti_state){ .name = "hermes.size", .keep = TUTTI_SLICE, .dtype = TUTTI_I64,
                                             .count = 2 * (size_t)m->workers, .of_workers = true }, &s->size);
         tutti_declare(plan, &(tutti_state){ .name = "hermes.sorted", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64,
@@ -208,9 +209,9 @@ static tutti_status hermes_open(tutti_method *m, tutti_error *err)
 {
     hermes *s = m->self;
 
-    s->line = tutti_alloc((size_t)m->workers, sizeof *s->line);
-    s->its = tutti_alloc((size_t)m->workers, sizeof *s->its);
-    if (s->line == NULL || s->its == NULL)
+    s->queue = tutti_alloc((size_t)m->workers, sizeof *s->queue);
+    s->grants = tutti_alloc((size_t)m->workers, sizeof *s->grants);
+    if (s->queue == NULL || s->grants == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'hermes'");
     if (s->start != NULL)
         tutti_copy(m->device, m->layout->used, m->x != NULL ? m->x : tutti_server_values(s->server), s->start);
@@ -235,7 +236,7 @@ static tutti_status hermes_resized(tutti_method *m, int began, int left, tutti_e
                           "nothing at a server that others could begin with; resume it with -n 1 instead of %d",
                           m->workers);
     for (int i = 0; i < m->workers && left != m->workers && s->size != NULL; i++)
-        s->seconds[i] = s->turns[i] = 0;
+        s->round_seconds[i] = s->push_seconds[i] = 0;
     if (left != m->workers && s->size != NULL)
         memset(s->size, 0, 2 * (size_t)m->workers * sizeof *s->size);
     if (left != m->workers)
@@ -249,8 +250,8 @@ static void hermes_close(tutti_method *m)
 
     if (s == NULL)
         return;
-    tutti_free(s->line);
-    tutti_free(s->its);
+    tutti_free(s->queue);
+    tutti_free(s->grants);
 }
 
 static bool chunk_is_whole(const hermes *s)
@@ -296,9 +297,9 @@ static tutti_status hermes_pass(tutti_method *m, tutti_pass *p, tutti_error *err
 
     if (m->workers == 1 || m->samples == 0)
         return TUTTI_OK;
-    if (!s->looked_at)
+    if (!s->checked)
         TUTTI_TRY(check_round(m, s, err));
-    s->looked_at = true;
+    s->checked = true;
     if (p->index > 0) {
         TUTTI_TRY(tutti_base_step_counted(m, &s->mine.updates, err));
         p->keep = p->same_values = false;
