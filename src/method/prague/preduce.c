@@ -162,7 +162,7 @@ tutti_status tutti_preduce_declare(tutti_preduce **out, tutti_method *m, tutti_p
 }
 
 /* Warns that groups of all workers are not smaller than all. */
-static void say_of_all(const tutti_preduce *p)
+static void warn_of_all(const tutti_preduce *p)
 {
     const int n = p->m->workers;
 
@@ -191,7 +191,7 @@ static tutti_status open_preduce(void *self, tutti_error *err)
     p->next = tutti_alloc(n, sizeof *p->next);
     if (p->last.member == NULL || p->next == NULL)
         return no_memory(p, err);
-    say_of_all(p);
+    warn_of_all(p);
     if (p->fixed)
         tutti_metric(p->m, "schedule_leaves", -1, p->lambda);
     return tutti_preduce_generator_open(p, err);
@@ -219,7 +219,7 @@ static void close_preduce(void *self)
 static void tell_figures(tutti_preduce *p)
 {
     tutti_method *m = p->m;
-    const tutti_groups_figures *f = tutti_groups_look(p->groups);
+    const tutti_groups_figures *f = tutti_groups_figures_of(p->groups);
 
     if (p->fixed)
         return;
@@ -230,7 +230,7 @@ static void tell_figures(tutti_preduce *p)
     tutti_metric(m, "left_out", -1, (double)f->left_out);
     tutti_metric(m, "wait_for_go", -1, f->waits > 0 ? (double)f->wait_ns * 1e-9 / (double)f->waits : 0);
     for (int r = 0; r < m->workers; r++)
-        tutti_metric(m, "requests", r, (double)tutti_groups_asked(p->groups, r));
+        tutti_metric(m, "requests", r, (double)tutti_groups_requests_of(p->groups, r));
 }
 
 static void tell_log(tutti_preduce *p)
@@ -330,10 +330,10 @@ void tutti_preduce_leave(tutti_preduce *p)
 
 /* ---- P-Reduce ---- */
 
-/* Asks the generator, and the next one as long as it is replaced. *word: its answer; MOVED: no
+/* Asks the generator, and the next one as long as it is replaced. *decision: its answer; MOVED: no
    worker generates any more. After GO and AGAIN p->last is the group. */
-static tutti_status ask_generator(tutti_preduce *p, const tutti_header *question, tutti_buffer payload, uint32_t *word,
-                                  tutti_error *err)
+static tutti_status ask_generator(tutti_preduce *p, const tutti_header *question, tutti_buffer payload,
+                                  uint32_t *decision, tutti_error *err)
 {
     tutti_method *m = p->m;
 
@@ -342,7 +342,7 @@ static tutti_status ask_generator(tutti_preduce *p, const tutti_header *question
         tutti_header note = *question;
         tutti_status status;
         bool moved;
-        *word = MOVED;
+        *decision = MOVED;
         if (to == m->workers)
             return TUTTI_OK;
         status = tutti_rpc_call(m, p->service[GENERATE], to, &note, payload,
@@ -375,7 +375,7 @@ static tutti_status ask_generator(tutti_preduce *p, const tutti_header *question
         if (moved)
             continue;
         tutti_preduce_give_up(p);
-        *word = note.kind;
+        *decision = note.kind;
         return TUTTI_OK;
     }
 }
@@ -445,7 +445,7 @@ static tutti_status run_preduce(tutti_preduce *p, tutti_error *err)
 {
     tutti_method *m = p->m;
     const int64_t begin_ns = tutti_now_ns(m->rt);
-    uint32_t word;
+    uint32_t decision;
 
     do {
         const int64_t from_ns = tutti_now_ns(m->rt);
@@ -460,17 +460,18 @@ static tutti_status run_preduce(tutti_preduce *p, tutti_error *err)
         p->reduced.ns[p->reduced.n++ % REDUCES] = tutti_now_ns(m->rt) - from_ns;
         if (well)
             move_model(p, p->mean, p->sent, before);
-        word = TUTTI_GROUPS_KEEP;
+        decision = TUTTI_GROUPS_KEEP;
         if (p->o->log)
             log_one(p, from_ns, well);
         if (tutti_engine_fault_tolerant(m->engine))
-            TUTTI_TRY(ask_generator(p, &over, tutti_host(p->last.member, (size_t)p->last.n, TUTTI_I32), &word, err));
-        if (well && (word == TUTTI_GROUPS_AGAIN || word == TUTTI_GROUPS_UNDO)) {
+            TUTTI_TRY(ask_generator(p, &over, tutti_host(p->last.member, (size_t)p->last.n, TUTTI_I32), &decision,
+                                    err));
+        if (well && (decision == TUTTI_GROUPS_AGAIN || decision == TUTTI_GROUPS_UNDO)) {
             move_model(p, p->sent, p->mean, before);
             if (p->o->log && p->logged > 0)
                 p->log[p->logged - 1].counts = false;
         }
-    } while (word == TUTTI_GROUPS_AGAIN);
+    } while (decision == TUTTI_GROUPS_AGAIN);
     tutti_engine_service_comm(m->engine, begin_ns);
     return TUTTI_OK;
 }
@@ -529,7 +530,7 @@ static int64_t least_reduce(const tutti_preduce *p)
 static tutti_status sync_once(tutti_preduce *p, tutti_error *err)
 {
     tutti_header note = { .kind = LEAVE };
-    uint32_t word;
+    uint32_t decision;
 
     tutti_lock(p->lock);
     note.a = p->syncs - p->due + (p->due > 0);
@@ -542,10 +543,10 @@ static tutti_status sync_once(tutti_preduce *p, tutti_error *err)
     if (p->fixed)
         return make_row(p, note.a, err);
     do {
-        TUTTI_TRY(ask_generator(p, &note, tutti_nothing(), &word, err));
-        if (word == TUTTI_GROUPS_GO)
+        TUTTI_TRY(ask_generator(p, &note, tutti_nothing(), &decision, err));
+        if (decision == TUTTI_GROUPS_GO)
             TUTTI_TRY(run_preduce(p, err));
-    } while (note.kind == LEAVE && word == TUTTI_GROUPS_GO);
+    } while (note.kind == LEAVE && decision == TUTTI_GROUPS_GO);
     return TUTTI_OK;
 }
 
