@@ -111,7 +111,7 @@ static tutti_status saddle_open(tutti_method *m, tutti_error *err)
 
     (void)err;
     if (s->variant == Q)
-        quasi_global_tell(&s->momentum, m);
+        quasi_global_warn(&s->momentum, m);
     return TUTTI_OK;
 }
 

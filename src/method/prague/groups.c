@@ -4,7 +4,7 @@
    Planned groups are in one queue, in the order in which they were planned. A worker is a member of
    any number of them, and makes them in this order: the paper's group buffer of a worker is the
    part of the queue with that worker. A group starts when all its members have asked and none of
-   them is a member of an earlier group that has not started. So all common members of two groups
+   them is a member of an earlier group that has not ended. So all common members of two groups
    make them in the same order, and a group waits only for groups before it in the queue: there is
    no cyclic wait.
 
