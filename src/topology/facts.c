@@ -1,4 +1,5 @@
-/* facts.c: what holds for a graph in every round, and where it does not. */
+/* facts.c: tutti_graph_require and tutti_graph_is (gossip.h): the properties of a graph in all
+   rounds. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
