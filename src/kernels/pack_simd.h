@@ -147,7 +147,7 @@ static void LEVEL(signs_add)(size_t n, const uint8_t *in, float v, float *y)
         uint32_t mask = in[i / 8];
         if (WIDTH == 16 && k > 8)
             mask |= (uint32_t)in[i / 8 + 1] << 8;
-        vec_put(y + i, k, vec_add(vec_get(y + i, k), vec_turn(plus, mask)));
+        vec_put(y + i, k, vec_add(vec_get(y + i, k), vec_negate_if(plus, mask)));
     });
 }
 

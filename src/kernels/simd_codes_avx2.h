@@ -108,7 +108,7 @@ INLINE uint32_t vec_negative(vec v)
     return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_LT_OQ));
 }
 /* Negates the lanes whose bit in `mask` is set. */
-INLINE vec vec_turn(vec v, uint32_t mask)
+INLINE vec vec_negate_if(vec v, uint32_t mask)
 {
     const ivec lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     const ivec set = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)mask), lane), lane);

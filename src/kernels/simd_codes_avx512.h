@@ -98,7 +98,7 @@ INLINE uint32_t vec_negative(vec v)
     return _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_LT_OQ);
 }
 /* Negates the lanes whose bit in `mask` is set. */
-INLINE vec vec_turn(vec v, uint32_t mask)
+INLINE vec vec_negate_if(vec v, uint32_t mask)
 {
     return bits_vec(
         _mm512_mask_xor_epi32(vec_bits(v), (__mmask16)mask, vec_bits(v), ivec_all(INT32_MIN)));
