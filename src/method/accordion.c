@@ -64,7 +64,7 @@ typedef struct accordion {
     /* mode=batch, mode=localsteps */
     int64_t most;   /* batch: steps of an update outside critical regimes */
     bool waits;     /* batch: this step */
-    float *sum;     /* n, sum over the window: of mean gradients, each times its steps; or of this
+    float *sum;     /* [n], sum over the window: of mean gradients, each times its steps; or of this
                        worker's own. Declared */
     int64_t added;  /* steps in sum; declared */
     float *norms;   /* localsteps: squares of all workers; declared */

@@ -35,11 +35,11 @@ typedef struct backup_workers {
     /* of the server, used by its thread */
     uint64_t step;        /* this shard's values are w of this step */
     int arrived;          /* of its gradients */
-    bool *has;            /* workers: pushed in this step, */
+    bool *has;            /* [workers]: pushed in this step, */
     tutti_header *note;   /* and its request */
-    float **sent;         /* workers: the gradient of each, where it was received */
-    float **part, *weight; /* workers */
-    bool *waits;          /* workers: waits for a step's values, */
+    float **sent;         /* [workers]: the gradient of each, where it was received */
+    float **part, *weight; /* [workers] */
+    bool *waits;          /* [workers]: waits for a step's values, */
     uint64_t *wants;      /* which, */
     tutti_header *waiting;  /* and its request */
     uint64_t open;        /* server 0: the step that still accepts gradients */

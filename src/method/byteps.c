@@ -60,7 +60,7 @@ typedef struct byteps {
     const char *node;
     tutti_server_sums *sums;          /* NULL: async */
     tutti_server *server;             /* of async */
-    float *before;                    /* n; x before the step, if async */
+    float *before;                    /* [n]: x before the step, if async */
     int machines, workers_of_machine; /* n */
     uint32_t *parts;                  /* part of each server; valid within declare() */
     char why[300];                    /* node=auto: why workers are machines of their own; "": no reason to report */

@@ -59,22 +59,22 @@ typedef struct dude {
         int64_t here;       /* workers that have an entry */
         int64_t updates, refreshed, oldest_most, evicted;
     } at;                   /* declared */
-    float *mean;            /* count; declared */
+    float *mean;            /* [count]; declared */
     float *entry;           /* table=server: workers x count; declared */
-    float *change;          /* count; scratch */
-    const float **each;     /* workers: pointers to the entries */
-    float *nth;             /* workers: 1/n */
-    int64_t *has;           /* workers: 1: has an entry; declared */
-    double *usual;          /* workers: updates while it computes a gradient, a running mean; 0: unknown; declared */
-    int64_t *version;       /* workers: of the model behind the entry; declared */
-    int64_t *entered;       /* workers: version when the entry came; declared */
-    tutti_histogram *model_age, *data_age; /* workers: over all updates, tau_i and d_i of its entry; declared */
-    tutti_header *waits;    /* workers: those that wait for the group; empty at quiescence */
+    float *change;          /* [count]: scratch */
+    const float **each;     /* [workers]: pointers to the entries */
+    float *nth;             /* [workers]: 1/n */
+    int64_t *has;           /* [workers]: 1: has an entry; declared */
+    double *usual;          /* [workers]: updates while it computes a gradient, a running mean; 0: unknown; declared */
+    int64_t *version;       /* [workers]: of the model behind the entry; declared */
+    int64_t *entered;       /* [workers]: version when the entry came; declared */
+    tutti_histogram *model_age, *data_age; /* [workers]: over all updates, tau_i and d_i of its entry; declared */
+    tutti_header *waits;    /* [workers]: those that wait for the group; empty at quiescence */
     int waiting;
-    bool *leaves;           /* workers: make no more steps until resume */
+    bool *leaves;           /* [workers]: make no more steps until resume */
     int64_t step;           /* of the worker that came last; sets the learning rate */
 
-    float *mine;            /* n: table=worker: this worker's entry. Declared */
+    float *mine;            /* [n]: table=worker: this worker's entry. Declared */
 } dude;
 enum { AT_SERVER, AT_WORKER };
 enum { BARRIER, PARTIAL };

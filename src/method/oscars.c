@@ -68,21 +68,21 @@ typedef struct oscars {
     tutti_server *server;
 
     /* of the client */
-    float *base;                 /* n: w as received */
+    float *base;                 /* [n]: w as received */
     int64_t quota, done;         /* H_i; steps since w came. Declared */
     double loss_sum;
     int64_t counted_ns;          /* of the engine's clock */
 
     /* of the server, used by its thread */
-    float *sum;                  /* n: of weighted deltas of the open round */
-    person *person;              /* workers; declared */
+    float *sum;                  /* [n]: of weighted deltas of the open round */
+    person *person;              /* [workers]; declared */
     struct {
         double interval, loss, first_loss;
         double target_s;         /* T; 0: not known yet */
         double rounds, rounds_timed, predicted_s, actual_s, oldest;
     } all;                       /* declared */
-    seat *seat;                  /* workers */
-    tutti_header *requests;      /* workers: scratch, like the next two */
+    seat *seat;                  /* [workers] */
+    tutti_header *requests;      /* [workers]: scratch, like the next two */
     uint32_t *quotas;
     double *sorted;
     int present, waiting;        /* present: workers that have neither left nor are lost; waiting:

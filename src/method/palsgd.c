@@ -36,7 +36,7 @@ typedef struct palsgd {
     periodic local;
     double mix_prob, mix_rate;
     int form, coin;
-    int64_t *wanted;               /* workers: samples of each in this step; NULL: no coin is drawn */
+    int64_t *wanted;               /* [workers]: samples of each in this step; NULL: no coin is drawn */
     float *figures;                /* figures of all: `workers` x TOLD */
     struct {
         int64_t evaluations, mixed, meetings;

@@ -77,24 +77,24 @@ typedef struct ringleader {
         int64_t unserved;    /* workers not served yet in phase 2 */
         int64_t rounds, updates, delay_most;
     } at;                    /* declared */
-    float *mean[2];          /* count each: directions of two tables; declared */
+    float *mean[2];          /* [count] each: directions of two tables; declared */
     void *entry;             /* table=server: workers x count of table_dtype, means being filled; declared */
-    float *change;           /* count: change of a mean; scratch */
-    int64_t *filled;         /* workers: gradients in the entry that is being filled; declared, like the next four */
-    int64_t *served;         /* workers: 1: in this round */
-    int64_t *oldest;         /* workers: version of the oldest model behind the entry that is being filled */
-    int64_t *frozen;         /* workers, once served: the same of this round's entry */
-    int64_t *counts;         /* workers, once served: gradients in this round's entry */
+    float *change;           /* [count]: change of a mean; scratch */
+    int64_t *filled;         /* [workers]: gradients in the entry that is being filled; declared, like the next four */
+    int64_t *served;         /* [workers]: 1: in this round */
+    int64_t *oldest;         /* [workers]: version of the oldest model behind the entry that is being filled */
+    int64_t *frozen;         /* [workers], once served: the same of this round's entry */
+    int64_t *counts;         /* [workers], once served: gradients in this round's entry */
     double harmonic_least, harmonic_sum; /* of B, the harmonic mean of a round's counts; declared */
-    tutti_histogram *count_of; /* workers: over all rounds, gradients in its entry; declared */
-    tutti_histogram *delay_of; /* workers: over all updates, age of the oldest model behind its
+    tutti_histogram *count_of; /* [workers]: over all rounds, gradients in its entry; declared */
+    tutti_histogram *delay_of; /* [workers]: over all updates, age of the oldest model behind its
                                   entry, in updates; declared */
-    double *usual;           /* workers: gradients that come while it computes one, a running
+    double *usual;           /* [workers]: gradients that come while it computes one, a running
                                 mean; 0: unknown; declared */
     uint64_t come;           /* gradients of all in this phase */
-    uint64_t *answered;      /* workers: the value of `come` when it was answered */
-    bool *leaves;            /* workers: make no more steps until resume */
-    tutti_header *held;      /* workers: requests not answered while a worker is overdue; none at quiescence */
+    uint64_t *answered;      /* [workers]: the value of `come` when it was answered */
+    bool *leaves;            /* [workers]: make no more steps until resume */
+    tutti_header *held;      /* [workers]: requests not answered while a worker is overdue; none at quiescence */
     int holds;
     struct { int64_t rounds, most_ns, sum_ns; } timed; /* rounds that nothing interrupted; declared */
     int64_t begun_ns;        /* when the current round began; 0: unknown */

@@ -33,8 +33,8 @@ typedef struct saddle {
     int64_t sam_every;
     quasi_global momentum;       /* variant q */
     tutti_mixer *mixer;
-    float *kept;                 /* n: x before the step */
-    float *mixed, *own;          /* n each; variant n: sum_j W_ij x_j; this worker's gradient of its own model */
+    float *kept;                 /* [n]: x before the step */
+    float *mixed, *own;          /* [n] each: variant n: sum_j W_ij x_j; this worker's gradient of its own model */
     /* of the current step */
     bool sam;
     bool raised;                 /* x is perturbed */

@@ -18,7 +18,7 @@
 
 typedef struct signum {
     double beta, bucket;
-    float *m, *moved;                /* n; moved: scratch, the next m */
+    float *m, *moved;                /* [n]: moved: scratch, the next m */
 } signum;
 
 static const tutti_option signum_options[] = {

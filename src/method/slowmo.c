@@ -49,8 +49,8 @@ typedef struct slowmo {
     const char *graph;
     neighbours near;     /* base d-psgd */
     push_sum push;       /* base sgp    */
-    float *anchor;       /* n; NULL: the mean is the next anchor, and is not read */
-    float *momentum;     /* n: u; NULL: beta is 0 */
+    float *anchor;       /* [n]; NULL: the mean is the next anchor, and is not read */
+    float *momentum;     /* [n]: u; NULL: beta is 0 */
     double rate;         /* gamma_t; with a momentum. Declared */
     bool reported_zero;
 } slowmo;

@@ -17,10 +17,10 @@ typedef struct subject { /* of a check, with its buffers */
     const tutti_graph *g;
     tutti_error *err;
     char name[160];
-    int *in, *out;        /* n */
-    double *w_in, *w_out; /* degree + 1 */
-    int *mark, *queue;    /* n */
-    double *column;       /* n */
+    int *in, *out;        /* [n] */
+    double *w_in, *w_out; /* [degree + 1] */
+    int *mark, *queue;    /* [n] */
+    double *column;       /* [n] */
     int n_in, n_out;
     double self;
 } subject;

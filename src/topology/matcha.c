@@ -56,7 +56,7 @@ static void apply_laplacian(const void *of, const double *x, double *y)
 typedef struct expectation { /* y = E[W^T W] x */
     laplacian mean, spread;  /* both with shift 0: -Lbar, -Ltil */
     double alpha;
-    double *room;            /* 2 n */
+    double *room;            /* [2 n] */
 } expectation;
 
 static void apply_expectation(const void *of, const double *x, double *y)
@@ -77,9 +77,9 @@ static void apply_expectation(const void *of, const double *x, double *y)
 typedef struct search {
     tutti_matchings *m;
     size_t n;
-    double *v, *room;                 /* n; eigen's scratch */
-    double *p, *slope, *spread;       /* count each */
-    double *more;                     /* 2 n */
+    double *v, *room;                 /* [n]: eigen's scratch */
+    double *p, *slope, *spread;       /* [count] each */
+    double *more;                     /* [2 n] */
     uint64_t draws;
 } search;
 

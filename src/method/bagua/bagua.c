@@ -65,7 +65,7 @@ typedef struct bagua {
     bool uneven;                 /* it would be hierarchical if machines had equal numbers of workers */
     tutti_leaders leaders;       /* of gradient_allreduce */
     tutti_mixer *mixer;
-    float *mixed;                /* n; of decentralized */
+    float *mixed;                /* [n]: of decentralized */
     tutti_ring *ring;
     tutti_averager *averager;
 } bagua;

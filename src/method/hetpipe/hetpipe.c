@@ -64,8 +64,8 @@ typedef struct hetpipe {
     size_t enters, leaves;               /* floats per sample */
     tutti_pipe *pipe;
     tutti_waves *servers;                /* NULL: there is one pipeline */
-    float **ring;                        /* window */
-    float **version;                     /* window - 1: declared, of places 1 ... */
+    float **ring;                        /* [window] */
+    float **version;                     /* [window - 1]; declared, of places 1 ... */
     float *push;                         /* declared, with servers: a wave's sum */
     int64_t began;                       /* micro-batches before the pipe's first */
     bool begun;

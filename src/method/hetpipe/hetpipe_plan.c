@@ -67,7 +67,7 @@ static tutti_status allocate(const tutti_method *m, const tutti_model *model, co
 
 /* The speed and memory of each worker, by which pipelines are partitioned. */
 typedef struct workers {
-    const double *speed, *memory;        /* workers */
+    const double *speed, *memory;        /* [workers] */
     const double *seconds;               /* workers x units, measured; NULL: by operations and speed */
 } workers;
 

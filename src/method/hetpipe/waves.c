@@ -31,7 +31,7 @@ typedef struct segment {
     int *worker;                 /* [pipelines]: the rank that holds it */
     tutti_range *part;           /* [pipelines]: the part that this rank serves */
     float *values;               /* server thread: values of the part that this worker serves */
-    pusher *pusher;              /* [pipelines]; server thread */
+    pusher *pusher;              /* [pipelines]: server thread */
 } segment;
 
 struct tutti_waves {

@@ -42,7 +42,7 @@ typedef struct hop {
     bool skip;
     int64_t trigger, max_jump;
     tutti_queues *queues;
-    float *mixed;   /* n; parallel: a, while x is still read */
+    float *mixed;   /* [n]: parallel: a, while x is still read */
     float *figures; /* figures of all: `workers` x TOLD */
     uint64_t lands; /* the step before which a jump ends; until then this worker computes nothing */
     int64_t jump;   /* the length of a jump that begins in this step */

@@ -63,7 +63,7 @@ struct tutti_queues {
     const float **term;   /* [n_in + 1]: scratch: the models to sum */
     float *by;            /* [n_in + 1]: scratch: their weights */
     tutti_queues_figures *figures;
-    bool *lost;           /* [workers]; under the lock */
+    bool *lost;           /* [workers]: under the lock */
     int losses;           /* number of lost workers; under the lock */
     int seen;             /* how many of them the client has processed */
 };
