@@ -30,18 +30,18 @@
 typedef struct backup_workers {
     int64_t backup, servers;
     tutti_server *server;
-    uint64_t at;          /* x is w of this step; above m->step: this worker was overtaken. Client thread only */
+    uint64_t at;          /* x is w of this step; above m->step: this worker was overtaken. Client thread */
 
-    /* of the server, used by its thread */
+    /* the server: service thread */
     uint64_t step;        /* this shard's values are w of this step */
-    int arrived;          /* of its gradients */
-    bool *has;            /* [workers]: pushed in this step, */
-    tutti_header *note;   /* and its request */
-    float **sent;         /* [workers]: the gradient of each, where it was received */
-    float **part, *weight; /* [workers] */
-    bool *waits;          /* [workers]: waits for a step's values, */
-    uint64_t *wants;      /* which, */
-    tutti_header *waiting;  /* and its request */
+    int arrived;          /* gradients of this step that have arrived */
+    bool *has;            /* [workers]: its gradient of this step has arrived */
+    tutti_header *note;   /* [workers]: the request that brought it */
+    float **sent;         /* [workers]: that gradient, in its receive buffer */
+    float **part, *weight; /* [workers] each: scratch: gradients to sum, and their weights */
+    bool *waits;          /* [workers]: it waits for a step's values */
+    uint64_t *wants;      /* [workers]: that step */
+    tutti_header *waiting;  /* [workers]: its request for them */
     uint64_t open;        /* server 0: the step that still accepts gradients */
     int accepted;         /* gradients accepted for it */
     bool any_lost;
