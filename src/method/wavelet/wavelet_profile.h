@@ -16,8 +16,8 @@ typedef struct wavelet_profile {
                                     0: it follows from the profile */
     int capacity;                /* parts that fit into the arrays */
     double *seconds;             /* [capacity]: shortest time of each part; 0: not measured yet */
-    double *bytes;               /* [capacity]: most bytes held in that part by a micro-batch that was
-                                    alone */
+    double *bytes;               /* [capacity]: most bytes held in that part, by a micro-batch that
+                                    was alone */
     tutti_ticktock_profile of;   /* refers to the two arrays; of.parts 0: no micro-batch measured */
     int measured;                /* number of micro-batches measured */
     double offset;               /* seconds */
