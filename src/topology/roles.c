@@ -34,7 +34,7 @@ static tutti_status scratch_open(scratch *r, const tutti_graph *g, tutti_error *
     const size_t n = (size_t)g->n;
 
     *r = (scratch){ tutti_alloc(n, sizeof *r->at), tutti_alloc(n, sizeof *r->queue), tutti_alloc(n, sizeof *r->met),
-                 tutti_alloc(n, sizeof *r->seen) };
+                    tutti_alloc(n, sizeof *r->seen) };
     if (r->at != NULL && r->queue != NULL && r->met != NULL && r->seen != NULL)
         return TUTTI_OK;
     scratch_close(r);

@@ -145,7 +145,7 @@ tutti_groups_entry *tutti_groups_planned(const tutti_groups *g, int v)
 }
 
 tutti_status tutti_groups_reply(tutti_groups *g, int v, tutti_groups_decision decision, const tutti_groups_entry *p,
-                               tutti_error *err)
+                                tutti_error *err)
 {
     const tutti_groups_answer a = { .worker = v,
                                     .decision = decision,
