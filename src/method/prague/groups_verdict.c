@@ -1,13 +1,13 @@
-/* groups_verdict.c: handles groups that have started when workers are lost, or when the generator
-   that started them is lost (groups.h).
+/* groups_verdict.c: the verdict on groups that have started when a worker is lost, or the generator
+   that started them (groups.h).
 
-   Losses. A lost worker is removed from all groups. A worker that is lost within a P-Reduce may
-   have spoilt it for some members and not for others. Each member reports how its part ended and
-   gets the verdict when all have reported. If all succeeded, the P-Reduce counts, with the lost
-   worker's contribution. Otherwise it counts for no member, and the survivors repeat it. A member
-   that accuses a worker which this generator has not lost cannot reach it: of the two, the
-   accused worker, or the one that more members accuse, averages with no other any more in this
-   phase. At its end all agree which workers stay (members.c). */
+   Losses. A lost worker is removed from all groups. The loss of a worker within a P-Reduce may make
+   it fail for some members and not for others. Each member reports how its part ended, and is
+   answered with the verdict when all have reported. If all parts succeeded, the P-Reduce counts,
+   with the lost worker's contribution. Otherwise it counts for no member, and the survivors repeat
+   it. A member may blame a worker that this generator has not lost: the two cannot reach each
+   other. Then the one that more members blame, or the blamed one, is not planned with any more in
+   this phase. At the end of the phase all workers agree on which stay (members.c). */
 #include <errno.h>
 #include <string.h>
 
@@ -15,8 +15,8 @@
 
 /* ---- verdicts ---- */
 
-/* For members that cannot reach each other, though both are alive: of each two one is excluded,
-   the one that most accuse, or of equals the one of highest rank (as in members.c). */
+/* Excludes one of each two members that cannot reach each other, though both are alive: the one
+   that most members blame, or of equals the one of highest rank (as in members.c). */
 static void part(tutti_groups *g, tutti_groups_entry *p)
 {
     for (;;) {
@@ -162,7 +162,7 @@ tutti_status tutti_groups_over(tutti_groups *g, int v, const tutti_groups_last *
     return judge_group(g, p, now_ns, err);
 }
 
-/* The first started group that still relies on v. */
+/* Returns the first started group in which v is not OUT, and v's index in *k; NULL: none. */
 static tutti_groups_entry *counts_on(const tutti_groups *g, int v, int *k)
 {
     for (tutti_groups_entry *p = g->queue; p != NULL; p = p->next) {

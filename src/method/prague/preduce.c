@@ -1,32 +1,33 @@
-/* preduce.c: partial all-reduce (Luo, He, Zhuo, Qian, "Prague", ASPLOS 2020;
-   docs/methods/prague.md): the protocol around the group generator, which is groups.c.
+/* preduce.c: a worker's part of partial all-reduce (preduce.h): Luo, He, Zhuo, Qian, "Prague",
+   ASPLOS 2020; docs/methods/prague.md. Four threads take part:
 
-     client     x <- s; its gradient; s <- s - eta opt(g); every sync_every gradients it requests
-                a sync from its service, and waits for it (with overlap: for the previous one)
-     reduce     asks the generator, which answers (id, members): u <- s; a <- mean of u over the
-                members, an ordinary collective of the group of that id; s <- s + (a - u)
-     generate   on the generator's worker: answers the questions of all `reduce`
+     client     x <- s; computes the gradient at x; s <- s - eta opt(g); every sync_every gradients
+                it requests a P-Reduce from its service, and waits for it (with overlap: for the
+                one before it)
+     reduce     requests a group from the generator, which answers (id, members): u <- s;
+                a <- mean of u over the members, by a collective of the group with that id;
+                s <- s + (a - u)
+     generate   on the worker that generates: answers the requests of all workers
      tell       after losses: sends all workers the rank that generates now
 
-   s is the model, protected by a lock; x is the snapshot. If the client did not change s
-   meanwhile, s becomes a itself, so members have the same bits. Otherwise the client's changes
-   are kept: no gradient is lost.
+   s is the model, protected by a lock; x is a copy. If the client has not changed s since u was
+   copied, s becomes a itself, so members have the same bits. Otherwise only the difference is
+   added: no gradient is lost.
 
    Only control messages go through the generator: a request and its answer, 4 bytes per member. A
-   worker's next request implies that its last P-Reduce is over, so no other message reports that.
+   worker's next request implies that its last P-Reduce has ended, so no other message reports it.
 
-   The end of a phase. A worker that makes no more steps reports so (leave), and makes the groups
-   that are planned with it. None is planned with it any more. So nothing is left undone at
-   quiescence.
+   The end of a phase. A worker that makes no more steps reports so (LEAVE), and makes the groups
+   that are planned with it. No new group is planned with it. So no group remains at quiescence.
 
    Losses, in a fault-tolerant run.
 
-   1. Within a P-Reduce. It is spoilt for some members, while others may have finished. So each
-      reports how its part ended and waits for the generator's verdict (groups.c). `reduce` waits,
-      not the client's computation: u is kept for this. If the P-Reduce does not count, all
-      members undo the difference, and the survivors repeat it.
-   2. Of the generator. Another takes over, and an answer of a dismissed one is ignored
-      (preduce_generate.c).
+   1. A loss within a P-Reduce. The P-Reduce fails for some members, and may succeed for others. So
+      each member reports how its part ended and waits for the generator's verdict
+      (groups_verdict.c). The thread `reduce` waits, and the client does not; u is kept for this.
+      If the P-Reduce does not count, all members undo the difference, and the survivors repeat it.
+   2. A loss of the generator. Another worker takes over, and an answer of a dismissed generator is
+      ignored (preduce_generate.c).
 
    A worker that is suspended is not lost. Groups that have not started continue without it after
    group_timeout; a worker suspended in the middle of a P-Reduce delays the others of that

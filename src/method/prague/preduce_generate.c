@@ -1,26 +1,27 @@
 /* preduce_generate.c: the generator's part of partial all-reduce (preduce_internal.h): answers the
    requests of all workers, and decides which worker generates.
 
-   1. The generator is the lowest worker that is not dismissed: all below it are.
-   2. A worker that loses the generator dismisses it, and sends all others, once, the rank that
-      generates now and the last group that it was assigned to. They do the same. So all follow
-      the worker that has dismissed most, also where only one connection has failed and the
-      dismissed generator lives.
-   3. The new generator begins when all surviving workers have reported to it, and knows then
-      which groups have started: a member that has not learned of its group, because the answer
-      was lost with the old generator, receives it from the new one. What was planned and not
-      started is forgotten. A worker that has left reports that too, since it sends no more
+   1. The generator is the lowest worker that is not dismissed: all workers below it are.
+   2. A worker that loses the connection to the generator dismisses it. Then it sends all others,
+      once, the rank that generates now and the last group that it was assigned to (REPORT). They
+      do the same. So all workers follow the one that has dismissed most, also if only one
+      connection has failed and the dismissed generator is alive.
+   3. The new generator begins when all surviving workers have reported to it. Then it knows which
+      groups have started. A member that does not know of its group, because the answer was lost
+      with the old generator, receives it from the new one. Groups that were planned and have not
+      started are forgotten. A worker that has left reports that, too, since it sends no more
       requests.
-   4. A worker ignores the answer of a dismissed generator (ask in preduce.c).
-   5. A dismissed generator that lives sends the workers that wait for it to the next one.
-   6. Messages belong to a phase, which begins at quiescence. A loss that is learned then causes
-      messages while others begin the next phase: a message of a past phase is ignored, one of a
-      phase that has not begun here yet is kept for it.
-   7. A generator that only some have dismissed may have assigned the others to a group, or had
-      them repeat one, and they wait in it for members that the next generator has assigned to
-      another. Groups are begun in ascending order of id: a worker that has begun a later group
-      gives the earlier one up. Likewise when all generators are dismissed, so that no worker is
-      assigned to a group any more. */
+   4. A worker ignores the answer of a dismissed generator (ask_generator in preduce.c).
+   5. A dismissed generator that is alive answers the workers that wait for it with the rank of the
+      next one (MOVED).
+   6. Messages belong to a phase, which begins at quiescence. A loss at that time causes messages
+      while other workers begin the next phase. A message of a past phase is ignored; a message of
+      a phase that has not begun here yet is kept for it.
+   7. A generator that only some workers have dismissed may have assigned the others to a group, or
+      had them repeat one. They wait there for members that the next generator has assigned to
+      another group. Groups are begun in ascending order of id, so a worker that has begun a later
+      group gives up the earlier one. Groups are given up, too, when all generators are dismissed,
+      so that no worker is assigned to a group any more. */
 #include <errno.h>
 #include <string.h>
 
