@@ -70,7 +70,7 @@ typedef struct hetpipe {
     int64_t began;                       /* micro-batches before the pipe's first */
     bool begun;
     int64_t last;                        /* last micro-batch of this call of drive */
-    int64_t gate;                        /* the first micro-batch that needs the pull under way */
+    int64_t gate;                        /* the first micro-batch that needs the pull in flight */
     int64_t kept;                        /* gradients that wait for the pull, from gate - W + 1 on */
     tutti_pass pass[SLOTS_MOST];         /* by slot */
     int64_t missing_most;
@@ -267,7 +267,7 @@ static int64_t wanted(const hetpipe *s, int64_t p)
     return needed > tutti_waves_clock(s->servers) ? needed : 0;
 }
 
-/* Waits for the push under way, and the pull that comes with it. */
+/* Waits for the push in flight, and the pull that comes with it. */
 static tutti_status await_push(hetpipe *s, tutti_error *err)
 {
     tutti_status status;

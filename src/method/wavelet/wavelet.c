@@ -38,7 +38,7 @@
 enum { WAVES_MOST = TUTTI_TICKTOCK_WAVES_MOST, SLOTS_MOST = TUTTI_PIPELINE_STAGES_MOST };
 enum { SHARED, AVERAGE, ACCUMULATE };
 
-typedef struct track {                   /* a micro-batch that is under way */
+typedef struct track {                   /* a micro-batch that is in progress */
     tutti_pass pass;
     int part, forwards;                  /* part: computed next; forwards: parts of its forward, once that is over */
     bool back;
@@ -347,7 +347,7 @@ static tutti_status compute(wavelet *s, int64_t p, bool alone, bool *over, tutti
     return TUTTI_OK;
 }
 
-/* Computes a whole micro-batch while no other is under way: the first one, which is profiled, and
+/* Computes a whole micro-batch while no other is in progress: the first one, which is profiled, and
    those without samples. */
 static tutti_status compute_alone(wavelet *s, int64_t p, tutti_error *err)
 {
@@ -444,7 +444,7 @@ static int64_t admitted(void *self)
     return s->admitted + s->piped;
 }
 
-/* Nothing is under way here, so what it waits for was started. */
+/* Nothing is in progress here, so what it waits for was started. */
 static tutti_status await_pass(void *self, int64_t at, tutti_error *err)
 {
     wavelet *s = self;
