@@ -20,23 +20,25 @@
      H          loss: interval sqrt(F / F_0), F the mean loss of rounds, smoothed likewise (after
                 Wang, Joshi, AdaComm, 2018);  grow: interval (1 + growth r) (after Haddadpour et
                 al. 2019)
-   A worker that comes late waits for the end of the round in which it arrives, like all others,
-   so a round has at most one delta of each. A worker whose delta is dropped gets the steps that
-   fit into the rest of the round. A step that ends an eighth of its time after the round still
-   counts as within it: otherwise the clock's noise would take a step from half of a group of
-   equal workers.
-   H begins at 1, the probe. It and each H_i at most double a round, and H_i at most halves. H
-   with loss is never above interval, and stays where F is not above 0. The deadline of the very
-   first round is computed once a quorum has arrived. Times are by the server's clock, except
-   computing. After a quiescence c_i is not learned from the first round.
+   A worker that arrives late waits for the end of the round in which it arrives, like all others,
+   so a round has at most one delta of each worker. A worker whose delta is dropped is assigned the
+   steps that fit into the rest of the round. A step that would end after the round, by at most an
+   eighth of its time, counts as within it: otherwise the clock's noise would take a step from half
+   of a group of equal workers.
+   H begins at 1. H and each H_i at most double from round to round, and H_i at most halves. With
+   adapt=loss H is never above interval, and does not change if F is not above 0. The deadline of
+   the first round of a run is computed when a quorum has arrived. Times are measured by the
+   server's clock, except that of computing. The first round after a quiescence does not change
+   c_i.
    Loss: a lost worker is not waited for any more, in its round or by the workers that have left.
-   It is excluded from the statistics, so the quorum and T are those of the others. What it has
-   delivered counts.
+   It is excluded from the statistics, so the quorum and T are those of the others. The deltas that
+   it has delivered count.
    Optimiser states stay local. A checkpoint has the statistics of the surviving workers; another
-   number of workers that continues from it begins with a quota of 1. At the end of a phase a
-   worker that leaves delivers what it has. It counts for no quorum and no end of a round, and is
-   answered when all have left. So at quiescence all workers have w, and no step is lost. One
-   worker sends its model instead, and the server takes it: w + (x - w) is not x to the bit. */
+   number of workers that continues from it begins with H_i = 1. At the end of a phase a worker
+   that leaves delivers its delta. It counts neither for a quorum nor for the end of a round, and
+   is answered when all workers have left. So at quiescence all workers have w, and no step is
+   lost. A single worker sends its model instead of a delta, since w + (x - w) is not x to the
+   bit. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>

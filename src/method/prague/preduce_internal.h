@@ -88,7 +88,8 @@ struct tutti_preduce {
     int64_t made[MADE];          /* ids of the last groups begun here, the n-th of the phase at n %
                                     MADE; under the lock */
     uint64_t n_made;             /* number of groups begun in this phase; under the lock */
-    tutti_preduce_notice last;   /* the last group; written by `reduce`, under the lock */
+    tutti_preduce_notice last;   /* the last group; written by `reduce` under the lock, and by the
+                                    client when a phase begins */
     int *next;                   /* [workers]: receives the members of an answer; `reduce` */
     int64_t free_ns;             /* start of the current computation; client thread */
     int64_t computed_ns;         /* time computed since the last sync; client thread */
@@ -105,7 +106,8 @@ struct tutti_preduce {
     int64_t *report_phase;       /* [workers]: the phase of that REPORT; under the lock */
     int *report_members;         /* [workers]: payload of the REPORT that `tell` sends */
 
-    tutti_preduce_entry *log;    /* [log_room]: the first `logged` are used */
+    tutti_preduce_entry *log;    /* [log_room]: the first `logged` are used; thread `reduce`, the
+                                    client's at quiescence */
     size_t logged, log_room;
 
     /* thread `generate`; the client's at quiescence */
