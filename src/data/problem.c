@@ -72,7 +72,7 @@ tutti_status tutti_data_problem_fill(tutti_data *d, uint8_t *block, tutti_error 
 void tutti_data_problem_move(const tutti_data *d, uint64_t step, float *x, size_t n)
 {
     const double *way = d->path > 0 ? path_of(d, d->block) + d->pixels : NULL;
-    const double place = way != NULL ? tutti_problem_place(&d->problem, way, step) : 0;
+    const double place = way != NULL ? tutti_problem_position(&d->problem, way, step) : 0;
 
     for (size_t i = 0; i < n && place > 0; i++)
         for (size_t j = 0; j < d->pixels; j++)
@@ -102,7 +102,7 @@ bool tutti_data_optimum(const tutti_data *data, uint64_t step, float *x)
     assert(data->block != NULL);
     from = path_of(data, data->block);
     way = from + data->pixels;
-    place = tutti_problem_place(&data->problem, way, step);
+    place = tutti_problem_position(&data->problem, way, step);
     for (size_t j = 0; j < data->pixels; j++)
         x[j] = (float)(from[j] + place * way[j]);
     return true;

@@ -1,6 +1,6 @@
-/* cast.c: conversions between the number formats, one number at a time. The rules for 16 bits stand
-   in kernels_internal.h; float and double go by the machine's own conversion (nearest even, a
-   signalling NaN becomes a quiet one), which C's casts are. */
+/* cast.c: the references of the conversions between number formats. Those of 16 bits are defined in
+   kernels_internal.h. Those between float and double are C's casts, the machine's own conversions:
+   nearest even, and a signalling NaN becomes a non-signalling one. */
 #include "kernels_internal.h"
 
 static void bf16_from_f32(size_t n, const float *x, uint16_t *y)

@@ -1,9 +1,10 @@
-/* cast_simd.h: the conversions of cast.c in `vec` and `hvec`; included by cast_LEVEL.c after both.
-   The rest of a vector goes through the scalar conversions, which give the same bits. Great results
-   go past the caches. */
+/* cast_simd.h: template of the conversions of cast.c. cast_LEVEL.c includes it after simd_LEVEL.h
+   and after its definitions of `hvec`, WIDTH numbers of 16 bits, and of the operations on it. The
+   last elements are converted one by one, with the same bits. Results of TUTTI_KERNELS_STREAM bytes
+   and more bypass the caches. */
 
-/* `of` and `one`, a vector's and a number's conversion, are constants: they are inlined, as is
-   `past`, the caches. */
+/* Converts floats to 16 bits. of, one: the conversion of a vector and of one number; past: y
+   bypasses the caches. They are constants, so the calls are inlined. */
 INLINE void narrow(size_t n, const float *x, uint16_t *y, hvec (*of)(const float *),
                    uint16_t (*one)(float), bool past)
 {
@@ -13,7 +14,7 @@ INLINE void narrow(size_t n, const float *x, uint16_t *y, hvec (*of)(const float
         for (; (uintptr_t)(y + i) % sizeof(vec) != 0 && i < n; i++)
             y[i] = one(x[i]);
         for (; n - i >= 2 * WIDTH; i += 2 * WIDTH) {
-            tutti_kernels_ask_for(x + i, 2 * WIDTH);
+            tutti_kernels_prefetch(x + i, 2 * WIDTH);
             half_stream(y + i, of(x + i), of(x + i + WIDTH));
         }
         stream_end();
@@ -24,6 +25,7 @@ INLINE void narrow(size_t n, const float *x, uint16_t *y, hvec (*of)(const float
         y[i] = one(x[i]);
 }
 
+/* Converts 16 bits to floats. from, one: the conversion of a vector and of one number. */
 INLINE void widen(size_t n, const uint16_t *x, float *y, vec (*from)(const uint16_t *),
                   float (*one)(uint16_t))
 {

@@ -1,5 +1,5 @@
-/* codes.c: what runtime.h offers: looks the kernel up in the device's table, runs it, charges the
-   runtime as device.c does. */
+/* codes.c: the vector functions of runtime.h for codecs: each calls the kernel of the device's
+   table and charges the runtime, as in device.c. */
 #include "codes_internal.h"
 #include "base/random.h"
 #include <assert.h>

@@ -1,7 +1,7 @@
-/* device.c: what runtime.h offers: looks the kernel up in the device's table, runs it, charges the
-   runtime. The charge counts the floating-point operations of the formula and the bytes that have
-   to pass through memory once, so that simulated time depends on neither the level nor the machine
-   the simulation runs on. */
+/* device.c: the device, and the vector functions of runtime.h and vectors.h: each calls the kernel
+   of the device's table and charges the runtime. The charge counts the floating-point operations
+   of the formula and the bytes that have to pass through memory once. So simulated time depends
+   neither on the level nor on the machine on which the simulation runs. */
 #include "kernels_internal.h"
 #include "base/random.h"
 #include "kernels/vectors.h"
@@ -98,7 +98,7 @@ const char *tutti_dtype_name(tutti_dtype dtype)
     return dtypes[dtype].name;
 }
 
-/* flops and bytes of one element */
+/* Charges n elements. flops, bytes: of one element. */
 static void charge(tutti_device *d, size_t n, double flops, double bytes)
 {
     if (d->rt != NULL)

@@ -1,5 +1,5 @@
-/* draws_simd.h: draws.c, a block a lane of 64 bits; included by one file a level after its
-   simd_random_LEVEL.h. */
+/* draws_simd.h: template of the kernel of draws.c, with a Philox block in each lane of 64 bits.
+   draws_LEVEL.c includes it after simd_random_LEVEL.h. */
 #include "philox_simd.h"
 
 static void LEVEL(draws)(const uint32_t counter[4], const uint32_t key[2], uint64_t first,

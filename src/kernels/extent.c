@@ -1,6 +1,6 @@
-/* extent.c: how large the numbers of a vector are. Greatest and least are found among integers, so
-   that a NaN is the extreme, whatever the level, instead of being lost in a comparison. The sum of
-   magnitudes keeps the sixteen lanes of reduce.c. */
+/* extent.c: the references of tutti_absmax, tutti_extent and tutti_norm1. The greatest and the
+   least are found among integers, so that a NaN is the extreme at every level; in a comparison of
+   floats it could be lost. The sum of magnitudes uses the sixteen lanes of reduce.c. */
 #include "codes_internal.h"
 #include <math.h>
 

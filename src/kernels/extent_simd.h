@@ -1,11 +1,11 @@
-/* extent_simd.h: extent.c in `ivec` and `dvec`; included by one file a level after its
+/* extent_simd.h: template of the kernels of extent.c. extent_LEVEL.c includes it after
    simd_codes_LEVEL.h. */
 enum { LANES = TUTTI_KERNELS_LANES, PARTS = LANES / DWIDTH };
 
 static float LEVEL(absmax)(size_t n, const float *x)
 {
     const ivec magnitude = ivec_all(0x7fffffff);
-    /* one alone would wait for itself */
+    /* four accumulators, since each maximum waits for the one before it */
     ivec most = ivec_all(0), more[4] = { most, most, most, most };
     size_t i = 0;
 

@@ -1,18 +1,17 @@
-/* fill_simd.h: fill.c in vectors, the same operations in the same order; included by one file a
-   level after its simd_random_LEVEL.h. What a value costs, in instructions on DWIDTH lanes of
-   doubles: 60 for the rounds of its block (philox_simd.h; a uniform needs half a block). A normal
-   takes some 90 more; among them a division and a square root occupy the divider as long as ten
-   or twenty others. Memory is far from being the bound. */
+/* fill_simd.h: template of the kernels of fill.c, with the same operations in the same order.
+   fill_LEVEL.c includes it after simd_random_LEVEL.h. The time is that of the arithmetic, not of
+   the memory: DWIDTH normals take 60 instructions for their Philox blocks and some 90 more, a
+   division and a square root among them; a uniform needs half a block. */
 #include "philox_simd.h"
 #include <math.h>
 
-/* unit of fill.c: the upper 53 of 64 bits as a fraction. */
+/* Computes `unit` of fill.c: the upper 53 of 64 bits as a fraction. */
 INLINE dvec unit(qvec low, qvec high)
 {
     return dvec_mul(dvec_from_u53(qvec_srl(qvec_pair(low, high), 11)), dvec_all(0x1p-53));
 }
 
-/* c + x * y, rounded twice. */
+/* Returns c + x * y, the product and the sum rounded. */
 INLINE dvec then(dvec c, dvec x, dvec y) { return dvec_add(c, dvec_mul(x, y)); }
 
 INLINE dvec natural_log(dvec x)
@@ -68,7 +67,7 @@ INLINE dvec cosine_of_turns(dvec v)
     return bits_dvec(qvec_xor(dvec_bits(value), turned));
 }
 
-/* Normals i to i + DWIDTH - 1: a block each. */
+/* Returns the normals i to i + DWIDTH - 1, from a block each. */
 INLINE dvec normals(const philox *p, uint64_t i)
 {
     const qvec j = qvec_add(qvec_all(i), qvec_count());
@@ -95,7 +94,7 @@ static void LEVEL(fill_normal)(size_t n, const uint32_t counter[4], const uint32
     }
 }
 
-/* Two values a block. */
+/* Two values come from a block. */
 static void LEVEL(fill_uniform)(size_t n, const uint32_t counter[4], const uint32_t key[2],
                                 float low, float high, float *y)
 {

@@ -1,36 +1,43 @@
-/* kernels_internal.h: the table of kernels behind runtime.h, and what its levels share. A table is
-   filled with the plain C references (NAME.c), then overridden by NAME_avx2.c and NAME_avx512.c
-   up to the requested level and the machine's. Every entry of every level gives the reference's
-   bits. A NaN is a NaN at every level. Which NaN an addition or a product gives is the compiler's
-   choice of operand order and is not promised. All pointers may have any alignment of their
-   element. Nothing here knows of threads or of the runtime. */
+/* kernels_internal.h: the table of kernels behind the vector functions of tutti/runtime.h, and what
+   the implementations of all levels share. All files of src/kernels include it.
+
+   A level is plain C, AVX2 or AVX-512. device.c fills a table with the plain C references (NAME.c),
+   and overwrites entries by those of NAME_avx2.c and NAME_avx512.c, up to the requested level and
+   the machine's. The latter two are instances of one template, NAME_simd.h, which they include
+   after the vector types and operations of their level: simd_LEVEL.h, simd_codes_LEVEL.h or
+   simd_random_LEVEL.h.
+
+   Every entry of every level gives the reference's bits. A NaN is a NaN at every level; which NaN
+   an addition or a product gives depends on the compiler's order of operands and is unspecified.
+   Pointers may have any alignment of their element. Kernels use no threads and no runtime. */
 #ifndef TUTTI_KERNELS_INTERNAL_H
 #define TUTTI_KERNELS_INTERNAL_H
 #include <tutti/runtime.h>
 #include <string.h>
 #include "kernels/vectors.h"
 
-/* vectors that `tree` adds in one pass: as many as sixteen registers hold with their weights */
+/* Most vectors that `tree` adds in one pass: sixteen registers hold them and their weights. */
 #define TUTTI_KERNELS_LEAVES 8
-#define TUTTI_KERNELS_LANES 16  /* of norm2 and dot */
-/* elements that rows_dot adds up in float, before their sum is added in double */
+/* Accumulators of sums: element i is added to lane i mod 16. */
+#define TUTTI_KERNELS_LANES 16
+/* Elements that rows_dot adds up in float, before their sum is added in double. */
 #define TUTTI_KERNELS_RUN 2048
-/* bytes of a result beyond which it is written past the caches, as it would be evicted anyway */
+/* Bytes of a result from which on it bypasses the caches (non-temporal stores): it would be evicted
+   before it is read. */
 #define TUTTI_KERNELS_STREAM ((size_t)16 << 20)
-
-/* bytes. Signs and their mean of 25 M floats, in memcpys on one core of a Xeon: 0.46 with it, 0.54
-   with 4096, 0.72 with none; trunc16 0.48, 0.57, 0.74 */
+/* Distance of tutti_kernels_prefetch in bytes, found by measurement. */
 #define TUTTI_KERNELS_AHEAD 2048
 
-/* For loops that read x once: prefetches the memory that far after [x, x + count). Processors
-   prefetch by themselves, but not as early. Nothing is read, so the addresses may lie beyond the
-   end. */
-static inline void tutti_kernels_ask_for(const float *x, size_t count)
+/* Prefetches the memory TUTTI_KERNELS_AHEAD bytes after [x, x + count), in loops that read x once:
+   the processor's own prefetch comes later. A prefetch may be beyond the end of x. */
+static inline void tutti_kernels_prefetch(const float *x, size_t count)
 {
     for (size_t i = 0; i < count; i += 16)
         __builtin_prefetch((const void *)((uintptr_t)(x + i) + TUTTI_KERNELS_AHEAD), 0, 3);
 }
 
+/* The table. An entry computes what the function of tutti/runtime.h or kernels/vectors.h with its
+   name does, without its checks and charges. The comments say what differs. */
 typedef struct tutti_kernels {
     void (*fill)(size_t n, float a, float *y);
     void (*add)(size_t n, const float *x, float *y);
@@ -41,13 +48,12 @@ typedef struct tutti_kernels {
     void (*add_diff)(size_t n, float a, const float *x, const float *y, float *z);
     void (*compensate)(size_t n, const tutti_compensation *c, const float *x, const float *y,
                        float *g, float *mean);
-    /* counter, key: tutti_philox_begin */
+    /* counter, key: as tutti_philox_begin returns them */
     void (*fill_normal)(size_t n, const uint32_t counter[4], const uint32_t key[2], float *y);
     void (*fill_uniform)(size_t n, const uint32_t counter[4], const uint32_t key[2], float low,
                          float high, float *y);
-    /* The tree over p = 1 .. TUTTI_KERNELS_LEAVES vectors; a NULL: no weights. */
+    /* tutti_tree_sum and tutti_tree_sum_all of p = 1 .. TUTTI_KERNELS_LEAVES vectors. */
     void (*tree)(size_t n, int p, const float *const *x, const float *a, float *y);
-    /* the same into every x[r] */
     void (*tree_all)(size_t n, int p, float *const *x, const float *a);
 
     double (*norm2)(size_t n, const float *x);
@@ -55,9 +61,11 @@ typedef struct tutti_kernels {
     double (*dot)(size_t n, const float *x, const float *y);
     bool (*finite)(size_t n, const float *x);
 
+    /* tutti_cast. y bypasses the caches from TUTTI_KERNELS_STREAM bytes on; of bf16_past and
+       f16_past it always does. */
     void (*bf16_from_f32)(size_t n, const float *x, uint16_t *y);
-    void (*bf16_past)(size_t n, const float *x, uint16_t *y); /* past the caches, if so few */
-    void (*bf16_cut)(size_t n, const float *x, uint16_t *y);
+    void (*bf16_past)(size_t n, const float *x, uint16_t *y);
+    void (*bf16_cut)(size_t n, const float *x, uint16_t *y); /* tutti_cut_bf16 */
     void (*f32_from_bf16)(size_t n, const uint16_t *x, float *y);
     void (*f16_from_f32)(size_t n, const float *x, uint16_t *y);
     void (*f16_past)(size_t n, const float *x, uint16_t *y);
@@ -68,7 +76,6 @@ typedef struct tutti_kernels {
     void (*sgd)(size_t n, const tutti_sgd_step *s, float *w, const float *g, float *momentum);
     void (*adam)(size_t n, const tutti_adam_step *s, float *w, const float *g, float *m, float *v);
 
-    /* runtime.h */
     void (*rows_dot)(size_t m, size_t n, const float *x, int p, const float *q, float *a,
                      size_t step);
     void (*rows_sum)(size_t m, size_t n, const float *x, int p, const float *a, size_t step,
@@ -100,6 +107,7 @@ typedef struct tutti_kernels {
     void (*unpack)(int bits, size_t n, const uint8_t *in, uint8_t *codes);
     double (*signs)(size_t n, const float *x, bool squares, uint8_t *out);
     void (*signs_add)(size_t n, const uint8_t *in, float v, float *y);
+    /* tutti_select_above */
     size_t (*above)(size_t n, const float *x, uint32_t key, size_t room, uint32_t *index,
                     float *value);
 } tutti_kernels;
@@ -110,7 +118,8 @@ struct tutti_device {
     tutti_kernels kernels;
 };
 
-/* Each sets the entries of its own file. */
+/* Each function sets the entries of its file: tutti_kernels_NAME those of NAME.c,
+   tutti_kernels_NAME_LEVEL those of NAME_LEVEL.c. (`packing` is pack.c.) */
 void tutti_kernels_vector(tutti_kernels *t);
 void tutti_kernels_tree(tutti_kernels *t);
 void tutti_kernels_reduce(tutti_kernels *t);
@@ -148,17 +157,19 @@ void tutti_kernels_packing_avx512(tutti_kernels *t);
 void tutti_kernels_select_avx512(tutti_kernels *t);
 void tutti_kernels_rows_avx512(tutti_kernels *t);
 
-/* tree.c: any p, with the table's `tree` for the leaves and its `add` above them. */
+/* tree.c: tutti_tree_sum and tutti_tree_sum_all for any p, with the table's `tree` for the leaves
+   and its `add` above them. */
 void tutti_kernels_tree_sum(const tutti_kernels *t, size_t n, int p, const float *const *x,
                             const float *a, float *y);
 void tutti_kernels_tree_sum_all(const tutti_kernels *t, size_t n, int p, float *const *x,
                                 const float *a);
 
-/* select.c: with the table's `above`. */
+/* select.c: tutti_select_top, with the table's `above`. */
 void tutti_kernels_select_top(const tutti_kernels *t, size_t n, const float *x, size_t k,
                               uint32_t *index, float *value);
 
-/* The lanes added in the order of runtime.h: 0+8, 1+9 ..., then 0+4 ..., 0+2, 0+1. */
+/* Returns the sum of the lanes, added in the order of runtime.h: 0+8, 1+9 ..., then 0+4 ..., 0+2,
+   0+1. Overwrites them. */
 static inline double tutti_kernels_fold(double lane[TUTTI_KERNELS_LANES])
 {
     for (size_t width = TUTTI_KERNELS_LANES / 2; width > 0; width /= 2)
@@ -167,8 +178,8 @@ static inline double tutti_kernels_fold(double lane[TUTTI_KERNELS_LANES])
     return lane[0];
 }
 
-/* ---- conversions of one number in integer arithmetic: the references, and the tails of the
-   vector loops ---- */
+/* ---- conversions of one number in integer arithmetic, for the references and for the last
+   elements of the vector loops ---- */
 
 static inline uint32_t tutti_kernels_bits(float x)
 {
@@ -184,9 +195,9 @@ static inline float tutti_kernels_float(uint32_t bits)
     return x;
 }
 
-/* Nearest even; a carry out of the fraction is the next binade, at the top infinity, without a
-   case of its own. A NaN keeps its sign and the upper payload and becomes a quiet NaN: rounding
-   it as a number could make it an infinity. */
+/* Rounds to bfloat16, nearest even. A carry out of the fraction increments the exponent, which is
+   the right result, also for infinity. A NaN keeps its sign and the upper bits of its payload and
+   becomes a quiet NaN; rounded as a number it could become an infinity. */
 static inline uint16_t tutti_kernels_bf16(float x)
 {
     const uint32_t u = tutti_kernels_bits(x);
@@ -196,7 +207,8 @@ static inline uint16_t tutti_kernels_bf16(float x)
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
 }
 
-/* Towards zero. A NaN must not lose its last bits to infinity. */
+/* Rounds to bfloat16 towards zero. A NaN becomes a quiet NaN; truncated it could become an
+   infinity. */
 static inline uint16_t tutti_kernels_bf16_cut(float x)
 {
     const uint32_t u = tutti_kernels_bits(x);
@@ -211,8 +223,8 @@ static inline float tutti_kernels_from_bf16(uint16_t h)
     return tutti_kernels_float((u & 0x7fffffffu) > 0x7f800000u ? u | 0x00400000u : u);
 }
 
-/* Binary16 as VCVTPS2PH rounds to nearest even: NaN keeps the sign and the upper ten bits of its
-   payload and becomes a quiet NaN. */
+/* Rounds to binary16, nearest even, as VCVTPS2PH does. A NaN keeps its sign and the upper ten bits
+   of its payload and becomes a quiet NaN. */
 static inline uint16_t tutti_kernels_f16(float x)
 {
     const uint32_t u = tutti_kernels_bits(x), sign = u >> 16 & 0x8000u, magnitude = u & 0x7fffffffu;

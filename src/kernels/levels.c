@@ -1,9 +1,10 @@
-/* levels.c: numbers to the index of a level and back. A magnitude is multiplied by the reciprocal
-   of its scale and taken to sixteen bits after the point. That swallows what the reciprocal is off
-   by: the greatest magnitude is level 1, and a number at a level is that level, whatever is drawn.
-   The draw decides about the sixteen bits in integers: a + u rounded to float would round up too
-   often. A scale near the ends of the range of float has no reciprocal, so numbers and scale are
-   first multiplied by a power of two (tutti_kernels_power); the codes of 2 x are those of x. */
+/* levels.c: the references of rounding to levels, and back. A magnitude is multiplied by the
+   reciprocal of its scale and rounded to sixteen bits after the binary point. The error of the
+   reciprocal disappears in that: the greatest magnitude becomes level 1, and a number that equals
+   a level becomes that level, whatever is drawn. The draw is added to the sixteen bits as an
+   integer: a + u, rounded to float, would round up too often. A scale near the ends of the range
+   of float has no reciprocal, so numbers and scale are first multiplied by a power of two
+   (tutti_kernels_power); the codes of 2 x, with scale 2 s, are those of x with scale s. */
 #include "codes_internal.h"
 #include <math.h>
 

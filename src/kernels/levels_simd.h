@@ -1,5 +1,5 @@
-/* levels_simd.h: levels.c in `vec` and `ivec`; included by one file a level after its
-   simd_random_LEVEL.h. */
+/* levels_simd.h: template of the kernels of levels.c, which explains the rounding. levels_LEVEL.c
+   includes it after simd_random_LEVEL.h. */
 #include "philox_simd.h"
 #include "simd_loop.h"
 #include <math.h>
@@ -42,8 +42,8 @@ static void LEVEL(round_powers)(size_t n, const float *x, float scale, int bits,
     });
 }
 
-/* The levels times the scale, with infinity after them, and 65536 / the distance to the next one:
-   see levels.c. */
+/* A table of levels, prepared for one scale. level: the levels times the scale, followed by
+   infinity; per: 65536 divided by the distance to the next level. */
 typedef struct scaled { float level[256 + 1 + WIDTH], per[256]; } scaled;
 
 INLINE void scale_levels(int count, const float *level, float scale, scaled *s)
@@ -52,7 +52,7 @@ INLINE void scale_levels(int count, const float *level, float scale, scaled *s)
     const vec by = vec_all(scale), whole = vec_all(65536);
 
     EACH_VECTOR(n, vec_put(s->level + i, k, vec_mul(vec_get(level + i, k), by)));
-    /* what a table in a register is read beyond its end */
+    /* a table in a register is read beyond its end */
     vec_put(s->level + n, WIDTH, vec_all(INFINITY));
     for (size_t i = 0; i < n; i += WIDTH)
         vec_put(s->per + i, WIDTH,
@@ -60,7 +60,7 @@ INLINE void scale_levels(int count, const float *level, float scale, scaled *s)
                         vec_sub(vec_get(s->level + i + 1, WIDTH), vec_get(s->level + i, WIDTH))));
 }
 
-/* Entry at[j] of a table of 256: in one register, in two, or in memory. */
+/* Returns the entries at[j] of a table: in one register, in two, or in memory. */
 enum { IN_ONE, IN_TWO, IN_MEMORY };
 INLINE vec entry(int where, const float *table, ivec at)
 {
@@ -70,14 +70,15 @@ INLINE vec entry(int where, const float *table, ivec at)
                : vec_gather(table, at);
 }
 
-/* The latency of a halving is longer than its instructions take, so SIDE vectors are processed
-   together. */
+/* Number of vectors that are processed together: the latency of a halving is longer than its
+   instructions take. */
 enum { SIDE = WIDTH == 16 ? 8 : 2 };
 #define EACH_SIDE _Pragma("GCC unroll 8") for (size_t v = 0; v < sides; v++)
 
-/* `bits`, `sides` and, but for the last vector, `count` are constants, so everything is unrolled.
-   A halving reads level[l + step], which is level + step at l; the first one at a single level,
-   the second at one of two, which takes less time to choose than to look up. */
+/* Rounds `sides` vectors of `count` elements, by binary search for the level below each element.
+   A halving compares with level[l + step], which is entry l of the table level + step. The first
+   compares with one level, the second with one of two: a choice is faster than a look-up. bits,
+   sides and, except in the last vector, count are constants, so everything is unrolled. */
 INLINE void round_some(const int bits, const size_t sides, const size_t count, const float *x,
                        float power, const scaled *s, const uint16_t *draws, uint8_t *codes)
 {
@@ -142,23 +143,24 @@ static void LEVEL(round_levels)(size_t n, const float *x, float scale, const tut
     round_scaled(t->bits, n, x, power, &s, draws, codes);
 }
 
-/* Few lines at a time: beyond what the processor has on their way at once everything else waits. */
-INLINE void ask_for(const float *x, size_t from, size_t count, size_t end)
+/* Prefetches x[from, from + count), up to x[end]. Call it for a few cache lines at a time: while
+   too many are in flight, all other accesses wait. */
+INLINE void prefetch_part(const float *x, size_t from, size_t count, size_t end)
 {
     for (size_t i = from; i < from + count && i < end; i += 16)
         _mm_prefetch((const char *)(x + i), _MM_HINT_T1);
 }
 
-/* As many draws as are made in parallel, then their elements, so that draws and codes stay in the
-   L1 cache, and later memory is prefetched evenly. */
+/* Alternates between drawing DRAWN groups, as many as are computed together, and rounding their
+   elements. So draws and codes stay in the L1 cache, and later memory is prefetched evenly. */
 static void LEVEL(quantise)(const tutti_rounding *how, const uint32_t counter[4],
                             const uint32_t key[2], uint64_t first, size_t n, const float *x,
                             size_t each, const float *scale, const tutti_ahead *ahead,
                             uint8_t *codes)
 {
     const int steps = tutti_kernels_steps(how);
-    uint16_t room[DRAWN * TUTTI_DRAWS];
-    size_t made = SIZE_MAX; /* the run whose levels s has */
+    uint16_t drawn[DRAWN * TUTTI_DRAWS];
+    size_t made = SIZE_MAX; /* the run for whose scale s was computed; SIZE_MAX: none */
     scaled s;
     philox p;
 
@@ -166,15 +168,15 @@ static void LEVEL(quantise)(const tutti_rounding *how, const uint32_t counter[4]
     for (size_t at = 0, count; at < n; at += count) {
         const size_t skip = (size_t)((first + at) % TUTTI_DRAWS);
         count = n - at < DRAWN * TUTTI_DRAWS - skip ? n - at : DRAWN * TUTTI_DRAWS - skip;
-        ask_for(x, at + ahead->distance, count / 2, ahead->end);
+        prefetch_part(x, at + ahead->distance, count / 2, ahead->end);
         if (!how->nearest)
             draw_groups(&p, (first + at) / TUTTI_DRAWS,
-                        (skip + count + TUTTI_DRAWS - 1) / TUTTI_DRAWS, room);
-        ask_for(x, at + ahead->distance + count / 2, count - count / 2, ahead->end);
+                        (skip + count + TUTTI_DRAWS - 1) / TUTTI_DRAWS, drawn);
+        prefetch_part(x, at + ahead->distance + count / 2, count - count / 2, ahead->end);
         for (size_t i = at, some; i < at + count; i += some) {
             const size_t run = i / each;
             const float power = tutti_kernels_power(scale[run]);
-            const uint16_t *draws = how->nearest ? NULL : room + skip + (i - at);
+            const uint16_t *draws = how->nearest ? NULL : drawn + skip + (i - at);
             some = at + count - i < (run + 1) * each - i ? at + count - i : (run + 1) * each - i;
             if (!(scale[run] > 0))
                 memset(codes + i, 0, some);
@@ -205,7 +207,7 @@ static void LEVEL(round_range)(size_t n, const float *x, float least, float rang
 static void LEVEL(levels_add)(size_t n, const uint8_t *codes, int values, const float *value,
                               float *y)
 {
-    if (values <= WIDTH) { /* the table in a register */
+    if (values <= WIDTH) { /* the table fits into a register */
         float padded[WIDTH] = { 0 };
         vec table;
         memcpy(padded, value, (size_t)values * sizeof *padded);

@@ -1,6 +1,6 @@
-/* pack.c: codes of one byte to bits and back, the lowest bit first, so that the format is one
-   number read from its lower end, whatever the machine. Signs have a way of their own, without
-   codes between. */
+/* pack.c: the references of packing codes of one byte into bits, the lowest bit first, and back. So
+   the format does not depend on the machine's byte order. Signs are packed directly, without codes
+   in between. */
 #include "codes_internal.h"
 #include <math.h>
 

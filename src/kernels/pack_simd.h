@@ -1,14 +1,15 @@
-/* pack_simd.h: pack.c, eight codes a 64-bit lane; included by one file a level after its
-   simd_codes_LEVEL.h. The gaps between the codes of a lane are closed in three steps, between
-   bytes, pairs and fours, for any number of bits. In each pair of neighbours the upper one moves
-   down next to the lower. Then the lanes are moved together within 128 bits. Unpacking is the
-   same backwards. For four bits, which most quantisers use, there is a shorter method. */
+/* pack_simd.h: template of the kernels of pack.c, with eight codes in each lane of 64 bits.
+   pack_LEVEL.c includes it after simd_codes_LEVEL.h. For any number of bits three steps close the
+   gaps between the codes of a lane: between bytes, then between pairs, then between fours. In each
+   step the upper of two neighbours moves down next to the lower one. Then the lanes are moved
+   together within 128 bits. Unpacking is the inverse. For four bits, which most quantisers use,
+   there is a shorter method. */
 #include "simd_loop.h"
 
 enum { AT_ONCE = 16 * QUARTERS };
 
-/* In each unit of `unit` bits the `half` bits from bit `half` on move down to, or up from, bit
-   `to`; those below `to` stay. */
+/* In each unit of `unit` bits, close_gap moves the `half` bits at bit `half` down to bit `to`, and
+   open_gap moves them back. The bits below `to` stay. */
 INLINE qvec close_gap(qvec v, int unit, int half, int to)
 {
     const uint64_t each = unit == 64   ? 1
@@ -87,9 +88,8 @@ static void LEVEL(unpack)(int bits, size_t n, const uint8_t *in, uint8_t *codes)
     tutti_kernels_unpack(bits, n - i, in + at, codes + i);
 }
 
-/* The sums of norm1 and norm2 (extent_simd.h, reduce_simd.h). A second pass over a block that a
-   norm has brought into the L1 cache would cost more than its instructions: memory would be idle
-   in that time. */
+/* `signs` also computes norm1 or norm2, as extent_simd.h and reduce_simd.h do: in a second pass
+   over the block, in the L1 cache, memory would be idle. */
 enum { LANES = TUTTI_KERNELS_LANES, PARTS = LANES / DWIDTH };
 #define EACH_PART _Pragma("GCC unroll 4") for (size_t j = 0; j < PARTS; j++)
 INLINE void magnitudes_add(const bool squares, const float *x, dvec sum[PARTS])
@@ -108,10 +108,11 @@ INLINE double signs_of(const bool squares, size_t n, const float *x, uint8_t *ou
 
     EACH_PART
         sum[j] = dvec_zero();
-    /* one store of what many would take longer for than the comparing */
+    /* the masks of 64 elements are stored at once: separate stores would take longer than the rest
+       */
     for (; n >= 64; n -= 64, x += 64, out += 8) {
         uint64_t mask = 0;
-        tutti_kernels_ask_for(x, 64);
+        tutti_kernels_prefetch(x, 64);
         _Pragma("GCC unroll 8") for (int j = 0; j < 64; j += WIDTH)
             mask |= (uint64_t)vec_negative(vec_get(x + j, WIDTH)) << j;
         memcpy(out, &mask, sizeof mask);
@@ -146,7 +147,7 @@ static void LEVEL(signs_add)(size_t n, const uint8_t *in, float v, float *y)
         uint32_t mask = in[i / 8];
         if (WIDTH == 16 && k > 8)
             mask |= (uint32_t)in[i / 8 + 1] << 8;
-        vec_put(y + i, k, vec_add(vec_get(y + i, k), vec_turn(plus, mask)));
+        vec_put(y + i, k, vec_add(vec_get(y + i, k), vec_negate_if(plus, mask)));
     });
 }
 

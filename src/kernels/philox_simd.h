@@ -1,16 +1,18 @@
-/* philox_simd.h: Philox4x32-10 (base.h) in vectors, shared by draws_simd.h, levels_simd.h and
-   fill_simd.h; included after simd_random_LEVEL.h. A block stands in a lane of 64 bits, DWIDTH of
-   them in a vector, each word in the lower half of its lane. That is where the instruction for
-   32 x 32 = 64 bits reads its factors. It leaves the product's lower word where it is wanted, and
-   one shift brings the upper one there. So a round of a vector is two products, two shifts and two
-   three-way exclusive ors, and the rounds of DWIDTH blocks 60 instructions (80 with AVX2, whose
-   exclusive or takes two). */
+/* philox_simd.h: Philox4x32-10 (base.h) in vectors, for the templates draws_simd.h, levels_simd.h
+   and fill_simd.h, which include it after simd_random_LEVEL.h.
+
+   A vector has DWIDTH blocks, one in each lane of 64 bits, and a block is four vectors: each of
+   its words is in the lower half of a lane. The instruction for 32 x 32 = 64 bits reads its factors
+   there, and leaves the lower word of the product there; one shift moves the upper word there. So
+   a round is two products, two shifts and two three-way exclusive ors, and the ten rounds of DWIDTH
+   blocks are 60 instructions (80 with AVX2, in which a three-way exclusive or is two). */
 #ifndef TUTTI_KERNELS_PHILOX_SIMD_H
 #define TUTTI_KERNELS_PHILOX_SIMD_H
 
 enum { ROUNDS = 10 };
 
-/* Values that do not change from block to block. */
+/* The keys of all rounds, and words 1 to 3 of the counter. Word 0 and the change of word 1 are the
+   index of a block. */
 typedef struct philox { qvec key0[ROUNDS], key1[ROUNDS], c1, c2, c3; } philox;
 
 INLINE void philox_begin(philox *p, const uint32_t counter[4], const uint32_t key[2])
@@ -28,16 +30,17 @@ INLINE void philox_begin(philox *p, const uint32_t counter[4], const uint32_t ke
     p->c3 = qvec_all(counter[3]);
 }
 
-/* The initial second word in blocks of that upper half of the index. */
+/* Returns word 1 of the counter of blocks whose index has that upper half. */
 INLINE qvec philox_upper(const philox *p, qvec upper)
 {
     return qvec_xor(p->c1, upper);
 }
 
-/* The blocks whose indexes' lower halves those of the lanes of j[0], ... j[n - 1] hold, n a
-   constant: a round takes longer than its instructions, so several go side by side. c1:
-   philox_upper; where it is the same for all blocks of a loop, a tenth of the first two rounds'
-   work is done before it. The upper halves of w are of no meaning. */
+/* Computes n vectors of blocks: w[k] are the words of those whose indexes have the lower halves of
+   j[k]. c1: philox_upper of the indexes; if it is the same for all blocks of a loop, a part of the
+   first two rounds is computed before the loop. The upper halves of w are undefined. n is a
+   constant; the latency of a round is longer than its instructions take, so several vectors are
+   computed together. */
 INLINE void philox_draw(const philox *p, const size_t n, const qvec j[], qvec c1, qvec w[][4])
 {
     const qvec m0 = qvec_all(0xD2511F53u), m1 = qvec_all(0xCD9E8D57u);
@@ -58,17 +61,18 @@ INLINE void philox_draw(const philox *p, const size_t n, const qvec j[], qvec c1
         }
 }
 
-/* ---- groups of sixteen blocks as runtime.h numbers their halves. Even and odd blocks are drawn in
-   vectors of their own, since a pair of them is then put together by one shift and one blend.
-   ---- */
+/* ---- groups of sixteen blocks, in the order of tutti_draws (runtime.h). Blocks with even and odd
+   indexes are in separate vectors, so that one shift and one blend combine a pair of them ---- */
+
+/* Stores the words of an even and an odd vector of blocks. */
 INLINE void put_pair(uint16_t *at, qvec w[2][4])
 {
     for (int k = 0; k < 4; k++)
         ivec_put(at + 32 * k, qvec_pair(w[0][k], w[1][k]));
 }
 
-/* `n` groups from the group `first` on, n a constant: a round takes longer than the instructions of
-   one group's, so several go side by side, as many as registers hold. */
+/* Draws n groups from the group `first` on. n is a constant, at most DRAWN, as many as registers
+   hold: several groups are computed together, because of the latency. */
 enum { DRAWN = WIDTH == 16 ? 3 : 2 };
 INLINE void draw_some(const philox *p, const size_t n, uint64_t first, qvec c1, uint16_t *out)
 {
@@ -87,7 +91,7 @@ INLINE void draw_some(const philox *p, const size_t n, uint64_t first, qvec c1, 
     }
 }
 
-/* Groups whose blocks' indexes have one upper half. */
+/* Draws groups whose blocks' indexes have the same upper half. */
 INLINE void draw_alike(const philox *p, uint64_t first, size_t groups, uint16_t *out)
 {
     const qvec c1 = philox_upper(p, qvec_all(16 * first >> 32));
@@ -101,6 +105,7 @@ INLINE void draw_alike(const philox *p, uint64_t first, size_t groups, uint16_t 
         draw_some(p, 1, first + g, c1, out + TUTTI_DRAWS * g);
 }
 
+/* Draws `groups` groups from the group `first` on to `out`, TUTTI_DRAWS numbers each. */
 INLINE void draw_groups(const philox *p, uint64_t first, size_t groups, uint16_t *out)
 {
     const uint64_t same = UINT64_C(1) << 28; /* groups of sixteen blocks */

@@ -1,15 +1,15 @@
-/* reduce_simd.h: the sums of reduce.c with its sixteen lanes in `dvec` accumulators; included by
-   one file a level after its simd_LEVEL.h. The rest, fewer than sixteen elements, is added to the
-   lanes one by one. */
+/* reduce_simd.h: template of the sums of reduce.c, with the sixteen lanes in PARTS accumulators of
+   type dvec. reduce_LEVEL.c includes it after simd_LEVEL.h. The last elements, fewer than sixteen,
+   are added to the lanes one by one. */
 enum { LANES = TUTTI_KERNELS_LANES, PARTS = LANES / DWIDTH };
 
-/* The accumulators are an array only on paper: each loop over the parts must be unrolled, or they
-   live in memory (a third of the speed). */
+/* Each loop over the accumulators must be unrolled, so that the array is in registers and not in
+   memory. */
 #define EACH_PART _Pragma("GCC unroll 4") for (size_t j = 0; j < PARTS; j++)
 #define EACH_RUN _Pragma("GCC unroll 4") for (size_t r = 0; r < runs; r++)
 
-/* Sums `runs` runs of n elements each, 1 .. SIDE: a sum waits for its own last addition, so
-   several are computed together in the time of one. */
+/* Computes sums[runs] of the squares of `runs` consecutive runs of n elements, 1 <= runs <= SIDE.
+   An addition waits for the one before it in the same sum, so several sums take the time of one. */
 enum { SIDE = WIDTH == 16 ? 4 : 2 };
 INLINE void norm2_of(const size_t runs, size_t n, const float *x, double *sums)
 {

@@ -1,6 +1,6 @@
-/* rows.c: products of a matrix with few vectors: what codes of low rank are made of. Here a product
-   is fused into the sum that follows (fma), and every element has one order of operations, so
-   neither how rows are grouped nor the level changes a bit. */
+/* rows.c: the references of products of a matrix with a few vectors, for low-rank codecs. Each
+   product is fused into the following sum (fma), and every element has one order of operations. So
+   neither the grouping of rows nor the level changes a bit. */
 #include "kernels_internal.h"
 #include <math.h>
 

@@ -1,21 +1,21 @@
-/* rows_simd.h: rows.c in `vec`; included by one file a level after its simd_LEVEL.h. Rows and
-   vectors go in blocks, so that a vector that was loaded serves several products, and the
-   accumulators of a block stay in registers. */
+/* rows_simd.h: template of the kernels of rows.c. rows_LEVEL.c includes it after simd_LEVEL.h. Rows
+   and vectors are processed in blocks, so that a loaded vector is used in several products, and
+   the accumulators of a block stay in registers. x_i is row i, q_k vector k. */
 #include "simd_loop.h"
 
-/* a tile of four vectors has 16 KiB */
 enum {
     LANES = TUTTI_KERNELS_LANES,
-    PARTS = LANES / WIDTH,
-    ROWS = 4 / PARTS,
-    COLUMNS = 4,
-    BLOCK = 4,
-    TILE = 1024
+    PARTS = LANES / WIDTH, /* vectors that hold the lanes of a product */
+    ROWS = 4 / PARTS,      /* rows of a block of rows_dot */
+    COLUMNS = 4,           /* vectors of a block of rows_dot */
+    BLOCK = 4,             /* rows, and vectors, of a block of the other kernels */
+    TILE = 1024            /* elements; a tile of four vectors is 16 KiB */
 };
-/* unrolled, or an array would live in memory */
+/* The loop is unrolled, so that the arrays in it are in registers. */
 #define EACH(name, count) _Pragma("GCC unroll 4") for (size_t name = 0; name < (count); name++)
 
-/* m rows with p vectors, of one run; adds to sum[i][k]. */
+/* Adds to sum[i][k] the product of row i and vector k over n elements, one run of rows_dot. m rows
+   and p vectors, whose first elements are x_step and q_step apart. */
 INLINE void dot_block(const size_t m, const size_t p, size_t n, const float *x, size_t x_step,
                       const float *q, size_t q_step, double sum[ROWS][COLUMNS])
 {
@@ -77,8 +77,8 @@ static void LEVEL(rows_dot)(size_t m, size_t n, const float *x, int p, const flo
         dot_rows(1, n, x + i * n, p, q, a + i, step);
 }
 
-/* The elements [j, j + count) of y_i = (fresh: 0, else y_i) + sum over k of factor(i, k) x_k, k
-   ascending. */
+/* Computes elements [j, j + count) of y_i := y_i (fresh: 0) + the sum over k of factor[i][k] x_k, k
+   ascending, i < m, k < p. */
 INLINE void add_vector(const size_t m, const size_t p, const bool fresh, size_t n, size_t j,
                        const size_t count, vec factor[BLOCK][BLOCK], const float *x, float *y)
 {
@@ -94,7 +94,7 @@ INLINE void add_vector(const size_t m, const size_t p, const bool fresh, size_t 
     }
 }
 
-/* Of all elements, factor(i, k) = by a[i * a_row + k * a_column]. */
+/* Computes that for all n elements, with factor[i][k] = by a[i * a_row + k * a_column]. */
 INLINE void add_block(const size_t m, const size_t p, const bool fresh, size_t n, float by,
                       const float *a, size_t a_row, size_t a_column, const float *x, float *y)
 {
@@ -105,7 +105,8 @@ INLINE void add_block(const size_t m, const size_t p, const bool fresh, size_t n
     EACH_VECTOR(n, add_vector(m, p, fresh, n, i, k, factor, x, y));
 }
 
-/* All x are n apart, and all y. */
+/* Computes that for any m and p, in blocks. The first elements of consecutive x, and of consecutive
+   y, are n apart. */
 INLINE void add_blocks(const bool fresh, size_t m, size_t p, size_t n, float by, const float *a,
                        size_t a_row, size_t a_column, const float *x, float *y)
 {
@@ -133,7 +134,8 @@ static void LEVEL(rows_sum)(size_t m, size_t n, const float *x, int p, const flo
     add_blocks(false, (size_t)p, m, n, 1, a, step, 1, x, q);
 }
 
-/* A block of rows with all vectors, then the next: its rows come into the cache once. */
+/* Processes a block of rows with all vectors before the next block, so that a row is loaded into
+   the cache once. */
 static void LEVEL(rows_add)(size_t m, size_t n, float by, int p, const float *a, size_t step,
                             const float *q, float *y)
 {
@@ -142,8 +144,8 @@ static void LEVEL(rows_add)(size_t m, size_t n, float by, int p, const float *a,
                    y + i * n);
 }
 
-/* The elements [from, to) of a row, written past the caches where they are aligned: memory need
-   not be read to be overwritten. */
+/* Computes elements [from, to) of a row of rows_product. Aligned vectors are stored past the
+   caches, so that the overwritten memory is not read. */
 INLINE void stream_row(const size_t p, size_t n, size_t from, size_t to, const float *a,
                        size_t step, const float *q, float *y)
 {
@@ -166,8 +168,8 @@ INLINE void stream_row(const size_t p, size_t n, size_t from, size_t to, const f
     }
 }
 
-/* Tile after tile of the vectors, all rows: a tile stays in the first cache. A row's tiles begin
-   where its memory is aligned. */
+/* Computes rows_product with p <= BLOCK vectors, tile by tile: all rows of a tile, so that the tile
+   of the vectors stays in the L1 cache. The tiles of a row begin at aligned memory. */
 INLINE void stream_rows(const size_t p, size_t m, size_t n, const float *a, size_t step,
                         const float *q, float *y)
 {

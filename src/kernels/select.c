@@ -1,8 +1,8 @@
-/* select.c: the elements of the greatest magnitude, exactly k of them, ties by index. Sorting is
-   not needed, nor two passes over the vector: a sample estimates the key above which there are
-   some 2 k elements, one pass collects these, and the k-th greatest of them is found by counting.
-   The sample affects nothing but the time: where it misleads (fewer than k elements, or more than
-   fit) the k-th key is found by counting the whole vector. Counting is a radix histogram of the
+/* select.c: tutti_select_top: exactly k elements of the greatest magnitude, ties by index, without
+   sorting and usually with one pass over the vector. A sample estimates the key above which there
+   are some 2 k elements; one pass collects these, and the k-th greatest of them is found by
+   counting. The sample affects the time only: if it misleads (fewer than k elements, or more than
+   fit), the k-th key is found by counting the whole vector. Counting is a radix histogram of the
    key's 11, 10 and 10 bits from the top. */
 #include "codes_internal.h"
 #include <assert.h>

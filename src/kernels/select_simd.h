@@ -1,4 +1,4 @@
-/* select_simd.h: the pass of select.c over the vector; included by one file a level after its
+/* select_simd.h: template of the kernel `above` of select.c. select_LEVEL.c includes it after
    simd_codes_LEVEL.h. */
 
 static size_t LEVEL(above)(size_t n, const float *x, uint32_t key, size_t room, uint32_t *index,
@@ -13,7 +13,7 @@ static size_t LEVEL(above)(size_t n, const float *x, uint32_t key, size_t room, 
             index[found] = (uint32_t)i;
             value[found++] = x[i];
         }
-    for (; n - i >= WIDTH; i += WIDTH) /* the buffer is full: only counted */
+    for (; n - i >= WIDTH; i += WIDTH) /* the buffer is full: the rest is only counted */
         found += (size_t)__builtin_popcount(vec_above(vec_get(x + i, WIDTH), key));
     for (; i < n; i++)
         found += tutti_kernels_key(x[i]) >= key;

@@ -1,5 +1,6 @@
-/* simd_codes_avx2.h: what the loops over codes need besides simd_avx2.h:
-   eight 32-bit integers as `ivec`. */
+/* simd_codes_avx2.h: further vector types and operations of this level, for the templates of
+   codecs' kernels (extent, select, pack; through simd_random_avx2.h also levels): `ivec` has WIDTH
+   = eight integers of 32 bits, `qvec` has lanes of 64 bits. Lane j is that of the j-th element. */
 #ifndef TUTTI_KERNELS_SIMD_CODES_AVX2_H
 #define TUTTI_KERNELS_SIMD_CODES_AVX2_H
 #include "codes_internal.h"
@@ -30,15 +31,17 @@ INLINE uint32_t ivec_most_u32(ivec a)
 }
 INLINE ivec ivec_max_i32(ivec a, ivec b) { return _mm256_max_epi32(a, b); }
 INLINE ivec ivec_min_i32(ivec a, ivec b) { return _mm256_min_epi32(a, b); }
-/* signed */
+/* Returns `yes` in lanes in which a < b, signed, and `no` in the others. */
 INLINE ivec ivec_if_less(ivec a, ivec b, ivec yes, ivec no)
 {
     return _mm256_blendv_epi8(no, yes, _mm256_cmpgt_epi32(b, a));
 }
+/* Returns `yes` in lanes in which v >= bound, and `no` in the others. */
 INLINE vec vec_if_at_least(vec v, vec bound, vec yes, vec no)
 {
     return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(v, bound, _CMP_GE_OQ));
 }
+/* Returns a + by in lanes in which v >= bound, and a in the others. */
 INLINE ivec ivec_add_if_at_least(ivec a, int by, vec v, vec bound)
 {
     return ivec_add(a, ivec_and(ivec_all(by), vec_bits(_mm256_cmp_ps(v, bound, _CMP_GE_OQ))));
@@ -46,6 +49,7 @@ INLINE ivec ivec_add_if_at_least(ivec a, int by, vec v, vec bound)
 INLINE vec ivec_float(ivec a) { return _mm256_cvtepi32_ps(a); }
 INLINE ivec ivec_round(vec v) { return _mm256_cvtps_epi32(v); } /* nearest, halves to even */
 
+/* Loads `count` integers of 16 bits; the other lanes are 0. */
 INLINE ivec ivec_get_u16(const uint16_t *p, size_t count)
 {
     uint16_t some[8] = { 0 };
@@ -57,6 +61,7 @@ INLINE ivec ivec_get_u16(const uint16_t *p, size_t count)
     return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
 
+/* Loads `count` bytes; the other lanes are 0. */
 INLINE ivec ivec_get_u8(const uint8_t *p, size_t count)
 {
     uint64_t bytes = 0;
@@ -65,7 +70,7 @@ INLINE ivec ivec_get_u8(const uint8_t *p, size_t count)
     return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)bytes));
 }
 
-/* The lowest byte of each lane. */
+/* Stores the lowest byte of each of the first `count` lanes. */
 INLINE void ivec_put_u8(uint8_t *p, size_t count, ivec v)
 {
     const ivec bytes = _mm256_shuffle_epi8(v, _mm256_set1_epi32(0x0c080400));
@@ -75,7 +80,8 @@ INLINE void ivec_put_u8(uint8_t *p, size_t count, ivec v)
     memcpy(p, &both, count == 8 ? 8 : count);
 }
 
-/* The bit where x < 0 and index is not 0. */
+/* Sets bit `bits` - 1 of each index that is not 0 and whose x, the bits of a float, has its sign
+   bit set. */
 INLINE ivec with_sign(ivec index, ivec x, int bits)
 {
     const ivec sign = ivec_sll(ivec_srl(x, 31), bits - 1);
@@ -84,6 +90,8 @@ INLINE ivec with_sign(ivec index, ivec x, int bits)
 }
 
 INLINE vec vec_min(vec a, vec b) { return _mm256_min_ps(a, b); }
+/* Entry at[j] of a table of WIDTH floats in a register (vec_permute), of 2 WIDTH floats in two
+   (vec_permute2), or of a table in memory (vec_gather). */
 INLINE vec vec_permute(vec table, ivec at) { return _mm256_permutevar8x32_ps(table, at); }
 INLINE vec vec_permute2(vec low, vec high, ivec at)
 {
@@ -94,20 +102,20 @@ INLINE vec vec_gather(const float *table, ivec at) { return _mm256_i32gather_ps(
 INLINE dvec dvec_add(dvec a, dvec b) { return _mm256_add_pd(a, b); }
 INLINE dvec dvec_abs(dvec a) { return _mm256_andnot_pd(_mm256_set1_pd(-0.0), a); }
 
-/* Bit j: lane j < 0. */
+/* Returns a mask: bit j is set if lane j < 0. */
 INLINE uint32_t vec_negative(vec v)
 {
     return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_LT_OQ));
 }
-/* The sign turned where bit j is 1. */
-INLINE vec vec_turn(vec v, uint32_t mask)
+/* Negates the lanes whose bit in `mask` is set. */
+INLINE vec vec_negate_if(vec v, uint32_t mask)
 {
     const ivec lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     const ivec set = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)mask), lane), lane);
 
     return _mm256_xor_ps(v, bits_vec(_mm256_slli_epi32(set, 31)));
 }
-/* Bit j: key of lane j >= key. */
+/* Returns a mask: bit j is set if the key (tutti_magnitude_key) of lane j is at least `key`. */
 INLINE uint32_t vec_above(vec v, uint32_t key)
 {
     const ivec magnitude = _mm256_and_si256(vec_bits(v), ivec_all(0x7fffffff));
@@ -115,12 +123,12 @@ INLINE uint32_t vec_above(vec v, uint32_t key)
     return (uint32_t)_mm256_movemask_ps(bits_vec(
         _mm256_cmpeq_epi32(_mm256_max_epu32(magnitude, ivec_all((int32_t)key)), magnitude)));
 }
-/* The chosen elements among x[i ..): `at` are written already and there is space for WIDTH
-   more. */
+/* Appends the elements x[i + j] whose bit j in `mask` is set, and their indexes, after the first
+   `at` entries. Returns the new number of entries. There is memory for WIDTH more. */
 INLINE size_t put_chosen(uint32_t mask, const float *x, size_t i, size_t at, uint32_t *index,
                          float *value)
 {
-    /* few: a table of permutations would cost more cache than it saves */
+    /* one by one: there are few, and a table of permutations would take more cache than it saves */
     for (; mask != 0; mask &= mask - 1, at++) {
         const size_t j = i + (size_t)__builtin_ctz(mask);
         index[at] = (uint32_t)j;
@@ -129,9 +137,9 @@ INLINE size_t put_chosen(uint32_t mask, const float *x, size_t i, size_t at, uin
     return at;
 }
 
-/* ---- eight codes a lane of 64 bits ---- */
+/* ---- qvec: eight codes of one byte in each lane of 64 bits ---- */
 typedef __m256i qvec;
-enum { QUARTERS = 2 }; /* of 128 bits */
+enum { QUARTERS = 2 }; /* parts of 128 bits of a qvec */
 INLINE qvec qvec_all(uint64_t a) { return _mm256_set1_epi64x((long long)a); }
 INLINE qvec qvec_or(qvec a, qvec b) { return _mm256_or_si256(a, b); }
 INLINE qvec qvec_and(qvec a, qvec b) { return _mm256_and_si256(a, b); }
@@ -142,13 +150,14 @@ INLINE qvec qvec_get(const uint8_t *p)
     return _mm256_loadu_si256((const __m256i *)(const void *)p);
 }
 INLINE void qvec_put(uint8_t *p, qvec v) { _mm256_storeu_si256((__m256i *)(void *)p, v); }
-/* pattern: of one quarter */
+/* Shuffles the bytes of each quarter by the same pattern. */
 INLINE qvec qvec_shuffle(qvec v, const uint8_t pattern[16])
 {
     return _mm256_shuffle_epi8(
         v, _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)pattern)));
 }
-/* 64 codes of four bits to 32 bytes, the first of a pair below; and back. */
+/* Packs 64 codes of four bits into 32 bytes, the first code of a pair in the lower bits.
+   unpack_nibbles is the inverse. */
 INLINE void pack_nibbles(const uint8_t *codes, uint8_t *out)
 {
     const __m256i each = _mm256_set1_epi16(0x1001), a = _mm256_maddubs_epi16(qvec_get(codes), each),
@@ -166,8 +175,8 @@ INLINE void unpack_nibbles(const uint8_t *in, uint8_t *codes)
                                                      _mm256_set1_epi8(15)));
     }
 }
-/* Quarter j to and from p + j * step, sixteen bytes each; later ones over the ends of earlier
-   ones. */
+/* Stores quarter j, sixteen bytes, at p + j * step, in ascending order: a quarter overwrites the
+   end of the one before it. qvec_get_quarters loads them. */
 INLINE void qvec_put_quarters(uint8_t *p, size_t step, qvec v)
 {
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_castsi256_si128(v));

@@ -1,10 +1,10 @@
-/* simd_loop.h: how the loops in *_simd.h walk over their vectors. */
+/* simd_loop.h: the loop over the elements of a vector, for the templates *_simd.h. */
 #ifndef TUTTI_KERNELS_SIMD_LOOP_H
 #define TUTTI_KERNELS_SIMD_LOOP_H
 
-/* Runs `statement` for each vector of [0, n): its elements are [i, i + k). k is a constant in the
-   loop; the rest goes through the same operations under a mask, so that an element's bits do not
-   depend on where it stands. */
+/* Executes `statement` for each run of WIDTH elements of [0, n), and for the rest. In it the
+   elements are [i, i + k). k is the constant WIDTH, except for the rest, to which the same
+   operations are applied under a mask. So an element's bits do not depend on its index. */
 #define EACH_VECTOR(n, statement)                     \
     do {                                              \
         size_t i = 0;                                 \

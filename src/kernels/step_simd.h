@@ -1,6 +1,6 @@
-/* step_simd.h: the optimiser steps of step.c in `vec`; included by one file a level after its
-   simd_LEVEL.h. The conditions are the same for all elements: a predicted branch a vector costs
-   nothing compared with the memory. */
+/* step_simd.h: template of the optimiser steps of step.c. step_LEVEL.c includes it after
+   simd_LEVEL.h. The conditions are the same for all elements, so their branches are predicted; the
+   time is that of the memory. */
 #include "simd_loop.h"
 #include "kernels/vectors.h"
 
@@ -23,7 +23,7 @@ INLINE void sgd_vector(size_t k, const tutti_sgd_step *s, float *w, const float 
 
 static void LEVEL(sgd)(size_t n, const tutti_sgd_step *s, float *w, const float *g, float *momentum)
 {
-    /* a copy that no store can change: its broadcasts leave the loop */
+    /* a local copy, which no store can change: the compiler moves its broadcasts out of the loop */
     const tutti_sgd_step c = *s;
 
     EACH_VECTOR(n, sgd_vector(k, &c, w + i, g + i, momentum == NULL ? NULL : momentum + i));

@@ -1,5 +1,8 @@
-/* tree_simd.h: the leaf of tree.c in `vec`: up to eight products, added in registers in the tree's
-   order; included by one file a level after its simd_LEVEL.h. */
+/* tree_simd.h: template of the leaves of tree.c: the sum of up to eight products, added in
+   registers in the tree's order. tree_LEVEL.c includes it after simd_LEVEL.h.
+
+   L(r) is the product of vector r and its weight, L01 the sum of the products 0 and 1, and so on.
+   */
 #include "simd_loop.h"
 
 #define L(r) (weighted ? vec_mul(w##r, vec_get(x##r + i, k)) : vec_get(x##r + i, k))
@@ -9,8 +12,9 @@
 #define L67 vec_add(L(6), L(7))
 #define L0123 vec_add(L01, L23)
 
-/* Pointers and weights are copied to registers first: a store to y could otherwise change them in
-   the compiler's eyes. */
+/* Computes y := the sum of a[r] x[r] over p vectors, or of x[r] if not `weighted`. Pointers and
+   weights are copied to local variables first, since the compiler must assume that a store to y
+   changes the arrays. */
 INLINE void leaf(size_t n, int p, const float *const *x, const bool weighted, const float *a,
                  float *y)
 {
@@ -44,7 +48,7 @@ static void LEVEL(tree)(size_t n, int p, const float *const *x, const float *a, 
         leaf(n, p, x, true, a, y);
 }
 
-/* The same, with the sum written into every x[r]. */
+/* Computes the same sum and writes it to every x[r]. */
 INLINE void leaf_all(size_t n, int p, float *const *x, const bool weighted, const float *a)
 {
 #define AT(r) (r < p ? r : 0)
@@ -56,7 +60,7 @@ INLINE void leaf_all(size_t n, int p, float *const *x, const bool weighted, cons
     const vec w4 = WEIGHT(4), w5 = WEIGHT(5), w6 = WEIGHT(6), w7 = WEIGHT(7);
 #undef WEIGHT
 #undef AT
-/* Constant bounds: each case has its own stores in a row. */
+/* `count` is a constant, so that each case is unrolled. */
 #define TO_ALL(count, sum) \
     EACH_VECTOR(n, const vec s = sum; for (int r = 0; r < (count); r++) vec_put(all[r] + i, k, s))
 

@@ -1,7 +1,6 @@
-/* vector_simd.h: the kernels of vector.c, written with the vector type `vec`. It is a template:
-   vector_avx2.c and vector_avx512.c include it after simd_avx2.h and simd_avx512.h. EACH_VECTOR
-   declares i, the first element of a vector, and k, its elements, fewer in the last one. runtime.h
-   has the formulas. */
+/* vector_simd.h: template of the kernels of vector.c. vector_LEVEL.c includes it after
+   simd_LEVEL.h. In EACH_VECTOR (simd_loop.h) i is the index of the first element of a vector, and k
+   the number of its elements. tutti/runtime.h has the formulas. */
 #include "simd_loop.h"
 
 static void LEVEL(fill)(size_t n, float a, float *y)
@@ -55,8 +54,8 @@ static void LEVEL(add_diff)(size_t n, float a, const float *x, const float *y, f
                                    vec_mul(va, vec_sub(vec_get(x + i, k), vec_get(y + i, k))))));
 }
 
-/* Delay compensation (tutti_compensation): g += a g^2 (x - y); mean: running mean of g^2, or NULL.
-   */
+/* Computes tutti_compensate for k elements: g += a g^2 (x - y). mean: running mean of g^2, or
+   NULL. */
 INLINE void compensate_vector(size_t k, const tutti_compensation *c, const float *x, const float *y,
                               float *g, float *mean)
 {

@@ -40,7 +40,7 @@
    of them in critical regimes, and period_high elsewhere: Local SGD (local-sgd.c) whose H depends
    on the regime. One decision for the whole model. n is the root mean square over the workers of
    the norms of each one's own gradients, 4 bytes per worker and check, from which all reach the
-   same decision. A period that is under way when H falls ends after the step that begins. The
+   same decision. A period that is in progress when H falls ends after the step that begins. The
    averages are plain means; through a codec, with the levels of a controller for the
    displacements, they are local-sgd's with codec accordion(...).
 
@@ -64,7 +64,7 @@ typedef struct accordion {
     /* mode=batch, mode=localsteps */
     int64_t most;   /* batch: steps of an update outside critical regimes */
     bool waits;     /* batch: this step */
-    float *sum;     /* n, sum over the window: of mean gradients, each times its steps; or of this
+    float *sum;     /* [n], sum over the window: of mean gradients, each times its steps; or of this
                        worker's own. Declared */
     int64_t added;  /* steps in sum; declared */
     float *norms;   /* localsteps: squares of all workers; declared */

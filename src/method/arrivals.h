@@ -1,14 +1,15 @@
-/* arrivals.h: what dude-asgd, ringmaster-asgd and ringleader-asgd share. Each worker sends a
-   gradient to one server as soon as it is computed, and reports when it makes no more steps. The
-   server's rule decides what happens to an arriving gradient. The struct of each method begins
-   with its server. */
+/* arrivals.h: the code that methods dude-asgd, ringmaster-asgd and ringleader-asgd share; all of it
+   is in this file. Each worker sends a gradient to one server as soon as it is computed, and
+   reports when it makes no more steps. The server's rule, which is the method's own, decides what
+   happens to a gradient. The first member of the method's struct is its tutti_server pointer. */
 #ifndef TUTTI_METHOD_ARRIVALS_H
 #define TUTTI_METHOD_ARRIVALS_H
 #include <math.h>
 
 #include "tutti/method/server.h"
 
-enum { GRADIENT, LEAVES }; /* kinds of requests */
+/* Kinds of requests. GRADIENT: the worker's gradient. LEAVES: it makes no more steps. */
+enum { GRADIENT, LEAVES };
 
 static inline tutti_server *arrivals_server(const tutti_method *m)
 {
@@ -17,7 +18,8 @@ static inline tutti_server *arrivals_server(const tutti_method *m)
 
 /* ---- state of the server ---- */
 
-/* count elements, an equal part of them for each worker. late: absent from older checkpoints. */
+/* Declares an array of `count` elements, count / workers for each worker, by rank. late: older
+   checkpoints lack it, and it keeps its initial value then. *slot receives the memory. */
 static inline void arrivals_declare(tutti_plan *plan, const char *name, tutti_dtype dtype,
                                     size_t count, bool late, void *slot)
 {
@@ -26,7 +28,7 @@ static inline void arrivals_declare(tutti_plan *plan, const char *name, tutti_dt
     tutti_declare(plan, &state, slot);
 }
 
-/* count floats, one for each element of the model. */
+/* Declares a vector of the model's size; count: its elements. */
 static inline void arrivals_declare_model(tutti_plan *plan, const char *name, size_t count,
                                           float **slot)
 {
@@ -37,6 +39,7 @@ static inline void arrivals_declare_model(tutti_plan *plan, const char *name, si
 
 /* ---- the server's thread ---- */
 
+/* Checks a GRADIENT request. TUTTI_ERR_CORRUPT: it has no gradient. */
 static inline tutti_status arrivals_check(const tutti_server_request *r, tutti_error *err)
 {
     if (r->in == NULL)
@@ -47,15 +50,16 @@ static inline tutti_status arrivals_check(const tutti_server_request *r, tutti_e
     return TUTTI_OK;
 }
 
-/* Updates the number of arrivals while a worker computes: a running mean, 0 as long as it is
-   unknown. */
+/* Updates *usual, the exponential mean of the number of gradients of all workers that arrive while
+   a worker computes one; 0: not known yet. came: the latest such number; less than 1 counts as
+   1. */
 static inline void arrivals_learn(double *usual, double came)
 {
     came = fmax(came, 1);
     *usual = *usual > 0 ? 0.8 * *usual + 0.2 * came : came;
 }
 
-/* Removes a lost worker from those that wait; returns how many remain. */
+/* Removes a lost worker's requests from waits[n], and returns how many remain. */
 static inline int arrivals_forget(tutti_header *waits, int n, int worker)
 {
     int kept = 0;
@@ -68,8 +72,9 @@ static inline int arrivals_forget(tutti_header *waits, int n, int worker)
 
 /* ---- client thread ---- */
 
-/* In step(): sends the gradient to the server and receives x. `change` replaces the gradient by
-   what is sent; NULL: it is sent as it is. *sent false: the step is skipped. */
+/* Sends the gradient to the server and receives m->x, within step(). `change` replaces m->g by
+   what is sent; NULL: m->g is sent. *sent false: the gradient is not finite and the step is
+   skipped; nothing was sent and *answers is not set. */
 static inline tutti_status arrivals_push(tutti_method *m, void (*change)(tutti_method *m),
                                          bool *sent, tutti_server_answers *answers,
                                          tutti_error *err)
@@ -88,11 +93,13 @@ static inline tutti_status arrivals_push(tutti_method *m, void (*change)(tutti_m
                              err);
 }
 
+/* The hook final_model: x := the server's values. */
 static inline tutti_status arrivals_final_model(tutti_method *m, tutti_error *err)
 {
     return tutti_server_final_model(arrivals_server(m), err);
 }
 
+/* The hook retire: notifies the server that this worker makes no more steps. */
 static inline tutti_status arrivals_leave(tutti_method *m, tutti_error *err)
 {
     tutti_server_answers answers;

@@ -2,13 +2,14 @@
    worker continues from the values at that time. Dean et al., "Large Scale Distributed Deep
    Networks" (Downpour), NIPS 2012.
      worker:  g = grad f(w_mine; batch);  push g;  w_mine := the answer
-     server:  delta = updates since that worker got its values;  w := opt(w, eta(delta) g);  send
-              w
+     server:  delta = updates since that worker received its values;
+              w := opt(w, eta(delta) g);  send w
    With sharded servers each shard has updates, order and delays of its own, and the figures
    report the greatest delay of a gradient's shards. With servers=1 there is one order, that of
-   the paper's analysis. Adam's t counts a shard's updates. Chosen here: clip-norm clips each
-   worker's own gradient, which is the one that is applied. A worker skips a gradient that is not
-   finite (nonfinite=skip), and gets new values nevertheless.
+   the paper's analysis. Adam's t counts a shard's updates.
+   Chosen here: clip-norm clips each worker's own gradient, which is the one that is applied. A
+   worker skips a gradient that is not finite (nonfinite=skip), and receives new values
+   nevertheless.
 
    Rates by delay (lr_delay) and softsync: Zhang, Gupta, Lian, Liu, IJCAI 2016, arXiv 1511.05950.
    softsync=c is the paper's floor(n/k). A server updates once it has c gradients, along their

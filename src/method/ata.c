@@ -42,14 +42,14 @@ typedef struct ata {
     double bound, width_scale;
     const char *seconds;
     int64_t forget;
-    double *mean, *count;        /* workers: mean_i in seconds, K_i; declared */
+    double *mean, *count;        /* [workers]: mean_i in seconds, K_i; declared */
     struct { double bill, seconds, steps; } spent; /* bill: time of all workers; seconds: of the
                                                       slowest of each step; declared */
     int64_t counted_ns;          /* of the engine's clock, which restarts in each process */
-    float *gathered;             /* workers */
-    double *score;               /* workers; below 0: never tried */
-    int64_t *next;               /* workers */
-    int *order, *heap;           /* workers: order: drawn; heap: by score, of those that share */
+    float *gathered;             /* [workers] */
+    double *score;               /* [workers]: below 0: never tried */
+    int64_t *next;               /* [workers] */
+    int *order, *heap;           /* [workers]: order: drawn; heap: by score, of those that share */
 } ata;
 enum { ATA, EMPIRICAL, UNIFORM, FIXED };
 

@@ -2,26 +2,26 @@
    not wait for the rest. Chen, Pan, Monga, Bengio, Jozefowicz, "Revisiting Distributed
    Synchronous SGD", arXiv 1604.00981 (2016).
      worker at step t:   asks server 0 whether it is among the first N of step t
-       it is:            pushes its gradient, gets w_{t+1}
-       it is not:        drops its gradient, gets the newest values, w_V, and continues with step
-                         V: steps t + 1 to V - 1 it computes nothing
+       it is:            pushes its gradient and receives w_{t+1}
+       it is not:        drops its gradient, receives the newest values, w_V, and continues with
+                         step V; in steps t + 1 to V - 1 it computes nothing
      server:             when the N gradients of step t have arrived: w := opt(w, their mean by
-                         samples, summed by rank), sent to all that wait for it
+                         samples, summed by rank), sent to all workers that wait for it
    Chosen here: one server decides which workers are among the first N. Where sharded servers
    count independently (as TensorFlow's accumulators do, one for each variable), a step's shards
    would be means over different workers. The question costs an empty message and its answer, and
-   saves the b late gradients: what is dropped is not sent, so a step sends exactly N d up.
+   saves the b late gradients: a dropped gradient is not sent, so a step sends exactly N d up.
    backup=0 needs no such question: all are waited for, with ddp's bits, by servers that update. A
    worker that was overtaken continues from the values of one step: if shards have advanced while
-   it asked for them, it asks again.
+   it requested the values, it requests them again.
    The learning rate is for N workers. All workers count the same steps. So the samples of steps
    that a worker was too late for are not used in that epoch, and at the end of the run no worker
    waits for missing steps. Options that need a message among all workers are refused: clip-norm
    (of the mean), nonfinite=skip and loss-scale (of the step).
-   Chosen here, for a loss (the paper has its spare workers for this): a step need not wait for a
-   lost worker. A step may be unable to get N gradients any more, since every survivor has pushed
-   or was overtaken. Then it ends with those it has, shard by shard; without any, the values are
-   unchanged. */
+   Chosen here, for a loss (the paper has its spare workers for this): no step waits for a lost
+   worker. N gradients may not be possible any more, since every survivor has pushed or was
+   overtaken. Then each shard ends the step with the gradients that it has; without any, its values
+   do not change. */
 #include <errno.h>
 #include <string.h>
 
@@ -30,18 +30,18 @@
 typedef struct backup_workers {
     int64_t backup, servers;
     tutti_server *server;
-    uint64_t at;          /* x is w of this step; above m->step: this worker was overtaken. Client thread only */
+    uint64_t at;          /* x is w of this step; above m->step: this worker was overtaken. Client thread */
 
-    /* of the server, used by its thread */
+    /* the server: service thread */
     uint64_t step;        /* this shard's values are w of this step */
-    int arrived;          /* of its gradients */
-    bool *has;            /* workers: pushed in this step, */
-    tutti_header *note;   /* and its request */
-    float **sent;         /* workers: the gradient of each, where it was received */
-    float **part, *weight; /* workers */
-    bool *waits;          /* workers: waits for a step's values, */
-    uint64_t *wants;      /* which, */
-    tutti_header *waiting;  /* and its request */
+    int arrived;          /* gradients of this step that have arrived */
+    bool *has;            /* [workers]: its gradient of this step has arrived */
+    tutti_header *note;   /* [workers]: the request that brought it */
+    float **sent;         /* [workers]: that gradient, in its receive buffer */
+    float **part, *weight; /* [workers] each: scratch: gradients to sum, and their weights */
+    bool *waits;          /* [workers]: it waits for a step's values */
+    uint64_t *wants;      /* [workers]: that step */
+    tutti_header *waiting;  /* [workers]: its request for them */
     uint64_t open;        /* server 0: the step that still accepts gradients */
     int accepted;         /* gradients accepted for it */
     bool any_lost;

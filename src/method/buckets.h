@@ -1,11 +1,14 @@
-/* buckets.h: shared by methods that exchange gradients in buckets, each as soon as it is full:
-   options for the size of a bucket and of the first one, their constraint, and the split into
-   pieces. */
+/* buckets.h: the options bucket_mb and first_bucket_mb of methods that exchange gradients in
+   buckets, each as soon as it is full (ddp, parameter-server, parallax, zero, zero-offload,
+   zero-infinity), and what they set. All of it is in this file.
+
+   A row of the table of options is made by BUCKETS_SIZE and BUCKETS_SIZE_FIRST. at: TUTTI_AT of
+   the option, a double in MiB; initial: the default; what: the end of the help text. */
 #ifndef TUTTI_METHOD_BUCKETS_H
 #define TUTTI_METHOD_BUCKETS_H
 #include "tutti/method.h"
 
-enum { BUCKETS_FIRST = 1 };              /* MiB; the default */
+enum { BUCKETS_FIRST = 1 };              /* default of first_bucket_mb, in MiB */
 #define BUCKETS_SIZE(at, initial, what) \
     { "bucket_mb", TUTTI_REAL, at, initial, 1.0 / 1048576, 65536, NULL, "bucket size in MiB" what }
 #define BUCKETS_SIZE_FIRST(at, what) \
@@ -13,9 +16,9 @@ enum { BUCKETS_FIRST = 1 };              /* MiB; the default */
       "size of the first bucket in MiB: smaller, so that " what }
 #define BUCKETS_CONSTRAINT "first_bucket_mb may not exceed bucket_mb"
 
-/* Makes pieces of `size` MiB, the first of `first` MiB if that is less: if only bucket_mb is
-   given it may be below the other's default. Refused: a first bucket that was explicitly set to
-   be larger. */
+/* Sets the engine's piece sizes: `size` MiB, and for the first piece `first` MiB, but at most
+   `size`: a bucket_mb below the default of first_bucket_mb is allowed. TUTTI_ERR_USAGE: `first` is
+   above `size` and is not the default. */
 static inline tutti_status buckets_cut(tutti_method *m, double size, double first, tutti_error *err)
 {
     if (first > size && first != BUCKETS_FIRST)

@@ -12,7 +12,7 @@
      1. a machine       its workers sum their weighted gradients (reduce-scatter, gather at the
                         first)
      2. its first       splits each chunk of the gradient over all servers by those parts, and
-                        sends them at once; up to `credits` chunks are under way
+                        sends them at once; up to `credits` chunks are in flight
      3. server          when all have sent theirs: the sum, to all of them
      4. a machine       hands the sum on; every worker makes the update
    With a codec (--codec) chunks are messages both ways: a server decodes what it receives, adds,
@@ -34,7 +34,7 @@
       that its push was for, and receives the next push of a chunk only when all have been
       answered. In the release the first push of the next round overwrites what a slow worker has
       yet to pull.
-   4. `credits` covers a chunk from push to pull, and is on: each chunk under way has a thread. In
+   4. `credits` covers a chunk from push to pull, and is on: each chunk in flight has a thread. In
       the release it covers the reduction inside a machine, and is off. The head of the queue is
       never overtaken by a smaller chunk.
    5. With more servers than machines all of them serve, with equal parts: time stays M / B, which
@@ -60,7 +60,7 @@ typedef struct byteps {
     const char *node;
     tutti_server_sums *sums;          /* NULL: async */
     tutti_server *server;             /* of async */
-    float *before;                    /* n; x before the step, if async */
+    float *before;                    /* [n]: x before the step, if async */
     int machines, workers_of_machine; /* n */
     uint32_t *parts;                  /* part of each server; valid within declare() */
     char why[300];                    /* node=auto: why workers are machines of their own; "": no reason to report */

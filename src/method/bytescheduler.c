@@ -6,7 +6,7 @@
                    whatever its size. Ready parts wait in a queue
      queue         the part of the lowest layer goes first, of equal ones the first in the flat
                    vector. It is admitted if it fits into what is left of c bytes (the credit),
-                   or if no other is under way; parts under way continue
+                   or if no other is in flight; parts in flight continue
      part is over  its bytes are returned to the credit, and its parameters are updated as soon as
                    the backward of its layers is over as well, on the thread that finishes last:
                    the one that has exchanged it, or the client's (by_piece.c)
@@ -34,7 +34,7 @@
 
    Differs from the paper and its release:
    1. Strict: a part is admitted if it fits. The release admits while any credit is left, so up to
-      c and a part are under way. With delta above c each part would go alone, as a table above c
+      c and a part are in flight. With delta above c each part would go alone, as a table above c
       does (lane.h), and c would have no effect: that is refused.
    2. Small tensors are first fused, until they have fuse_mb; the fused tensors are split. The
       release leaves fusing to the layer below it. Without fusing each bias is an all-reduce.
@@ -46,7 +46,7 @@
       barrier a part. The paper lets each worker decide. With a credit that is held until a
       synchronous sum is pulled two workers could then wait for each other (see above).
    6. A new credit changes what is left of the old one by the difference. The release takes it for
-      what is left, though bytes are under way.
+      what is left, though bytes are in flight.
    7. The tuner measures the default first and keeps it unless something is better (steps.h,
       tutti_tune_declare). The release takes the best seen of random points and never tries its
       own default again. Its box is a fixed number of parameters, chosen for one cluster; here the
@@ -62,7 +62,7 @@ enum { LAYER, FIFO };
 enum { AUTO, ON, OFF };
 enum { TUNE_OFF, TUNE_CREDIT, TUNE_BOTH };
 enum { SERVE };                  /* service */
-enum { WIDTH_MOST = 8 };         /* exchanges under way at a time: each has a thread */
+enum { WIDTH_MOST = 8 };         /* exchanges in flight at a time: each has a thread */
 enum { PART_LEAST = 64 };        /* bytes; full parts are multiples of it (engine/layout.c) */
 static const double MIB = 1048576;
 
@@ -137,7 +137,7 @@ static tutti_status set_sizes(bytescheduler *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Parts that can be under way: each needs a thread of the lane. */
+/* Parts that can be in flight: each needs a thread of the lane. */
 static int width_of(size_t part, size_t credit)
 {
     const size_t parts = credit / part;

@@ -1,7 +1,7 @@
-/* coded.h: shared by methods that bring a codec. Options that are the codec's are rows of the
-   codec (src/codec/rows.h). The method exchanges through a codec whose spec is made from these
-   options by name. An option of the codec that the method does not have stays at the codec's
-   default. */
+/* coded.h: for methods that bring a codec of their own (qsgd, dgc, powersgd, ...): rows for their
+   tables of options, and functions that print the codec's spec from these options. All of it is in
+   this file. The rows of options that belong to the codec are in src/codec/rows.h. An option of the
+   codec that the method lacks stays at the codec's default. */
 #ifndef TUTTI_METHOD_CODED_H
 #define TUTTI_METHOD_CODED_H
 #include <stdarg.h>
@@ -12,14 +12,15 @@
 #include "tutti/codec.h"
 #include "tutti/method.h"
 
-/* ---- rows that are not the codec's ---- */
+/* ---- rows of options that are not the codec's. at: TUTTI_AT of the option; first: its default;
+   when: the condition under which it has an effect, NULL: always ---- */
 #define CODED_BUCKET(at, what, when) \
     { "bucket_mb", TUTTI_REAL, at, 25, 1.0 / 1048576, 65536, NULL, what " exchanged as one", when }
 #define CODED_LEAST(at, name, first, when) \
     { name, TUTTI_INT, at, first, 0, 1e12, NULL, "tensors of fewer elements travel as they are", when }
 #define CODED_EXCLUDE(at) TUTTI_ROW_LARGE_EXCLUDE(at, "tensors that travel as they are")
 
-/* Pieces of that many MiB. */
+/* Sets the size of the engine's pieces to bucket_mb MiB. */
 static inline void coded_cut(tutti_method *m, double bucket_mb)
 {
     m->piece_bytes = (size_t)(bucket_mb * 1048576);
@@ -27,9 +28,10 @@ static inline void coded_cut(tutti_method *m, double bucket_mb)
         m->first_piece_bytes = m->piece_bytes;
 }
 
-/* Texts of a spec. The buffer is larger than a spec may be, so that a text that is truncated here
-   is refused by its reader. */
+/* Bytes of the text of a spec: more than a valid spec can have, so that a spec that is truncated
+   here is refused when it is parsed. */
 enum { CODED_SPEC = 5200 };
+/* Prints to `spec` and returns it. */
 static inline const char *coded_print(char spec[CODED_SPEC], const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 static inline const char *coded_print(char spec[CODED_SPEC], const char *format, ...)
@@ -42,12 +44,13 @@ static inline const char *coded_print(char spec[CODED_SPEC], const char *format,
     return spec;
 }
 
-/* An option with a different name in the method and in the codec. */
+/* An option with different names in the codec and in the method. */
 typedef struct coded_name { const char *codec, *method; } coded_name;
 
-/* "NAME(option=value,...)": each option of codec `name` that is in `options` too, with its value
-   in self. others: names that differ, ending with {0}; NULL: none. inner: the value of the
-   codec's `codec` option; NULL: it wraps none. */
+/* Prints "NAME(option=value,...)" to `spec` and returns it: each option of codec `name` that the
+   method's table `options` has, too, with its value in `self`. others: the options whose names
+   differ, ended by {0}; NULL: none. inner: value of the codec's option `codec`; NULL: the codec
+   does not wrap another. */
 static inline const char *coded_spec(const char *name, const tutti_option *options,
                                      const void *self, const coded_name *others, const char *inner,
                                      char spec[CODED_SPEC])
@@ -80,7 +83,8 @@ static inline const char *coded_spec(const char *name, const tutti_option *optio
     return spec;
 }
 
-/* Applies `coded` to tensors of at least min elements, except the method's `exclude`. */
+/* Prints to `spec` and returns it: a codec that applies `coded` to tensors of at least `min`
+   elements, except those of the method's option `exclude`. */
 static inline const char *coded_large(const tutti_method *m, const char *coded, int64_t min,
                                       char spec[CODED_SPEC])
 {
@@ -92,7 +96,8 @@ static inline const char *coded_large(const tutti_method *m, const char *coded, 
                        exclude[0] != 0 ? ",exclude=" : "", exclude);
 }
 
-/* Epochs over which a share decreases. */
+/* Returns the number of epochs of a selection's warm-up. warmup: the option; ratios: the option
+   warmup_ratios, "a:b:c", a share per epoch, which replaces `warmup`; "": not given. */
 static inline uint64_t coded_warmup_epochs(int64_t warmup, const char *ratios)
 {
     uint64_t n = ratios[0] != 0;
@@ -102,7 +107,8 @@ static inline uint64_t coded_warmup_epochs(int64_t warmup, const char *ratios)
     return ratios[0] != 0 ? n : (uint64_t)warmup;
 }
 
-/* For a selection's warm-up: warmup_ratios replaces a default. */
+/* Returns the codec's value of `warmup`: 0 if warmup_ratios is given and `warmup` has its default,
+   `first`. */
 static inline int64_t coded_warmup(int64_t warmup, int64_t first, const char *ratios)
 {
     return ratios[0] != 0 && warmup == first ? 0 : warmup;

@@ -53,11 +53,11 @@ typedef struct dabmd {
     struct { int64_t compute_ns; } round; /* T_c; 0: not known yet; declared, the same on all */
     struct { int64_t ns; } best; /* declared: the least measured time for `reference` samples; 0: none yet */
     struct { double inverse; } sum; /* declared: sum of 1 / b_i over this worker's rounds with samples */
-    int64_t *taken;              /* workers: in the whole run; declared, the same on all */
-    int64_t *of;                 /* workers: of this round */
+    int64_t *taken;              /* [workers]: in the whole run; declared, the same on all */
+    int64_t *of;                 /* [workers]: of this round */
     float *figures;              /* workers x 2: sum.inverse and late.rounds of all */
-    int64_t *times;              /* workers: best.ns; integers, since a micro-batch is what is rounded up */
-    size_t *ones;                /* workers: 1 */
+    int64_t *times;              /* [workers]: best.ns; integers, since a micro-batch is what is rounded up */
+    size_t *ones;                /* [workers]: 1 */
     struct { int64_t rounds; } late; /* declared: this worker's rounds that were longer than T_c and a micro-batch */
     bool reported;               /* the event about late workers was emitted */
 

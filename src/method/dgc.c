@@ -36,8 +36,8 @@ typedef struct dgc {
     int value, index;
     bool nesterov, masking, server_ef;
     const char *exclude, *ratios;
-    float *u;                    /* n; of a single worker, otherwise the codec has it */
-    float *b;                    /* n; momentum of the weight decay; NULL: there is none */
+    float *u;                    /* [n]: of a single worker, otherwise the codec has it */
+    float *b;                    /* [n]: momentum of the weight decay; NULL: there is none */
     double decay;                /* the optimiser's weight_decay */
 } dgc;
 

@@ -54,27 +54,27 @@ typedef struct dude {
     int64_t group, refresh_mean, evict_after;
     double table_limit_mb;
 
-    /* of the server, used by its thread */
+    /* the server: service thread */
     struct {
-        int64_t here;       /* workers that have an entry */
+        int64_t here;       /* number of workers that have an entry */
         int64_t updates, refreshed, oldest_most, evicted;
     } at;                   /* declared */
-    float *mean;            /* count; declared */
-    float *entry;           /* table=server: workers x count; declared */
-    float *change;          /* count; scratch */
-    const float **each;     /* workers: pointers to the entries */
-    float *nth;             /* workers: 1/n */
-    int64_t *has;           /* workers: 1: has an entry; declared */
-    double *usual;          /* workers: updates while it computes a gradient, a running mean; 0: unknown; declared */
-    int64_t *version;       /* workers: of the model behind the entry; declared */
-    int64_t *entered;       /* workers: version when the entry came; declared */
-    tutti_histogram *model_age, *data_age; /* workers: over all updates, tau_i and d_i of its entry; declared */
-    tutti_header *waits;    /* workers: those that wait for the group; empty at quiescence */
+    float *mean;            /* [count]; declared */
+    float *entry;           /* [workers][count], with table=server: G; declared */
+    float *change;          /* [count]: scratch */
+    const float **each;     /* [workers]: pointers to the entries */
+    float *nth;             /* [workers]: 1/n */
+    int64_t *has;           /* [workers]: 1: has an entry; declared */
+    double *usual;          /* [workers]: updates while it computes a gradient, a running mean; 0: unknown; declared */
+    int64_t *version;       /* [workers]: version of the model that its entry was computed at; declared */
+    int64_t *entered;       /* [workers]: version when its entry arrived; declared */
+    tutti_histogram *model_age, *data_age; /* [workers]: over all updates, tau_i and d_i of its entry; declared */
+    tutti_header *waits;    /* [workers]: the first `waiting`: requests that wait for the group; none at quiescence */
     int waiting;
-    bool *leaves;           /* workers: make no more steps until resume */
-    int64_t step;           /* of the worker that came last; sets the learning rate */
+    bool *leaves;           /* [workers]: it makes no more steps until resume */
+    int64_t step;           /* step of the latest gradient; sets the learning rate */
 
-    float *mine;            /* n: table=worker: this worker's entry. Declared */
+    float *mine;            /* [n], with table=worker: this worker's entry; declared. Client thread */
 } dude;
 enum { AT_SERVER, AT_WORKER };
 enum { BARRIER, PARTIAL };

@@ -1,10 +1,13 @@
-/* fitted.h: shared by methods alq and amq: a quantiser whose levels are fitted to the gradients
-   at intervals. The fit is the codec's (src/codec/alq.c, mixture.c). */
+/* fitted.h: the options and hooks that methods alq and amq share. Both quantise gradients to levels
+   that are fitted to them at intervals. All of it is in this file; the codec does the quantising
+   and the fit (src/codec/alq.c, mixture.c). */
 #ifndef TUTTI_METHOD_FITTED_H
 #define TUTTI_METHOD_FITTED_H
 #include "coded.h"
 
-typedef struct fitted {          /* first member of the struct of either method */
+/* The first member of the method's struct: its options. The rows that set them, in src/codec/rows.h
+   and coded.h, have their meaning. */
+typedef struct fitted {
     int64_t bits, bucket, components, samples, first, second, every, skip_below;
     double bucket_mb;
     int norm, code, tail, initial, fit, weight;
@@ -12,6 +15,8 @@ typedef struct fitted {          /* first member of the struct of either method 
     const char *exclude;
 } fitted;
 
+/* Rows for the method's table of options: those of the quantiser, and those of the fits and of the
+   exchange. */
 #define FITTED_QUANTISER \
     TUTTI_ROW_ALQ_BITS(TUTTI_AT(fitted, bits)), \
     TUTTI_ROW_BUCKET(TUTTI_AT(fitted, bucket), 8192), \
@@ -24,7 +29,7 @@ typedef struct fitted {          /* first member of the struct of either method 
     CODED_EXCLUDE(TUTTI_AT(fitted, exclude)), \
     CODED_BUCKET(TUTTI_AT(fitted, bucket_mb), "gradients in MiB that are", NULL)
 
-/* Gradients go through codec `name`, with the method's options. */
+/* Declares the exchange of gradients through the codec `name`, with the method's options. */
 static inline tutti_status fitted_declare(tutti_method *m, tutti_plan *plan, const char *name,
                                           tutti_error *err)
 {
@@ -37,7 +42,7 @@ static inline tutti_status fitted_declare(tutti_method *m, tutti_plan *plan, con
     return tutti_exchange_declare(m, plan, coded_large(m, coded, s->skip_below, spec), err);
 }
 
-/* Levels change with their first fit. */
+/* The hook settles: the levels change with the first fit. */
 static inline uint64_t fitted_settles(const void *self, uint64_t steps, uint64_t epoch)
 {
     (void)steps;
@@ -45,7 +50,8 @@ static inline uint64_t fitted_settles(const void *self, uint64_t steps, uint64_t
     return (uint64_t)((const fitted *)self)->first;
 }
 
-/* Reports before training, not at the first fit, if no fit can learn anything. */
+/* The hook open: emits an event if no tensor has a whole bucket, so that no fit changes the
+   levels. */
 static inline tutti_status fitted_open(tutti_method *m, tutti_error *err)
 {
     const fitted *s = m->self;

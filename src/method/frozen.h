@@ -1,36 +1,39 @@
-/* frozen.h: what methods onebit-adam, qadam and bagua share: Adam whose second moment is frozen
-   after a warm-up. Its momentum, which is linear in the gradient, can then travel through a
-   codec.
+/* frozen.h: Adam whose second moment is frozen after a warm-up, for methods onebit-adam, qadam and
+   bagua. All of it is in this file. While the second moment is frozen, the step is linear in the
+   momentum, so that the momentum can travel through a codec.
+
+   x: the model; g_r: the gradient of worker r; m, v: the first and second moment; b1, b2: beta1,
+   beta2; lr, wd: the learning rate and weight decay
      warm-up   g <- mean of the g_r, in float32;  m <- b1 m + (1-b1) g;  v <- b2 v + (1-b2) g^2;
                x <- x - lr ((m / c1) / (sqrt(v / c2) + eps) + wd x)
      then      m_r <- b1 m + (1-b1) g_r;  m <- the mean of the m_r through the codec;
                x <- x - lr ((m / c1) / (sqrt(v / c2) + eps) + wd x)        v and c2 stay fixed
-   c1 = c2 = 1 without bias_correction. With it c1 = 1 - b1^t and c2 = 1 - b2^t, t updates: what
-   Adam divides by, since m and v begin at 0. c2 belongs to v and is frozen with it. If it
-   continues to grow (`growing`), as in BAGUA's QAdam, steps grow by sqrt(1 - b2^t) / sqrt(1 -
-   b2^T) after the switch, 3.2 times with T = 100. m continues to change, and so does c1.
+   Without bias_correction c1 = c2 = 1. With it c1 = 1 - b1^t and c2 = 1 - b2^t after t updates, as
+   in Adam, since m and v begin at 0. c1 changes after the switch, as m does. c2 is frozen with v,
+   except with `growing`, as in BAGUA's QAdam: then steps grow by up to 1 / sqrt(1 - b2^T) after a
+   warm-up of T steps, 3.2 times with T = 100.
 
-   The learning rate, its schedule and wd are those of the run's optimiser. It has to be sgd
-   without momentum: it takes the direction that the method leaves in g. So clip-norm is refused:
+   The run's optimiser must be sgd without momentum. The method leaves the direction in g, and sgd
+   applies it with the run's learning rate, schedule and weight decay. clip-norm is refused, since
    after the warm-up no worker knows the mean gradient.
 
-   The length of the warm-up is one of three:
-   1. A number of steps.
-   2. Below 1, that share of the run's steps.
-   3. 0: it ends automatically, when |v_t|_1 / |v_(t-D)|_1, D = 1 / (1-b2), is between 0.96 and
-      1/0.96 and the learning rate does not rise any more. The 1-bit Adam paper asks for at least
-      0.96 only. A v that begins at 0 without bias correction satisfies that at once; with
+   The option for the warm-up has three forms:
+   1. A whole number: that many steps.
+   2. Below 1: that share of the run's steps.
+   3. 0: it ends by itself, when |v_t|_1 / |v_(t-D)|_1, with D = 1 / (1-b2) steps, is between 0.96
+      and 1/0.96 and the learning rate does not rise any more. The 1-bit Adam paper requires at
+      least 0.96 only, which a v that begins at 0 without bias correction satisfies at once. With
       bias_correction the norms are those of v / c2.
-   All workers have the same v, so all reach the same decision. If a run is too short for any
-   switch, this is reported when it begins. That is no error: it may be the first part of a longer
-   one.
+   All workers have the same v, so all decide the same. A run that is too short for the switch
+   emits an event when it begins. It is no error: the run may be the first part of a longer one.
 
-   mask=auto: codecs add noise of a tensor's scale to all of its weights. It must not be divided
-   by almost 0: weights that few gradients have reached would move wildly. So the frozen v becomes
-   v + (TINY mean v)^1.5 / sqrt(v), mean over the tensor. That is v itself, up to one part in a
-   thousand, where it is at least a tenth of the mean, and never below TINY times the mean. It is
-   infinite where v is 0, so that weights that no gradient ever reached stay where they are. A
-   single worker sends nothing and loses nothing: it continues as Adam with v frozen. */
+   mask=auto: a codec adds noise of a tensor's scale to all of its weights. Divided by a v near 0,
+   it would make weights that few gradients have reached change without bound. So the frozen v
+   becomes v + (TINY mean v)^1.5 / sqrt(v), with TINY = FROZEN_TINY and the mean over the tensor.
+   The new value equals v up to one part in a thousand where v is at least a tenth of the mean, and
+   is never below TINY times the mean. It is infinite where v is 0, so that weights that no
+   gradient has reached stay unchanged. A single worker sends nothing: it continues as Adam with v
+   frozen. */
 #ifndef TUTTI_METHOD_FROZEN_H
 #define TUTTI_METHOD_FROZEN_H
 #include <float.h>
@@ -40,27 +43,35 @@
 #include "tutti/runtime.h"
 #include "tutti/method.h"
 
-typedef struct frozen {       /* first member of the struct of such a method */
-    double warmup, beta1, beta2, eps, bucket;
-    int64_t skip_below;
-    int mask;
+/* The first member of the method's struct. The option's members are set before frozen_declare. */
+typedef struct frozen {
+    double warmup;            /* steps; below 1: share of the run; 0: until v is stable */
+    double beta1, beta2, eps;
+    double bucket;            /* MiB of momentum exchanged at once */
+    int64_t skip_below;       /* tensors of fewer elements are sent uncompressed; 0: none */
+    int mask;                 /* FROZEN_AUTO, FROZEN_NONE */
     bool bias_correction, growing;
-    const char *option;       /* the name of `warmup` */
+    const char *option;       /* the method's name for the option `warmup`, for messages */
 
-    float *m, *v, *direction; /* n; direction: scratch */
-    double *norms;            /* of v after each of the last D steps; declared if warmup is 0 */
-    size_t window;            /* D */
+    float *m, *v;             /* [n]: the moments; declared */
+    float *direction;         /* [n]: scratch; declared */
+    double *norms;            /* [window]: |v|_1 after each of the last steps; declared if warmup is
+                                 0, else NULL */
+    size_t window;            /* D, steps */
     struct {
-        int64_t frozen;       /* steps of the warm-up; 0: it has not ended */
-        int64_t updates;      /* of m */
-        int64_t squares;      /* updates of v */
-        double lr;            /* of the last step */
+        int64_t frozen;       /* length of the warm-up in steps; 0: it has not ended */
+        int64_t updates;      /* number of updates of m */
+        int64_t squares;      /* number of updates of v */
+        double lr;            /* learning rate of the last step */
     } now;                    /* declared */
 } frozen;
 enum { FROZEN_AUTO, FROZEN_NONE };
-enum { FROZEN_WINDOW_MOST = 1 << 20 };
-#define FROZEN_STABLE 0.96
-#define FROZEN_TINY 1e-3
+enum { FROZEN_WINDOW_MOST = 1 << 20 }; /* most steps of `window` */
+#define FROZEN_STABLE 0.96             /* least ratio of two norms of a stable v */
+#define FROZEN_TINY 1e-3               /* TINY above */
+
+/* Rows for the method's table of options: FROZEN_ADAM for Adam's, FROZEN_SENT for those of the
+   exchange. The row of `warmup` is the method's own. correct: default of bias_correction. */
 
 #define FROZEN_ADAM(correct) \
     { "beta1", TUTTI_REAL, TUTTI_AT(frozen, beta1), 0.9, 0, 0.999999, NULL, \
@@ -78,7 +89,9 @@ enum { FROZEN_WINDOW_MOST = 1 << 20 };
       "to none move little; none: they follow the noise" }, \
     CODED_BUCKET(TUTTI_AT(frozen, bucket), "momentum in MiB that is", NULL)
 
-/* Momentum goes through `codec`. option: the name of `warmup` in the method's table. */
+/* Declares the state and the exchange of momentum through `codec`, a codec spec. option: the
+   method's name for the option `warmup`; the pointer is kept. TUTTI_ERR_USAGE: an option or the
+   run's optimiser does not fit. */
 static inline tutti_status frozen_declare(tutti_method *m, tutti_plan *plan, const char *option,
                                           const char *codec, tutti_error *err)
 {
@@ -119,12 +132,13 @@ static inline tutti_status frozen_declare(tutti_method *m, tutti_plan *plan, con
     return tutti_exchange_declare(m, plan, spec, err);
 }
 
-/* Steps of the warm-up in a run of that many; 0: until v is stable. */
+/* Returns the steps of the warm-up in a run of that many steps; 0: until v is stable. */
 static inline double frozen_steps(const frozen *s, uint64_t steps)
 {
     return s->warmup > 0 && s->warmup < 1 ? fmax(1, round(s->warmup * (double)steps)) : s->warmup;
 }
 
+/* The hook settles. TUTTI_SETTLES_UNKNOWN: the warm-up ends when v is stable. */
 static inline uint64_t frozen_settles(const void *self, uint64_t steps, uint64_t epoch)
 {
     const frozen *s = self;
@@ -133,6 +147,8 @@ static inline uint64_t frozen_settles(const void *self, uint64_t steps, uint64_t
     return s->warmup == 0 ? TUTTI_SETTLES_UNKNOWN : (uint64_t)frozen_steps(s, steps);
 }
 
+/* The hook open: checks the warm-up against the length of the run. TUTTI_ERR_USAGE: it is a share
+   of the run, and that length is not known. */
 static inline tutti_status frozen_open(tutti_method *m, tutti_error *err)
 {
     const frozen *s = m->self;
@@ -159,6 +175,8 @@ static inline tutti_status frozen_open(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* The hook exchange: during the warm-up p->g becomes the weighted mean of the gradients, afterwards
+   that of the momenta, through the codec. */
 static inline tutti_status frozen_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
 {
     const frozen *s = m->self;
@@ -170,7 +188,8 @@ static inline tutti_status frozen_exchange(tutti_method *m, tutti_piece *p, tutt
     return m->workers == 1 ? TUTTI_OK : tutti_exchange(m, p, m->weight, err);
 }
 
-/* Moves m and v towards g by these rates; then direction := -(m / c1) / (sqrt(v / c2) + eps). */
+/* Updates m := (1 - one_minus_beta1) m + one_minus_beta1 g and v := beta2 v + one_minus_beta2 g^2,
+   then direction := -(m / c1) / (sqrt(v / c2) + eps). */
 static inline void frozen_move(const tutti_method *m, float one_minus_beta1, float beta2,
                                float one_minus_beta2, const float *g)
 {
@@ -191,6 +210,7 @@ static inline void frozen_move(const tutti_method *m, float one_minus_beta1, flo
     tutti_step_adam(m->device, m->n, &step, s->direction, g, s->m, s->v);
 }
 
+/* Records |v|_1 of this step, and returns true if the warm-up may end with it. */
 static inline bool frozen_is_stable(const tutti_method *m)
 {
     const frozen *s = m->self;
@@ -203,7 +223,7 @@ static inline bool frozen_is_stable(const tutti_method *m)
            now >= FROZEN_STABLE * before && FROZEN_STABLE * now <= before;
 }
 
-/* v += (TINY mean v)^1.5 / sqrt(v) by tensor. */
+/* Applies mask=auto: in each tensor v += (TINY mean v)^1.5 / sqrt(v). */
 static inline void frozen_mask(const tutti_method *m)
 {
     const frozen *s = m->self;
@@ -211,7 +231,7 @@ static inline void frozen_mask(const tutti_method *m)
     for (int i = 0; i < m->layout->n_tensors; i++) {
         const tutti_tensor *t = &m->layout->tensor[i];
         float *v = s->v + t->first;
-        /* so that 0 becomes infinite in any case */
+        /* FLT_TRUE_MIN: above 0, so that the quotient by 0 is infinite */
         const float tiny =
             (float)pow(FROZEN_TINY * tutti_norm1(m->device, t->count, v) / (double)t->count, 1.5) +
             FLT_TRUE_MIN;
@@ -221,11 +241,13 @@ static inline void frozen_mask(const tutti_method *m)
     tutti_device_charge(m->device, 4.0 * (double)m->n, 8.0 * (double)m->n);
 }
 
+/* The hook step: from m->g, the result of frozen_exchange, computes the direction and applies it.
+   Ends the warm-up when it is over. */
 static inline tutti_status frozen_step(tutti_method *m, tutti_error *err)
 {
     frozen *s = m->self;
 
-    /* otherwise the step stops the run or is skipped, and moments stay unchanged */
+    /* else tutti_base_step fails or skips the step, and the moments stay unchanged */
     if (tutti_finite(m->device, m->n, m->g)) {
         s->now.updates++;
         if (s->now.frozen > 0) {

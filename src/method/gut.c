@@ -41,7 +41,7 @@ typedef struct gut {
     double scaling, gamma;
     tutti_mixer *mixer;
     double beta, decay, shift;   /* the optimiser's momentum and weight_decay; b - 1 */
-    float *x;                    /* n; with momentum: x_i during the step, when m->x is z_i */
+    float *x;                    /* [n]: with momentum: x_i during the step, when m->x is z_i */
     /* declared, n each, unless mu is 0 */
     float *z;                    /* z of the step before; within step() the tracked term */
     float *c;

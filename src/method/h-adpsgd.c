@@ -9,8 +9,8 @@
                 and sends it to the others before every step
    A machine takes c gradients of the run together, the next c in order (src/engine/pace.c). So an
    epoch is every sample once, and a slow machine delays no other. From ad-psgd's view there are n
-   / c workers with c times the batch. One machine is ddp; super_learner=none is ad-psgd. Chosen
-   here:
+   / c workers with c times the batch. One machine is ddp; super_learner=none is ad-psgd.
+   Chosen here:
    1. Super-learners are workers of consecutive ranks and equal in number. Under every launcher
       the workers of equal machines are.
    2. The model travels inside the machine, and not the difference that the averagings made to it.

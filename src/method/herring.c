@@ -10,7 +10,7 @@
      3. server (j, u)   sum := the shards j of slot u of all nodes, to all of them at once
      4. inside a node   all-gather of the slots
    Two hops between nodes whatever N is, 2 (N - 1) messages a rail, node and buffer. Up to `slots`
-   buffers are under way at a time. Buffers end at every `fusion_mb`, inside tensors, and shards
+   buffers are in flight at a time. Buffers end at every `fusion_mb`, inside tensors, and shards
    at multiples of 16 bytes, so servers differ by 16 bytes a buffer at most.
    Differs from the paper, whose text was not available, and from Fairring:
    1. Servers sum in the one order of summation, and not as shards arrive: the bits are ddp's. So

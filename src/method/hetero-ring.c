@@ -45,12 +45,12 @@ typedef struct hetero_ring {
     struct { int64_t ns, samples; } window; /* this worker's computation in it; declared: it may
                                                continue after a resume */
     int64_t counted_ns;     /* of the engine's clock, which restarts in each process */
-    double *seconds;        /* workers: of a micro-batch, as last measured; 0: never. Declared */
+    double *seconds;        /* [workers]: of a micro-batch, as last measured; 0: never. Declared */
     int64_t *reported;       /* 1: the last window's figures were emitted, and nothing has changed since. Declared */
     struct { priced ring, run; } prices, timed; /* prices: for the decision, declared; timed: as
                                                    measured here. 0: not measured */
-    float *gathered;        /* workers */
-    double *weight;         /* workers: speeds or shares of those that take part ... */
+    float *gathered;        /* [workers] */
+    double *weight;         /* [workers]: speeds or shares of those that take part ... */
     int64_t *part, *next;   /* ... and what they are assigned; by worker */
 } hetero_ring;
 

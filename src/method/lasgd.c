@@ -5,15 +5,16 @@
      client     every local_steps steps: u <- s, an average is requested;  x^ <- s;
                 s <- s - eta opt(g(x^));  waits once max_delay gradients were computed meanwhile
      average    ubar <- mean of u over all (all-reduce);  s <- s + (ubar - u)
-   All workers begin an averaging at the same step, and it is over before the next begins, since
-   max_delay is at most local_steps. So all make equally many and none is pending at the end: no
-   last number has to be agreed on.
+   s: the model; x^: a copy of s, at which the gradient is computed; u: the model that is averaged.
+   All workers begin an averaging at the same step, and it ends before the next begins, since
+   max_delay is at most local_steps. So all workers make the same number of averagings, and none is
+   pending at the end.
    max_delay=0 averages between two steps; with local_steps=1 as well it is local-sgd(period=1).
    local_steps=1, max_delay=1 is the delay-by-one of asr-adpsgd. With max_delay of 2 or more the
    network decides in which step a difference is added. Then runs differ in their bits, except
    simulated ones.
-   Chosen here: a step begins with its averaging; the step before does not end with it. So nothing
-   is under way between steps unless max_delay exceeds 1, and the end averages the models after
+   Chosen here: an averaging begins at the beginning of a step, not at the end of one. So nothing
+   is in progress between steps unless max_delay exceeds 1, and the end averages the models after
    the last step anyway. warmup: that many steps of averaged gradients first. Momentum stays
    local. */
 #include "tutti/method/gossip.h"
@@ -21,7 +22,7 @@
 typedef struct lasgd {
     int64_t local_steps, max_delay, warmup;
     tutti_averager *averager;
-    uint64_t begun;             /* step in which the averaging under way was begun */
+    uint64_t begun;             /* step in which the averaging in progress was begun */
     bool under_way;             /* and not waited for yet */
 } lasgd;
 enum { AVERAGE };               /* service */

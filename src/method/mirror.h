@@ -1,6 +1,10 @@
-/* mirror.h: steps of mirror descent, y = argmin_{u in X} alpha <g, u> + D_r(u, x) with D_r the
-   Bregman divergence of r, and the projection of the Euclidean step. In double, rounded once. x
-   becomes y. */
+/* mirror.h: steps of mirror descent, for dabmd.c and its test. All of it is in this file.
+
+     y = argmin_{u in X} alpha <g, u> + D_r(u, x)
+
+   g: the gradient; alpha: the step size; X: the set of allowed points; D_r: the Bregman divergence
+   of the function r. A step replaces x[n] by y. Elements are computed in double and rounded
+   once. */
 #ifndef TUTTI_METHOD_MIRROR_H
 #define TUTTI_METHOD_MIRROR_H
 #include <float.h>
@@ -8,8 +12,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* r = sum_k x_k ln x_k on the probability simplex: y_k ~ x_k exp(-alpha g_k). The exponents'
-   largest is 0, so nothing overflows. An element that is 0 stays 0. */
+/* Makes a step with r = sum_k x_k ln x_k, X the probability simplex: y_k is proportional to x_k
+   exp(-alpha g_k). The exponents are shifted so that the largest is 0, so nothing overflows. An
+   element that is 0 stays 0. */
 static inline void mirror_entropy(size_t n, double alpha, const float *g, float *x)
 {
     double most = -INFINITY, sum = 0;
@@ -25,21 +30,22 @@ static inline void mirror_entropy(size_t n, double alpha, const float *g, float 
             x[k] = (float)(exp(log((double)x[k]) - alpha * (double)g[k] - most) / sum);
 }
 
-/* The p for a vector of n elements: 1 + 1 / ln n, where its divergence is almost that of the
-   entropy, or 2 where n is so small that it would exceed 2. */
+/* Returns the p of mirror_pnorm for n elements: 1 + 1 / ln n, with which the step is close to
+   that of the entropy, but at most 2. */
 static inline double mirror_p(size_t n)
 {
     return n < 3 ? 2 : 1 + 1 / log((double)n);
 }
 
-/* The p-norm's gradient, of |v|_p^2 / 2: sign(v_k) |v_k|^(p-1) |v|_p^(2-p), element k; norm:
-   |v|_p. */
+/* Returns an element of the gradient of |w|_p^2 / 2: sign(v) |v|^(p-1) |w|_p^(2-p). v: that
+   element of w; norm: |w|_p. */
 static inline double mirror_link(double v, double p, double norm)
 {
     return norm > 0 ? copysign(norm * pow(fabs(v) / norm, p - 1), v) : 0;
 }
 
-/* |v|_p of v(k) = link of x in p1, minus alpha g; without overflow. */
+/* Returns |v|_p, without overflow. v_k = l_k - alpha g_k; l_k = mirror_link(x_k, p1, norm), or x_k
+   if p1 is 0. g NULL: v_k = l_k. */
 static inline double mirror_norm(size_t n, const float *x, double p1, double norm, double alpha,
                                  const float *g, double p)
 {
@@ -54,7 +60,8 @@ static inline double mirror_norm(size_t n, const float *x, double p1, double nor
     return most > 0 ? most * pow(sum, 1 / p) : 0;
 }
 
-/* r = |x|_p^2 / 2 on R^n: y = grad r*(grad r(x) - alpha g), r* that of q with 1/p + 1/q = 1. */
+/* Makes a step with r = |x|_p^2 / 2, X = R^n, p = mirror_p(n): y = grad r*(grad r(x) - alpha g),
+   where r* = |x|_q^2 / 2 with 1/p + 1/q = 1. */
 static inline void mirror_pnorm(size_t n, double alpha, const float *g, float *x)
 {
     const double p = mirror_p(n), q = p / (p - 1), norm = mirror_norm(n, x, 0, 0, 0, NULL, p),
@@ -64,8 +71,8 @@ static inline void mirror_pnorm(size_t n, double alpha, const float *g, float *x
         x[k] = (float)mirror_link(mirror_link(x[k], p, norm) - alpha * (double)g[k], q, dual);
 }
 
-/* The point of the probability simplex nearest to x: max(x_k - t, 0) with the t for which they sum
-   to 1 (Michelot's algorithm: t only rises, and ends after finitely many rounds). */
+/* Projects x onto the probability simplex: x_k := max(x_k - t, 0), with the t for which the sum is
+   1 (Michelot's algorithm: t only rises, and finitely often). */
 static inline void mirror_project(size_t n, float *x)
 {
     double t = -INFINITY;

@@ -1,6 +1,6 @@
 /* neighbours.h: a local step and an average with the neighbours of a graph, in one of two orders.
-   Lian, Zhang, Zhang, Hsieh, Zhang, Liu, NeurIPS 2017, arXiv 1705.09056, algorithm 1. Shared by
-   the methods that use it as their step (d-psgd), or as a part of it (slowmo).
+   Lian, Zhang, Zhang, Hsieh, Zhang, Liu, NeurIPS 2017, arXiv 1705.09056, algorithm 1. Included by
+   d-psgd.c, as its step, and by slowmo.c, as a part of its step. All of it is in this file.
 
      awc    averaging with computation: models travel while the gradient is computed
               x_i <- sum_j W_ij x_j - eta opt(g_i(x_i))
@@ -14,22 +14,24 @@
 #include "tutti/method/gossip.h"
 
 typedef struct neighbours {
-    const char *graph;           /* options */
+    /* options */
+    const char *graph;           /* a graph spec */
     int order;                   /* NEIGHBOURS_AWC, NEIGHBOURS_ATC */
-    bool overlap;
-    double gamma;
+    bool overlap;                /* awc: models travel while the gradient is computed */
+    double gamma;                /* as tutti_mixer_options has it */
 
     tutti_mixer *mixer;
-    float *mixed;                /* n: sum_j W_ij x_j, made while x is still read; NULL: atc, or
-                                    one worker */
+    float *mixed;                /* [n]: receives sum_j W_ij x_j while x is still read; NULL: order
+                                    is atc, or there is one worker */
 } neighbours;
 enum { NEIGHBOURS_AWC, NEIGHBOURS_ATC };
 
+/* The row of `order` in a method's table of options. */
 #define NEIGHBOURS_ORDER(at, when) \
     { "order", TUTTI_CHOICE, at, NEIGHBOURS_AWC, 0, 1, "awc|atc", \
       "awc: average the models the gradients were taken at; atc: update, then average", when }
 
-/* Called within declare(). */
+/* Declares the mixer, within declare(). Fails as tutti_mixer_declare does. */
 static inline tutti_status neighbours_declare(neighbours *s, tutti_method *m, tutti_plan *plan,
                                               tutti_error *err)
 {
@@ -44,14 +46,14 @@ static inline tutti_status neighbours_declare(neighbours *s, tutti_method *m, tu
         err);
 }
 
-/* Called within pass(). Begins the average of awc, in a step's first pass. */
+/* Starts the average of awc in a step's first pass, within pass(). */
 static inline void neighbours_pass(neighbours *s, const tutti_method *m, const tutti_pass *p)
 {
     if (s->mixed != NULL && p->index == 0)
         tutti_mix_start(s->mixer, m->step, m->x, s->mixed, NULL);
 }
 
-/* Called within step(). */
+/* Makes the step, with the gradient in m->g, within step(). */
 static inline tutti_status neighbours_step(neighbours *s, tutti_method *m, tutti_error *err)
 {
     if (s->mixed != NULL) {

@@ -3,8 +3,8 @@
    Communication-efficient Data-parallel SGD via Nonuniform Quantization", JMLR 22(114), 2021,
    arXiv 1908.06077.
      each step, each bucket of d elements   r <- |v| / N;  rounded at random to a neighbour among
-     0,
-                                            2^-s, ..., 1/2, 1 so that the expectation is r
+                                            0, 2^-s, ..., 1/2, 1 so that the expectation is r
+   v: an element; N: the scale of its bucket (option norm).
    `bits` counts the sign: s = 2^(bits-1) - 2 levels between 0 and 1. The quantiser is the codec's
    (src/codec/nuqsgd.c), which reports the bound of its variance where that exceeds 5/4. */
 #include "coded.h"

@@ -20,23 +20,25 @@
      H          loss: interval sqrt(F / F_0), F the mean loss of rounds, smoothed likewise (after
                 Wang, Joshi, AdaComm, 2018);  grow: interval (1 + growth r) (after Haddadpour et
                 al. 2019)
-   A worker that comes late waits for the end of the round in which it arrives, like all others,
-   so a round has at most one delta of each. A worker whose delta is dropped gets the steps that
-   fit into the rest of the round. A step that ends an eighth of its time after the round still
-   counts as within it: otherwise the clock's noise would take a step from half of a group of
-   equal workers.
-   H begins at 1, the probe. It and each H_i at most double a round, and H_i at most halves. H
-   with loss is never above interval, and stays where F is not above 0. The deadline of the very
-   first round is computed once a quorum has arrived. Times are by the server's clock, except
-   computing. After a quiescence c_i is not learned from the first round.
+   A worker that arrives late waits for the end of the round in which it arrives, like all others,
+   so a round has at most one delta of each worker. A worker whose delta is dropped is assigned the
+   steps that fit into the rest of the round. A step that would end after the round, by at most an
+   eighth of its time, counts as within it: otherwise the clock's noise would take a step from half
+   of a group of equal workers.
+   H begins at 1. H and each H_i at most double from round to round, and H_i at most halves. With
+   adapt=loss H is never above interval, and does not change if F is not above 0. The deadline of
+   the first round of a run is computed when a quorum has arrived. Times are measured by the
+   server's clock, except that of computing. The first round after a quiescence does not change
+   c_i.
    Loss: a lost worker is not waited for any more, in its round or by the workers that have left.
-   It is excluded from the statistics, so the quorum and T are those of the others. What it has
-   delivered counts.
+   It is excluded from the statistics, so the quorum and T are those of the others. The deltas that
+   it has delivered count.
    Optimiser states stay local. A checkpoint has the statistics of the surviving workers; another
-   number of workers that continues from it begins with a quota of 1. At the end of a phase a
-   worker that leaves delivers what it has. It counts for no quorum and no end of a round, and is
-   answered when all have left. So at quiescence all workers have w, and no step is lost. One
-   worker sends its model instead, and the server takes it: w + (x - w) is not x to the bit. */
+   number of workers that continues from it begins with H_i = 1. At the end of a phase a worker
+   that leaves delivers its delta. It counts neither for a quorum nor for the end of a round, and
+   is answered when all workers have left. So at quiescence all workers have w, and no step is
+   lost. A single worker sends its model instead of a delta, since w + (x - w) is not x to the
+   bit. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -44,49 +46,56 @@
 #include "tutti/method/server.h"
 #include "tutti/method/steps.h"
 
-/* What the server knows about a worker; counts are integers. All fields are doubles: it is
-   declared as a vector of them. */
-typedef struct person {
-    double quota;                /* steps assigned last */
-    double step_s, steps_timed;  /* t_i; steps_timed 0: not known yet */
-    double transfer_s, transfers_timed; /* c_i; transfers_timed: measurements of it */
-    double waited_s, spent_s;    /* seconds of rounds whose beginning was seen: waiting for others; in all */
-    double pushes, steps_applied, steps_late, steps_dropped, effective_steps; /* effective: sum of
-                                                                                 the steps'
-                                                                                 weights */
-} person;
-typedef struct seat {            /* a worker's place in the open round; server's thread */
-    tutti_header note;           /* the request to answer */
-    bool waits, gone;
-    int64_t sent_ns, arrived_ns; /* sent: when its model was; 0: not seen */
+/* The server's record of a worker. All members are doubles, also counts, since it is declared as a
+   vector of doubles. */
+typedef struct record {
+    double quota;                /* H_i: steps assigned last */
+    double step_s;               /* t_i, seconds */
+    double steps_timed;          /* number of steps that t_i was measured from; 0: t_i is unknown */
+    double transfer_s;           /* c_i, seconds */
+    double transfers_timed;      /* number of measurements of c_i */
+    double waited_s;             /* seconds that it waited for other workers, in timed rounds */
+    double spent_s;              /* seconds of these rounds: those whose beginning the server saw */
+    double pushes;               /* deltas received */
+    double steps_applied, steps_late, steps_dropped; /* steps of deltas, by what became of them */
+    double effective_steps;      /* sum of the weights of its steps */
+} record;
+/* A worker's part in the open round. Service thread. */
+typedef struct delivery {
+    tutti_header note;           /* the request to answer, if it waits */
+    bool waits;                  /* its request is not answered yet */
+    bool gone;                   /* it has left the phase, or is lost */
+    int64_t sent_ns;             /* when its last model was sent; 0: not seen */
+    int64_t arrived_ns;          /* when its request arrived */
     double weight, steps;        /* of its delta, before the sum is scaled */
-} seat;
+} delivery;
 typedef struct oscars {
     int64_t interval, max_late;
     double growth, grace, quorum, quota_max;
     int adapt, weights;
     tutti_server *server;
 
-    /* of the client */
-    float *base;                 /* n: w as received */
-    int64_t quota, done;         /* H_i; steps since w came. Declared */
-    double loss_sum;
-    int64_t counted_ns;          /* of the engine's clock */
+    /* client thread */
+    float *base;                 /* [n]: w as received */
+    int64_t quota;               /* H_i. Declared, with `done` */
+    int64_t done;                /* steps since w was received */
+    double loss_sum;             /* sum of the losses of these steps */
+    int64_t counted_ns;          /* tutti_computed_ns when w was received */
 
-    /* of the server, used by its thread */
-    float *sum;                  /* n: of weighted deltas of the open round */
-    person *person;              /* workers; declared */
+    /* the server: service thread */
+    float *sum;                  /* [n]: sum of the weighted deltas of the open round */
+    record *record;              /* [workers]; declared */
     struct {
         double interval, loss, first_loss;
         double target_s;         /* T; 0: not known yet */
         double rounds, rounds_timed, predicted_s, actual_s, oldest;
     } all;                       /* declared */
-    seat *seat;                  /* workers */
-    tutti_header *requests;      /* workers: scratch, like the next two */
-    uint32_t *quotas;
-    double *sorted;
-    int present, waiting;        /* present: workers that have neither left nor are lost; waiting:
-                                    those of them that wait */
+    delivery *delivery;          /* [workers] */
+    tutti_header *requests;      /* [workers]: scratch */
+    uint32_t *quotas;            /* [workers]: scratch */
+    double *sorted;              /* [workers]: scratch */
+    int present;                 /* workers that have neither left nor are lost */
+    int waiting;                 /* those of them whose request is not answered yet */
     int64_t begun_ns;            /* start of the open round; 0: nothing has arrived yet */
     double weight, weighed_steps, steps, loss; /* sums of the open round */
 } oscars;
@@ -123,7 +132,7 @@ static double median(const tutti_method *m, bool of_transfers)
     int n = 0;
 
     for (int i = 0; i < m->workers; i++) {
-        const person *p = &s->person[i];
+        const record *p = &s->record[i];
         const double value = of_transfers ? p->transfer_s : p->step_s;
         int at = n;
         if ((of_transfers ? p->transfers_timed : p->steps_timed) == 0 || !tutti_server_has(s->server, i))
@@ -150,7 +159,7 @@ static double smooth(double known, double times, double measured)
 /* The number of steps that fit into `left` seconds. */
 static uint32_t quota(const oscars *s, int worker, double left)
 {
-    person *p = &s->person[worker];
+    record *p = &s->record[worker];
     /* step_s is 0 if the clock is too coarse */
     double steps = p->step_s > 0 ? floor((left - p->transfer_s) / p->step_s + 0.125) : s->all.interval;
 
@@ -201,11 +210,11 @@ static void apply_deltas(tutti_method *m, int64_t now_ns)
         tutti_copy(m->device, m->layout->used, s->sum, tutti_server_values(s->server));
     tutti_fill(m->device, m->layout->used, 0, s->sum);
     for (int i = 0; i < m->workers; i++) {
-        seat *p = &s->seat[i];
-        s->person[i].effective_steps += scale * p->weight * p->steps;
+        delivery *p = &s->delivery[i];
+        s->record[i].effective_steps += scale * p->weight * p->steps;
         if (p->weight > 0 && p->sent_ns > 0) {
-            s->person[i].waited_s += (double)(now_ns - p->arrived_ns) * 1e-9;
-            s->person[i].spent_s += (double)(now_ns - p->sent_ns) * 1e-9;
+            s->record[i].waited_s += (double)(now_ns - p->arrived_ns) * 1e-9;
+            s->record[i].spent_s += (double)(now_ns - p->sent_ns) * 1e-9;
         }
         p->weight = p->steps = 0;
     }
@@ -227,7 +236,7 @@ static tutti_status send_off(tutti_method *m, int64_t now_ns, tutti_error *err)
     int n = 0;
 
     for (int i = 0; i < m->workers; i++) {
-        seat *p = &s->seat[i];
+        delivery *p = &s->delivery[i];
         if (rests ? !p->gone : !p->waits)
             continue;
         s->requests[n] = p->note;
@@ -272,7 +281,7 @@ static tutti_status due(tutti_method *m, tutti_error *err)
 static bool add_delta(tutti_method *m, const tutti_server_request *r, double steps, double loss)
 {
     oscars *s = m->self;
-    person *p = &s->person[r->worker];
+    record *p = &s->record[r->worker];
     const double part = 1 / (1 + (double)r->delay), weight = s->weights == STEPS ? part * steps : part;
 
     p->pushes++;
@@ -282,10 +291,10 @@ static bool add_delta(tutti_method *m, const tutti_server_request *r, double ste
     }
     *(r->delay > 0 ? &p->steps_late : &p->steps_applied) += steps;
     s->all.oldest = fmax(s->all.oldest, (double)r->delay);
-    s->seat[r->worker].weight = s->weights == NORMALISED ? weight / steps : weight;
-    s->seat[r->worker].steps = steps;
+    s->delivery[r->worker].weight = s->weights == NORMALISED ? weight / steps : weight;
+    s->delivery[r->worker].steps = steps;
     if (m->workers > 1)
-        tutti_axpy(m->device, r->count, (float)s->seat[r->worker].weight, r->in, s->sum);
+        tutti_axpy(m->device, r->count, (float)s->delivery[r->worker].weight, r->in, s->sum);
     else
         tutti_copy(m->device, r->count, r->in, s->sum);
     s->weight += weight;
@@ -297,8 +306,8 @@ static bool add_delta(tutti_method *m, const tutti_server_request *r, double ste
 
 static void learn_times(oscars *s, int worker, int64_t now_ns, double steps, double seconds)
 {
-    person *p = &s->person[worker];
-    const int64_t sent_ns = s->seat[worker].sent_ns;
+    record *p = &s->record[worker];
+    const int64_t sent_ns = s->delivery[worker].sent_ns;
 
     p->step_s = smooth(p->step_s, p->steps_timed, seconds / steps);
     p->steps_timed += steps;
@@ -313,7 +322,7 @@ static void learn_times(oscars *s, int worker, int64_t now_ns, double steps, dou
 static tutti_status lose(tutti_method *m, int worker, tutti_error *err)
 {
     oscars *s = m->self;
-    seat *p = &s->seat[worker];
+    delivery *p = &s->delivery[worker];
 
     s->present -= !p->gone;
     s->waiting -= p->waits;
@@ -333,7 +342,7 @@ static void unpack(int64_t b, float *seconds, float *loss)
 static tutti_status on_request(tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
     oscars *s = m->self;
-    seat *p = &s->seat[r->worker];
+    delivery *p = &s->delivery[r->worker];
     const int64_t now_ns = tutti_now_ns(m->rt);
     const bool leaves = r->kind & LEAVES;
     const uint32_t steps = r->kind / 2;
@@ -341,13 +350,13 @@ static tutti_status on_request(tutti_method *m, const tutti_server_request *r, t
     float seconds, loss;
 
     unpack(r->b, &seconds, &loss);
-    if (p->gone || steps > s->person[r->worker].quota || (steps == 0 && !leaves) || (steps == 0) != (r->in == NULL) ||
+    if (p->gone || steps > s->record[r->worker].quota || (steps == 0 && !leaves) || (steps == 0) != (r->in == NULL) ||
         !(seconds >= 0 && seconds < 1e9f))
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
                                "worker %d sent %lu steps of %g seconds, %s a displacement, of the %g it was given; all "
                                "workers must run one version and one checkpoint",
                                r->worker, (unsigned long)steps, (double)seconds, r->in == NULL ? "without" : "with",
-                               s->person[r->worker].quota);
+                               s->record[r->worker].quota);
     if (steps > 0) {
         learn_times(s, r->worker, now_ns, steps, (double)seconds);
         counts = add_delta(m, r, steps, (double)loss);
@@ -390,8 +399,8 @@ static tutti_status oscars_declare(tutti_method *m, tutti_plan *plan, tutti_erro
     tutti_declare(plan, &(tutti_state){ .name = "oscars.sum", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
                                         .count = m->n }, &s->sum);
     tutti_declare(plan, &(tutti_state){ .name = "oscars.workers", .keep = TUTTI_SLICE, .dtype = TUTTI_F64,
-                                        .count = (size_t)m->workers * sizeof(person) / sizeof(double),
-                                        .of_workers = true }, &s->person);
+                                        .count = (size_t)m->workers * sizeof(record) / sizeof(double),
+                                        .of_workers = true }, &s->record);
     tutti_declare_value(plan, "oscars.all", TUTTI_SLICE, &s->all, sizeof s->all);
     return TUTTI_OK;
 }
@@ -401,17 +410,17 @@ static tutti_status oscars_open(tutti_method *m, tutti_error *err)
     oscars *s = m->self;
     const size_t workers = (size_t)m->workers;
 
-    s->seat = tutti_alloc(workers, sizeof *s->seat);
+    s->delivery = tutti_alloc(workers, sizeof *s->delivery);
     s->requests = tutti_alloc(workers, sizeof *s->requests);
     s->quotas = tutti_alloc(workers, sizeof *s->quotas);
     s->sorted = tutti_alloc(workers, sizeof *s->sorted);
-    if (s->seat == NULL || s->requests == NULL || s->quotas == NULL || s->sorted == NULL)
+    if (s->delivery == NULL || s->requests == NULL || s->quotas == NULL || s->sorted == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'oscars'");
     s->quota = 1;
     s->all.interval = 1;
     s->present = m->workers;
-    for (int i = 0; i < m->workers && s->person != NULL; i++)
-        s->person[i].quota = 1;
+    for (int i = 0; i < m->workers && s->record != NULL; i++)
+        s->record[i].quota = 1;
     return TUTTI_OK;
 }
 
@@ -422,10 +431,10 @@ static tutti_status oscars_resized(tutti_method *m, int began, int left, tutti_e
     oscars *s = m->self;
 
     (void)began, (void)err;
-    if (s->person == NULL)
+    if (s->record == NULL)
         return TUTTI_OK;
     for (int i = 0; i < m->workers && left != m->workers; i++)
-        s->person[i].quota = 1;
+        s->record[i].quota = 1;
     s->all.target_s = s->all.target_s > 0 ? target(m) : 0;
     return TUTTI_OK;
 }
@@ -436,7 +445,7 @@ static void oscars_close(tutti_method *m)
 
     if (s == NULL)
         return;
-    tutti_free(s->seat);
+    tutti_free(s->delivery);
     tutti_free(s->requests);
     tutti_free(s->quotas);
     tutti_free(s->sorted);
@@ -518,7 +527,7 @@ static tutti_status oscars_quiesce(tutti_method *m, tutti_error *err)
     if (m->x != NULL)
         tutti_copy(m->device, m->layout->used, tutti_server_values(s->server), m->x);
     for (int i = 0; i < m->workers; i++) {
-        const person *p = &s->person[i];
+        const record *p = &s->record[i];
         tutti_metric(m, "quota", i, p->quota);
         tutti_metric(m, "step_seconds", i, p->step_s);
         tutti_metric(m, "transfer_seconds", i, p->transfer_s);

@@ -10,8 +10,8 @@
    alpha_t is the rate of the step, eta mix_rate, p mix_prob. In expectation a step is one on
    f(x_k) + (eta / 2) |x_k - x|^2, which is why models drift apart less, and H may be larger. p =
    0 is local-sgd with the same outer optimiser, to the bit.
-   form=elastic takes that expectation in place of a coin: x_k <- x_k + alpha_t eta (x - x_k), and
-   the gradient step at the plain rate. No gradient is skipped, none is scaled up.
+   form=elastic uses that expectation instead of a coin: x_k <- x_k + alpha_t eta (x - x_k), and the
+   gradient step at the plain rate. No gradient is skipped, none is scaled up.
    A coin is a pure function of the seed, the step and, unless coin=shared, the worker. So every
    worker knows all coins without a message, and a resumed run continues with the same ones.
    Differs from the paper or its code:
@@ -36,7 +36,7 @@ typedef struct palsgd {
     periodic local;
     double mix_prob, mix_rate;
     int form, coin;
-    int64_t *wanted;               /* workers: samples of each in this step; NULL: no coin is drawn */
+    int64_t *wanted;               /* [workers]: samples of each in this step; NULL: no coin is drawn */
     float *figures;                /* figures of all: `workers` x TOLD */
     struct {
         int64_t evaluations, mixed, meetings;

@@ -37,8 +37,8 @@ typedef struct parallax {
     tutti_server *server;
     bool any;                    /* a table is at servers */
     int64_t here;                /* steps in this process */
-    double *rows;                /* tensors: rows sent since then; of the lane, and of the client between steps */
-    float *density;              /* tensors */
+    double *rows;                /* [tensors]: rows sent since then; of the lane, and of the client between steps */
+    float *density;              /* [tensors] */
     bool decided;                /* which tables stay. Declared */
     partition_search search;     /* declared */
     int64_t in_window, begin_ns, spent_ns;

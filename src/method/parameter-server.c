@@ -16,7 +16,7 @@
    parts. Servers are co-located by default: then each worker sends and receives 2 (n-1)/n d, as
    in an all-reduce by reduce-scatter and all-gather. With fewer servers their links carry it all:
    servers=1 shows the bottleneck that parameter servers are known for.
-   Chosen here: with dedicated servers two buckets are under way, and a worker sends one at a time
+   Chosen here: with dedicated servers two buckets are in flight, and a worker sends one at a time
    (server.h, turns). So both directions of its link are busy.
    Chosen here, for a loss (not stated in the papers): the step continues without a worker that
    serves nothing; with --servers, without any worker. The mean is over those that sent, their

@@ -1,31 +1,35 @@
-/* partitions.h: the number of parts of large tables, by the search of Kim et al., "Parallax",
-   EuroSys 2019, section 3.3 (the authors' partitions.py). A step with P parts takes about
+/* partitions.h: the search for the number of parts in which parallax.c sends a large table: Kim et
+   al., "Parallax", EuroSys 2019, section 3.3 (the authors' partitions.py). All of it is in this
+   file. The time of a step with P parts is modelled as
 
      T(P) = t0 + t1 / P + t2 (P - 1)
 
-   t1: the cost that is divided among parts, t2: the cost of each. P doubles while that is faster,
-   then halves from the least tried while that is faster. With three samples or more the model is
-   fitted by least squares, and the result is the integer within the tried range at which it is
-   least.
+   in seconds. t0: the time that does not depend on P; t1: the time that is divided among the
+   parts; t2: the extra time of each part after the first. The search doubles P from the first
+   value on while steps get faster, then halves P from the least value tried while steps get
+   faster. With three samples or more T is fitted by least squares, and the result is the integer
+   P in the range tried for which T is least. With fewer it is the fastest P tried.
 
-   Differs from the authors' code: each time is compared with the best so far, not with the one
-   before it, which on the way down is the worst of the large ones. */
+   Differs from the authors' code: each time is compared with the best so far. They compare it with
+   the one before it; when the search turns round, that is the slowest of the doubled values. */
 #ifndef TUTTI_METHOD_PARTITIONS_H
 #define TUTTI_METHOD_PARTITIONS_H
 #include <stdbool.h>
 #include <stdint.h>
 
 enum { PARTITION_SAMPLES = 64 };
-/* Plain numbers only, so it may be declared state. */
+/* The state of a search. It has no pointers, so it may be declared state. */
 typedef struct partition_search {
-    int64_t now;                         /* the number to be timed; in the end the result */
-    int64_t least, most;
-    int32_t samples, way;                /* way: 1: up, -1: down, 0: over */
-    int64_t tried[PARTITION_SAMPLES];
-    double seconds[PARTITION_SAMPLES];
+    int64_t now;                         /* P of the next step to be timed; when the search has
+                                            ended, the result */
+    int64_t least, most;                 /* bounds of P */
+    int32_t samples;                     /* number of samples so far */
+    int32_t way;                         /* 1: P doubles; -1: P halves; 0: the search has ended */
+    int64_t tried[PARTITION_SAMPLES];    /* P of each sample */
+    double seconds[PARTITION_SAMPLES];   /* time of a step of each sample */
 } partition_search;
 
-/* least <= first <= most */
+/* Returns a new search that begins at P = first. Requires 1 <= least <= first <= most. */
 static inline partition_search partition_search_begin(int64_t first, int64_t least,
                                                       int64_t most)
 {
@@ -35,8 +39,9 @@ static inline partition_search partition_search_begin(int64_t first, int64_t lea
     return s;
 }
 
-/* Fits t0 + t1 u + t2 v, u = 1/P, v = P - 1, to the times over the largest: least squares by
-   Cramer's rule on deviations from the means. false: the samples do not determine both. */
+/* Fits t0 + t1 u + t2 v, with u = 1/P and v = P - 1, to the samples' times, which are divided by
+   the largest of them: least squares by Cramer's rule on deviations from the means. Returns false
+   if the samples do not determine both t1 and t2. */
 static inline bool partition_fit(const partition_search *s, double *t1, double *t2)
 {
     double largest = 0, u = 0, v = 0, t = 0, uu = 0, uv = 0, vv = 0, ut = 0, vt = 0, determinant;
@@ -67,6 +72,7 @@ static inline bool partition_fit(const partition_search *s, double *t1, double *
     return true;
 }
 
+/* Ends the search: sets `now` to the result. */
 static inline void partition_search_end(partition_search *s)
 {
     int64_t low = s->tried[0], high = s->tried[0];
@@ -93,8 +99,8 @@ static inline void partition_search_end(partition_search *s)
     }
 }
 
-/* A step with `now` parts took that many seconds: sets `now` to what is to be timed next, until
-   way is 0. */
+/* Records that a step with P = now took that many seconds, and sets `now` to the next P to be
+   timed. If `way` is 0 afterwards, the search has ended. Requires way != 0. */
 static inline void partition_search_feed(partition_search *s, double seconds)
 {
     bool better = true;

@@ -1,33 +1,39 @@
-/* periodic.h: shared by methods whose workers make local steps and are averaged every H steps:
-   the warm-up, the count of local steps, the last agreed model, the outer optimiser, the codec.
+/* periodic.h: methods whose workers make local steps and average their models every H steps
+   (local-sgd, palsgd): the warm-up, the count of local steps, the last agreed model, the outer
+   optimiser and the codec. All of it is in this file. The method's hooks are the functions below
+   or call them.
 
+   K: workers; x_k: the model of worker k; g_k: its gradient; theta: the model after the last
+   averaging
      warm-up         g <- mean g_k, as in ddp: models stay equal (post-local SGD: Lin, Stich,
                      Patel, Jaggi, ICLR 2020, arXiv 1808.07217)
      every H steps   x_k <- (1/K) sum_j x_j                    one all-reduce of the parameters
      with outer      Delta = (1/K) sum_k (theta - x_k);  theta <- Outer(theta, Delta);  x_k <-
                      theta (DiLoCo: Douillard et al. 2023, arXiv 2311.08105)
-     with a codec    the same, or theta <- theta - Delta. The mean displacement travels through it
-                     (Basu, Data, Karakus, Diggavi, "Qsparse-local-SGD", NeurIPS 2019): a
-                     displacement goes to zero as gradients do, and a model does not. The
-                     warm-up's gradients travel as they are, since a residual has one unit.
+     with a codec    the same, or without outer theta <- theta - Delta. Displacements travel through
+                     the codec (Basu, Data, Karakus, Diggavi, "Qsparse-local-SGD", NeurIPS 2019):
+                     they converge to zero as gradients do, and models do not. The warm-up's
+                     gradients travel uncompressed: the codec's residual is one of displacements.
 
-   Steps are counted from the end of the warm-up, and the first averaging comes after H of them.
-   The outer optimiser has a constant rate of its own; the schedule acts on the inner steps. The
-   final model, and the model of an evaluation, is the mean of the models. Nothing is sent where
-   they are equal. */
+   H steps are counted from the end of the warm-up. The outer optimiser has a constant learning
+   rate of its own; the run's schedule acts on the local steps. The final model, and the model of
+   an evaluation, is the mean of the workers' models. Where these are equal nothing is sent. */
 #ifndef TUTTI_METHOD_PERIODIC_H
 #define TUTTI_METHOD_PERIODIC_H
 #include <string.h>
 #include "tutti/method.h"
 
-typedef struct periodic {        /* first member of the struct of such a method */
-    int64_t period, warmup;
-    const char *outer;
-    tutti_optim *update;         /* outer optimiser of theta; NULL: none */
-    float *theta;                /* n: the last agreed model; NULL: nothing needs it */
-    bool displaced;              /* the displacements of the models from theta are averaged */
+/* The first member of the method's struct. */
+typedef struct periodic {
+    int64_t period;              /* option: H, 1 or more */
+    int64_t warmup;              /* option: steps */
+    const char *outer;           /* option: spec of the outer optimiser; "" or "none": none */
+    tutti_optim *update;         /* the outer optimiser; NULL: none */
+    float *theta;                /* [n]: the model after the last averaging; NULL: not needed */
+    bool displaced;              /* displacements are averaged, and not models */
 } periodic;
 
+/* Rows for the method's table of options. The row of `period` is the method's own. */
 #define PERIODIC_OPTION_WARMUP \
     { "warmup", TUTTI_INT, TUTTI_AT(periodic, warmup), 0, 0, 1e9, NULL, \
       "steps of synchronous gradient averaging first (post-local SGD)" }
@@ -36,8 +42,7 @@ typedef struct periodic {        /* first member of the struct of such a method 
       "optimiser of the mean displacement (DiLoCo), e.g. " \
       "sgd(lr=0.7,momentum=0.9,nesterov=true); none: the plain mean" }
 
-/* theta, outer: names of states. keeps: the method needs theta in any case. outer=none: no outer
-   optimiser, for methods that have one by default. */
+/* The hook settles: the first local step follows the warm-up. */
 static inline uint64_t periodic_settles(const void *self, uint64_t steps, uint64_t epoch)
 {
     (void)steps;
@@ -45,6 +50,9 @@ static inline uint64_t periodic_settles(const void *self, uint64_t steps, uint64
     return (uint64_t)((const periodic *)self)->warmup;
 }
 
+/* Declares the state, within declare(). theta, outer: names of the states of theta and of the
+   outer optimiser. keeps: the method itself needs theta. The option outer=none is for methods
+   whose default is an outer optimiser. */
 static inline tutti_status periodic_declare(tutti_method *m, tutti_plan *plan, const char *theta,
                                             const char *outer, bool keeps, tutti_error *err)
 {
@@ -63,6 +71,7 @@ static inline tutti_status periodic_declare(tutti_method *m, tutti_plan *plan, c
     return tutti_fail_within(err, status, "method '%s': outer", m->ops->name);
 }
 
+/* The hook open: theta := x. */
 static inline tutti_status periodic_open(tutti_method *m, tutti_error *err)
 {
     periodic *s = m->self;
@@ -80,24 +89,26 @@ static inline void periodic_close(tutti_method *m)
         tutti_optim_close(s->update);
 }
 
-/* warms_up: is this step one of the warm-up? apart: local steps since the models were last equal,
-   after `done` steps. */
+/* Returns true if this step is one of the warm-up. */
 static inline bool periodic_warms_up(const tutti_method *m)
 {
     return m->step < (uint64_t)((const periodic *)m->self)->warmup;
 }
 
+/* Returns the number of local steps since the models were last equal, when the run has made `done`
+   steps. */
 static inline uint64_t periodic_apart(const periodic *s, uint64_t done)
 {
     return done <= (uint64_t)s->warmup ? 0 : (done - (uint64_t)s->warmup) % (uint64_t)s->period;
 }
 
-/* Are the models averaged at the end of this step, which is local? */
+/* Returns true if this step is a local one and the models are averaged at its end. */
 static inline bool periodic_meets(const tutti_method *m)
 {
     return !periodic_warms_up(m) && periodic_apart(m->self, m->step + 1) == 0;
 }
 
+/* The hook pass: gradients are exchanged in the warm-up only. */
 static inline tutti_status periodic_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
 {
     (void)err;
@@ -105,12 +116,14 @@ static inline tutti_status periodic_pass(tutti_method *m, tutti_pass *p, tutti_e
     return TUTTI_OK;
 }
 
+/* The hook exchange: the weighted mean of the gradients, uncompressed. */
 static inline tutti_status periodic_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
 {
     return tutti_allreduce_weighted(&p->group, (float)m->weight,
                                     tutti_f32(m->device, p->g, p->count), err);
 }
 
+/* Averages the models at the end of a period, and updates theta. */
 static inline tutti_status periodic_average(tutti_method *m, tutti_error *err)
 {
     periodic *s = m->self;
@@ -127,7 +140,7 @@ static inline tutti_status periodic_average(tutti_method *m, tutti_error *err)
     tutti_diff(m->device, m->n, 1, s->theta, m->x, m->x);
     TUTTI_TRY(tutti_exchange_all(m, m->x, err));
     if (s->update != NULL)
-        /* theta <- Outer(Delta)  */
+        /* theta <- Outer(theta, Delta) */
         tutti_update(s->update, 0, m->n, s->theta, m->x,
                      &(tutti_rate){ tutti_optim_lr(s->update), 1, rounds });
     else
@@ -136,7 +149,7 @@ static inline tutti_status periodic_average(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Called after the local update: ends the step. */
+/* Ends a step after its update: averages the models if a period ends. */
 static inline tutti_status periodic_meet(tutti_method *m, tutti_error *err)
 {
     const periodic *s = m->self;
@@ -149,6 +162,7 @@ static inline tutti_status periodic_meet(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* The hook final_model: the mean of the models, if they differ. */
 static inline tutti_status periodic_final_model(tutti_method *m, tutti_error *err)
 {
     return m->workers > 1 && periodic_apart(m->self, m->step) > 0 ? tutti_average(m, m->x, err)

@@ -1,25 +1,32 @@
-/* priced.h: shared by methods that choose between two all-reduces: the time of each on this run's
-   links, as a line through two sizes that were timed before the first step. Times are the slowest
-   worker's, so all have the same line and reach the same decision. */
+/* priced.h: the predicted time of an all-reduce on this run's links, for methods that choose
+   between two algorithms (stragglar, hetero-ring). All of it is in this file. The prediction is a
+   line through the times of two sizes, measured before the first step. A measured time is that of
+   the slowest worker, so all workers have the same line and decide the same. */
 #ifndef TUTTI_METHOD_PRICED_H
 #define TUTTI_METHOD_PRICED_H
 #include <math.h>
 #include "tutti/method.h"
 
-/* s a call, s a byte of float32; zeros: not timed */
+/* call: seconds of a call, whatever its size; byte: seconds per byte of float32. Both 0: not
+   measured. */
 typedef struct priced { double call, byte; } priced;
-/* elements: PRICED_PART: of a chunk (schedule.h); PRICED_MOST: of a vector */
-enum { PRICED_TRIES = 3, PRICED_PART = 16, PRICED_MOST = 1 << 20 };
-/* s; other load of the machine matters little to a measurement of that length */
+enum {
+    PRICED_TRIES = 3,      /* most measurements of a size */
+    PRICED_PART = 16,      /* elements of the smallest part that an algorithm gives a worker:
+                              a chunk (schedule.h) */
+    PRICED_MOST = 1 << 20  /* most elements of the larger size */
+};
+/* A measurement of at least that many seconds is not repeated. */
 #define PRICED_LONG 0.05
 
+/* Returns the predicted seconds of an all-reduce of `count` floats. */
 static inline double priced_seconds(const priced *p, size_t count)
 {
     return p->call + p->byte * 4.0 * (double)count;
 }
 
-/* The least of several tries, each the slowest worker's time. The gradient's memory is zero
-   before the first step, and stays so. */
+/* Measures an all-reduce of `count` floats: *seconds := the least of up to PRICED_TRIES times, each
+   that of the slowest worker. It sums m->g, which is zero before the first step. Collective. */
 static inline tutti_status priced_try(tutti_method *m, tutti_group *g, const char *algorithm,
                                       size_t count, double *seconds, tutti_error *err)
 {
@@ -40,9 +47,9 @@ static inline tutti_status priced_try(tutti_method *m, tutti_group *g, const cha
     return TUTTI_OK;
 }
 
-/* Called within open(), by all workers. algorithm: as a group's (comm.h). The smaller size is the
-   least that gives every worker a part: with a shorter vector some send nothing, and no message
-   waits for the worst link. */
+/* Measures an all-reduce at two sizes and sets *out, within open(). Collective. algorithm: as in
+   tutti_group (comm.h). The smaller size is the least with which every worker has a part: in a
+   smaller vector some workers would send nothing, and their links would not be measured. */
 static inline tutti_status priced_measure(tutti_method *m, const char *algorithm, priced *out,
                                           tutti_error *err)
 {

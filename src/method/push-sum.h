@@ -1,49 +1,57 @@
-/* push-sum.h: SGD on push-sum: each worker keeps a model and a weight, and decides alone how to
-   split both. Assran, Loizou, Ballas, Rabbat, ICML 2019, arXiv 1811.10792, algorithms 1 and 2.
-   Shared by the methods that use it as their step (sgp), or as a part of it (slowmo).
+/* push-sum.h: SGD on push-sum: each worker has a model and a weight, and decides alone which
+   fractions of both it sends to each out-neighbour. Assran, Loizou, Ballas, Rabbat, ICML 2019,
+   arXiv 1811.10792, algorithms 1 and 2. Included by sgp.c, as its step, and by slowmo.c, as a part
+   of its step. All of it is in this file.
 
      overlap=0    x_i <- x_i - eta opt(g_i(z_i));  (x_i, w_i) <- sum_j P_ij (x_j, w_j);
                   z_i = x_i / w_i
-     overlap=tau  at the beginning of every tau-th step what was sent tau steps ago is added, then
-                  (x, w) is split and sent again; gradients are taken and applied meanwhile
+     overlap=tau  at the beginning of every tau-th step the messages sent tau steps ago are added,
+                  then (x, w) is split and sent again; gradients are computed and applied meanwhile
 
-   z and w are kept; x = w z is never formed (src/gossip/mixer.c). So a step on x is one of eta /
-   w on z. */
+   x_i: the numerator; w_i: the weight, initially 1; z_i: the model of worker i; P: the graph's
+   weights, whose columns sum to 1; opt, eta: the run's optimiser and its learning rate. A worker
+   stores z in m->x, and w; x = w z is never formed (src/gossip/mixer.c). So a step with rate eta
+   on x is a step with rate eta / w on z. */
 #ifndef TUTTI_METHOD_PUSH_SUM_H
 #define TUTTI_METHOD_PUSH_SUM_H
 #include "tutti/method/gossip.h"
 
 typedef struct push_sum {
-    const char *graph;           /* options */
-    int64_t overlap;
+    const char *graph;           /* option: a graph spec */
+    int64_t overlap;             /* option: tau, steps; 0: no overlap */
 
-    uint64_t period;             /* steps from one push_sum_settle to the next; 0: there is none */
+    uint64_t period;             /* steps from one push_sum_settle to the next, set by the method
+                                    before it calls push_sum_declare; 0: it never calls settle */
     tutti_mixer *mixer;
-    tutti_mass mass;             /* w, the push-sum weight; overlapping: the mixer's until the
-                                    started round is over, then the sum of both. Declared */
-    bool whole;                  /* this process has run since the beginning of the run */
-    float *agreed;               /* numerator, digits of the weight, and `whole`: summed over all
-                                    at once */
-    /* overlapping only; declared */
-    tutti_mass kept;             /* the part of w that was not sent */
-    float *sent, *mixed;         /* n each; sent: z as it was split; mixed: the result of the
-                                    round */
+    tutti_mass mass;             /* w. With overlap the mixer changes it from tutti_mix_start to
+                                    tutti_mix_wait; afterwards it is the kept and the received
+                                    weight. Declared */
+    bool whole;                  /* this process has executed every step of the run so far */
+    float *agreed;               /* [n + PUSH_SUM_DIGITS + 1]: scratch of push_sum_mean: numerator,
+                                    digits of the weight, and `whole`. Declared */
+    /* with overlap only; declared */
+    tutti_mass kept;             /* the part of w that was not sent in the last round */
+    float *sent;                 /* [n]: z when the last round started */
+    float *mixed;                /* [n]: the result of that round */
 } push_sum;
 
-/* A weight as floats whose sums over up to 2^14 workers are exact. */
+/* push_sum_mean sums weights as PUSH_SUM_DIGITS floats of PUSH_SUM_DIGIT_BITS bits each, whose sums
+   over up to 2^14 workers are exact. */
 enum { PUSH_SUM_DIGITS = 6, PUSH_SUM_DIGIT_BITS = 10 };
 
+/* The row of `overlap` in a method's table of options. */
 #define PUSH_SUM_OVERLAP(at, when) \
     { "overlap", TUTTI_INT, at, 0, 0, 1e6, NULL, \
       "steps that an exchange may take, hidden behind their gradients; 0: exchange after each " \
       "step", when }
 
+/* Returns true if rounds overlap with steps. */
 static inline bool push_sum_overlaps(const push_sum *s, const tutti_method *m)
 {
     return s->overlap > 0 && m->workers > 1;
 }
 
-/* Called within declare(). */
+/* Declares state and mixer, within declare(). Fails as tutti_mixer_declare does. */
 static inline tutti_status push_sum_declare(push_sum *s, tutti_method *m, tutti_plan *plan,
                                             tutti_error *err)
 {
@@ -65,6 +73,7 @@ static inline tutti_status push_sum_declare(push_sum *s, tutti_method *m, tutti_
                                err);
 }
 
+/* TUTTI_ERR_NUMBER: this worker's weight is so small that z would lose its precision. */
 static inline tutti_status push_sum_check(const push_sum *s, const tutti_method *m, tutti_mass mass,
                                           tutti_error *err)
 {
@@ -77,13 +86,15 @@ static inline tutti_status push_sum_check(const push_sum *s, const tutti_method 
                            m->rank, tutti_mass_real(mass), (unsigned long long)m->step, s->graph);
 }
 
-/* Steps since the weights were last one, after `done` of the run. */
+/* Returns the number of steps since push_sum_settle, or since the beginning of the run, when the
+   run has made `done` steps. */
 static inline uint64_t push_sum_since(const push_sum *s, uint64_t done)
 {
     return s->period > 0 ? done % s->period : done;
 }
 
-/* The exchange that begins in this step. The exchanges of a period end with it. */
+/* Returns the number of the round that starts in this step. A period has period / tau rounds,
+   rounded up; the last one ends with the period. */
 static inline uint64_t push_sum_round(const push_sum *s, uint64_t step)
 {
     const uint64_t every = s->overlap > 0 ? (uint64_t)s->overlap : 1,
@@ -93,8 +104,9 @@ static inline uint64_t push_sum_round(const push_sum *s, uint64_t step)
     return periods * of_period + push_sum_since(s, step) / every;
 }
 
-/* Adds what was received to the model: mixed is (kept sent + received) / mass, and z has moved
-   since by an amount weighted by its own kept share. */
+/* Adds the result of a round to the model: z := mixed + (kept / mass) (z - sent). mixed is (kept
+   sent + received numerators) / mass; z has changed since the round started, and only the kept
+   part of the weight has made these steps. */
 static inline void push_sum_merge(const push_sum *s, const tutti_method *m, float *z)
 {
     const size_t n = m->layout->used;
@@ -104,7 +116,7 @@ static inline void push_sum_merge(const push_sum *s, const tutti_method *m, floa
     tutti_add(m->device, n, s->mixed, z);
 }
 
-/* Receives the messages under way into x. */
+/* Waits for the round in progress and adds its result to m->x. */
 static inline tutti_status push_sum_take(push_sum *s, tutti_method *m, tutti_error *err)
 {
     TUTTI_TRY(tutti_mix_wait(s->mixer, err));
@@ -113,7 +125,7 @@ static inline tutti_status push_sum_take(push_sum *s, tutti_method *m, tutti_err
     return TUTTI_OK;
 }
 
-/* Called within pass(). */
+/* Ends a round and starts the next, with overlap, within pass(). */
 static inline tutti_status push_sum_pass(push_sum *s, tutti_method *m, const tutti_pass *p,
                                          tutti_error *err)
 {
@@ -132,7 +144,7 @@ static inline tutti_status push_sum_pass(push_sum *s, tutti_method *m, const tut
     return push_sum_check(s, m, s->kept, err);
 }
 
-/* Called within step(). */
+/* Applies the gradient; without overlap, then makes a round. Within step(). */
 static inline tutti_status push_sum_step(push_sum *s, tutti_method *m, tutti_error *err)
 {
     const bool ahead = push_sum_overlaps(s, m);
@@ -145,8 +157,10 @@ static inline tutti_status push_sum_step(push_sum *s, tutti_method *m, tutti_err
     return push_sum_check(s, m, s->mass, err);
 }
 
-/* x := the sum of all numerators over the sum of all weights, in one collective: with two, a loss
-   might end the first on some workers only, and the others would wait in the second. */
+/* Sets m->x to the sum of all numerators over the sum of all weights. One collective sums both:
+   with two, a loss might end the first on some workers only, and the others would wait in the
+   second. TUTTI_ERR_STATE: the weights do not sum to the number of workers, though no worker was
+   lost and the run was not resumed. */
 static inline tutti_status push_sum_mean(push_sum *s, tutti_method *m, tutti_error *err)
 {
     const size_t n = m->layout->used;
@@ -176,7 +190,7 @@ static inline tutti_status push_sum_mean(push_sum *s, tutti_method *m, tutti_err
     return TUTTI_OK;
 }
 
-/* Called within final_model(). */
+/* The hook final_model: m->x := push-sum's mean. */
 static inline tutti_status push_sum_final_model(push_sum *s, tutti_method *m, tutti_error *err)
 {
     if (m->workers == 1)
@@ -186,8 +200,8 @@ static inline tutti_status push_sum_final_model(push_sum *s, tutti_method *m, tu
     return push_sum_mean(s, m, err);
 }
 
-/* Called within the step that ends a period: all continue from push-sum's mean, with no message
-   under way and weights of one, exactly. */
+/* Ends a period, within its last step: all workers continue from push-sum's mean, with no message
+   in flight and with weight 1. */
 static inline tutti_status push_sum_settle(push_sum *s, tutti_method *m, tutti_error *err)
 {
     if (m->workers == 1)

@@ -41,7 +41,7 @@ static tutti_status qg_dsgdm_declare(tutti_method *m, tutti_plan *plan, tutti_er
 static tutti_status qg_dsgdm_open(tutti_method *m, tutti_error *err)
 {
     (void)err;
-    quasi_global_tell(&((const qg_dsgdm *)m->self)->momentum, m);
+    quasi_global_warn(&((const qg_dsgdm *)m->self)->momentum, m);
     return TUTTI_OK;
 }
 

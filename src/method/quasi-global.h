@@ -1,6 +1,7 @@
-/* quasi-global.h: momentum of the models' displacements, not of local gradients. Lin,
-   Karimireddy, Stich, Jaggi, "Quasi-Global Momentum: Accelerating Decentralized Deep Learning on
-   Heterogeneous Data", ICML 2021, arXiv 2102.04761. Shared by the methods that use it.
+/* quasi-global.h: momentum of the models' displacements instead of local gradients, for methods
+   qg-dsgdm and saddle. All of it is in this file. Lin, Karimireddy, Stich, Jaggi, "Quasi-Global
+   Momentum: Accelerating Decentralized Deep Learning on Heterogeneous Data", ICML 2021, arXiv
+   2102.04761.
 
      local step   of the run's optimiser, its buffer b set to the quasi-global one, h:
                   sgd    b <- momentum h + g;  u <- x - eta b, nesterov: x - eta (g + momentum b)
@@ -9,20 +10,21 @@
      the buffer   sgd    d = (x - x') / eta;          h <- mu h + (1 - mu) d
                   adam   d = (x - x') / |x - x'|_2;   h <- mu h + (1 - mu) d^2
 
-   d includes the neighbours' steps. So h follows the direction of all workers, with no message of
-   its own. Only d enters h: the local step's change of b is dropped.
+   x: the model of worker i; g: its gradient; eta: the learning rate; W: the graph's weights; mu:
+   the option decay; b2: Adam's beta2. d includes the neighbours' steps. So h follows the direction
+   of all workers, without a message of its own. The local step's change of b does not enter h.
 
-   The optimiser is the run's, so momentum, nesterov, weight decay and Adam's rates are given
-   where they are given for every method, clip-norm clips the gradient, and the local step is the
-   optimiser's to the bit. Between steps its buffer is h: that is the state which is saved, and
-   there is no other. It has to be the engine's: the buffer of a client's optimiser is not
-   accessible.
+   The optimiser is the run's. So momentum, nesterov, weight decay and Adam's rates are options of
+   the optimiser, clip-norm clips the gradient, and the local step has the optimiser's bits.
+   Between steps the optimiser's buffer is h, which is saved with it; there is no other state. An
+   optimiser of the client's is refused, since its buffer is not accessible.
 
    Choices where the paper or its code leave one:
-   1. x is the model before the local step, x' that after gossip. From u to x' it would be gossip
-      alone.
-   2. A period above 1: d is summed over that many steps, and the buffer gets the mean when step +
-      1 is a multiple. (The authors' code makes its first update after one step.)
+   1. d is the displacement from before the local step to after gossip. From u to x' it would be
+      that of gossip alone.
+   2. With a period above 1, d is summed over that many steps. The buffer is updated with the mean
+      of d in each step for which step + 1 is a multiple of the period. (The authors' code makes
+      its first update after one step.)
    3. A step with a learning rate of 0, as at the end of schedules, has no direction: it is not
       counted.
    4. The optimiser's buffer begins as 0. PyTorch's begins as the first gradient, which is the
@@ -37,16 +39,21 @@
 #include "tutti/method/gossip.h"
 
 typedef struct quasi_global {
-    double decay;                /* options */
-    int64_t period;
+    double decay;                /* option: mu; -1: the optimiser's momentum, or Adam's beta2.
+                                    quasi_global_declare replaces -1 */
+    int64_t period;              /* option: steps from one update of h to the next */
 
-    int slot;                    /* the optimiser's slot that is h; -1: it has no momentum */
-    bool squares;                /* h is of squares */
-    float *kept, *before;        /* n, within a step; kept: h; before: x before the step, then d */
-    float *sum;                  /* n; sum of d in this period so far; NULL: the period is 1 */
-    int64_t summed;              /* steps in it; declared with it */
+    int slot;                    /* index of the optimiser's slot that is h; -1: the optimiser has
+                                    no momentum */
+    bool squares;                /* h is a mean of squares: the optimiser is adam or adamw */
+    float *kept;                 /* [n]: h, during a step */
+    float *before;               /* [n]: x before the step; afterwards d */
+    float *sum;                  /* [n]: sum of d in this period so far; NULL: the period is 1 */
+    int64_t summed;              /* number of steps in `sum`; declared with it */
 } quasi_global;
 
+/* Rows for a method's table of options. self: the method's struct, whose member q is the
+   quasi_global. */
 #define QUASI_GLOBAL_OPTIONS(self, q, when) \
     { "decay", TUTTI_REAL, TUTTI_AT(self, q.decay), -1, -1, 0.999999, NULL, \
       "mu: share of the quasi-global buffer that stays; -1: the optimiser's momentum (of adam: " \
@@ -54,16 +61,17 @@ typedef struct quasi_global {
     { "period", TUTTI_INT, TUTTI_AT(self, q.period), 1, 1, 1e9, NULL, \
       "steps between two updates of the quasi-global buffer; models are averaged after every " \
       "step", when }
-static const double quasi_global_least_norm = 1e-8;
-/* v begins at (1 - b2) g^2 and never accumulates: h is of a displacement whose norm over the
-   whole model is 1. So where a gradient is small Adam divides by almost nothing, and with its own
-   eps, 1e-8, the authors' code reaches NaN within a few steps on heterogeneous data, as this
-   does. */
+static const double quasi_global_least_norm = 1e-8; /* added to |x - x'|_2 */
+/* Rows for a method's defaults: a larger eps for Adam. v is at first (1 - b2) g^2 and does not
+   accumulate, since h is of a displacement whose norm over the whole model is 1. So where a
+   gradient is small Adam divides by almost 0. With Adam's default of 1e-8 the model becomes NaN
+   within a few steps on heterogeneous data, in the authors' code, too. */
 #define QUASI_GLOBAL_EPS(when) \
     { "optimizer", "adam(eps=0.0001)", when "optimizer=adam" }, \
     { "optimizer", "adamw(eps=0.0001)", when "optimizer=adamw" }
 
-/* Called within declare(), under TUTTI_SHARDED_OPTIMIZER. */
+/* Declares the optimiser and the state, within declare(). The method must have the trait
+   TUTTI_SHARDED_OPTIMIZER. TUTTI_ERR_USAGE: the optimiser or an option does not fit. */
 static inline tutti_status quasi_global_declare(quasi_global *q, tutti_method *m, tutti_plan *plan,
                                                 tutti_error *err)
 {
@@ -108,8 +116,8 @@ static inline tutti_status quasi_global_declare(quasi_global *q, tutti_method *m
     return TUTTI_OK;
 }
 
-/* Called within open(). */
-static inline void quasi_global_tell(const quasi_global *q, tutti_method *m)
+/* Emits an event if the optimiser has no momentum, within open(). */
+static inline void quasi_global_warn(const quasi_global *q, tutti_method *m)
 {
     if (q->slot < 0 && m->rank == 0)
         tutti_event(m, "momentum",
@@ -118,7 +126,7 @@ static inline void quasi_global_tell(const quasi_global *q, tutti_method *m)
                     m->optim->ops->name);
 }
 
-/* Updates h with `moved`, the sum of d over that many steps. */
+/* Updates h with the mean of d over `steps` steps. moved: the sum of d over them. */
 static inline void quasi_global_take(const quasi_global *q, const tutti_method *m,
                                      const float *moved, double steps)
 {
@@ -126,7 +134,7 @@ static inline void quasi_global_take(const quasi_global *q, const tutti_method *
                 (float)q->decay, m->optim->slot[q->slot]);
 }
 
-/* The same for adam; moved: x - x'. */
+/* Updates h of adam. moved: x - x'; it is divided by its norm. */
 static inline void quasi_global_take_squares(const quasi_global *q, const tutti_method *m,
                                              float *moved)
 {
@@ -142,7 +150,7 @@ static inline void quasi_global_take_squares(const quasi_global *q, const tutti_
     tutti_compensate(d, n, &squares, moved, moved, moved, m->optim->slot[q->slot]);
 }
 
-/* After gossip: x has moved from `before`; h is still the old one. */
+/* Computes d from q->before and the model after gossip, and updates h or q->sum with it. */
 static inline void quasi_global_moved(quasi_global *q, const tutti_method *m)
 {
     tutti_device *d = m->device;
@@ -166,13 +174,14 @@ static inline void quasi_global_moved(quasi_global *q, const tutti_method *m)
     q->summed = 0;
 }
 
-/* Replaces tutti_base_step: the local step with the gradient in g, gossip, the buffer. */
+/* Makes the step, with the gradient in m->g, instead of tutti_base_step: the local step, gossip and
+   the update of h. */
 static inline tutti_status quasi_global_step(quasi_global *q, tutti_method *m, tutti_mixer *mixer,
                                              tutti_error *err)
 {
     tutti_device *d = m->device;
     const size_t n = m->layout->used;
-    int64_t updates = 1; /* as if one was made: the first would not read the buffer */
+    int64_t updates = 1; /* not 0: the optimiser would not read the buffer in its first update */
 
     if (q->slot < 0) {
         TUTTI_TRY(tutti_base_step(m, err));

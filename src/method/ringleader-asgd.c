@@ -70,39 +70,40 @@ typedef struct ringleader {
     int table, point, table_dtype;
     double table_limit_mb, overdue;
 
-    /* of the server, used by its thread */
+    /* the server: service thread */
     struct {
-        int64_t phase2;
+        int64_t phase2;      /* 1: phase 2; 0: phase 1 */
         int64_t turn;        /* index in mean[] of this round's table */
         int64_t unserved;    /* workers not served yet in phase 2 */
         int64_t rounds, updates, delay_most;
     } at;                    /* declared */
-    float *mean[2];          /* count each: directions of two tables; declared */
-    void *entry;             /* table=server: workers x count of table_dtype, means being filled; declared */
-    float *change;           /* count: change of a mean; scratch */
-    int64_t *filled;         /* workers: gradients in the entry that is being filled; declared, like the next four */
-    int64_t *served;         /* workers: 1: in this round */
-    int64_t *oldest;         /* workers: version of the oldest model behind the entry that is being filled */
-    int64_t *frozen;         /* workers, once served: the same of this round's entry */
-    int64_t *counts;         /* workers, once served: gradients in this round's entry */
+    float *mean[2];          /* [count] each: directions of two tables; declared */
+    void *entry;             /* [workers][count] of table_dtype, with table=server: means being filled; declared */
+    float *change;           /* [count]: change of a mean; scratch */
+    int64_t *filled;         /* [workers]: gradients in the entry that is being filled; declared, like the next four */
+    int64_t *served;         /* [workers]: 1: it was served in this round */
+    int64_t *oldest;         /* [workers]: version of the oldest model of the gradients in the entry being filled */
+    int64_t *frozen;         /* [workers], once served: the same of its entry in this round's table */
+    int64_t *counts;         /* [workers], once served: gradients in its entry in this round's table */
     double harmonic_least, harmonic_sum; /* of B, the harmonic mean of a round's counts; declared */
-    tutti_histogram *count_of; /* workers: over all rounds, gradients in its entry; declared */
-    tutti_histogram *delay_of; /* workers: over all updates, age of the oldest model behind its
+    tutti_histogram *count_of; /* [workers]: over all rounds, gradients in its entry; declared */
+    tutti_histogram *delay_of; /* [workers]: over all updates, age of the oldest model behind its
                                   entry, in updates; declared */
-    double *usual;           /* workers: gradients that come while it computes one, a running
+    double *usual;           /* [workers]: gradients that come while it computes one, a running
                                 mean; 0: unknown; declared */
-    uint64_t come;           /* gradients of all in this phase */
-    uint64_t *answered;      /* workers: the value of `come` when it was answered */
-    bool *leaves;            /* workers: make no more steps until resume */
-    tutti_header *held;      /* workers: requests not answered while a worker is overdue; none at quiescence */
+    uint64_t come;           /* gradients of all workers that have arrived in this phase */
+    uint64_t *answered;      /* [workers]: the value of `come` when it was answered */
+    bool *leaves;            /* [workers]: it makes no more steps until resume */
+    tutti_header *held;      /* [workers]: the first `holds` are requests not answered while a worker is overdue; none
+                                at quiescence */
     int holds;
     struct { int64_t rounds, most_ns, sum_ns; } timed; /* rounds that nothing interrupted; declared */
     int64_t begun_ns;        /* when the current round began; 0: unknown */
 
-    /* of the worker */
-    void *mine;              /* table=worker: n of table_dtype: this worker's entry; declared */
-    int64_t mine_filled;     /* gradients in it; declared */
-    float *wide;             /* bf16, where the entries are: WIDE, a part of one; scratch */
+    /* the worker: client thread */
+    void *mine;              /* [n] of table_dtype, with table=worker: this worker's entry; declared */
+    int64_t mine_filled;     /* number of gradients in `mine`; declared */
+    float *wide;             /* [WIDE], with bf16: a part of an entry as float; scratch */
 } ringleader;
 enum { AT_SERVER, AT_WORKER };
 enum { STICKY, FRESH };

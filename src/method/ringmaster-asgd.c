@@ -37,25 +37,25 @@ typedef struct ringmaster {
     int lr_delay;
     bool stops, adapts;
 
-    /* of the server, used by its thread */
+    /* the server: service thread */
     struct {
-        int64_t limit, greatest; /* the adaptive R, and the greatest it was */
-        int64_t computed, applied; /* since R was last adapted */
+        int64_t limit, greatest; /* adaptive R: its value, and the greatest so far */
+        int64_t computed, applied; /* gradients since R was last adapted */
     } now;                       /* declared */
-    int64_t *given;              /* workers: version of the model that each was last sent; declared */
-    int64_t *applied, *dropped, *stopped; /* workers: gradients, and stops sent; declared */
-    int64_t *pending, collected; /* workers, and total: gradients in `sum`, which no update has used yet; declared */
-    float *sum;                  /* of those gradients, each times 1/B; declared */
+    int64_t *given;              /* [workers]: version of the model that each was last sent; declared */
+    int64_t *applied, *dropped, *stopped; /* [workers] each: its gradients applied and dropped, stops sent; declared */
+    int64_t *pending, collected; /* [workers], and total: gradients in `sum`, which no update has used yet; declared */
+    float *sum;                  /* [n]: sum of those gradients, each times 1/B; declared */
     int64_t most;                /* the greatest delay of an applied gradient; declared */
-    bool *gone, any_gone;        /* workers: make no more steps until resume */
+    bool *gone, any_gone;        /* [workers], and of any: it makes no more steps until resume */
     bool any_lost;
     int64_t begun_ns;            /* when the current window of R updates began; 0: not since the last quiescence */
     int64_t window_ns;           /* the longest window while all computed, the paper's t(R); declared */
 
-    /* with stops: the models that the server sends unasked */
+    /* with stops: the models that the server sends without a request */
     tutti_monitor *lock;
-    float *got, *fresh;          /* n each; got: as received; fresh: as taken from there, under the lock */
-    uint64_t fresh_version;      /* under the lock */
+    float *got, *fresh;          /* [n] each: got: receive buffer; fresh: the newest such model, under the lock */
+    uint64_t fresh_version;      /* its version; under the lock */
 } ringmaster;
 enum { NONE, INVERSE, N_OVER_MAX };
 enum { SERVE, HEED };            /* services */

@@ -33,8 +33,8 @@ typedef struct saddle {
     int64_t sam_every;
     quasi_global momentum;       /* variant q */
     tutti_mixer *mixer;
-    float *kept;                 /* n: x before the step */
-    float *mixed, *own;          /* n each; variant n: sum_j W_ij x_j; this worker's gradient of its own model */
+    float *kept;                 /* [n]: x before the step */
+    float *mixed, *own;          /* [n] each: variant n: sum_j W_ij x_j; this worker's gradient of its own model */
     /* of the current step */
     bool sam;
     bool raised;                 /* x is perturbed */
@@ -111,7 +111,7 @@ static tutti_status saddle_open(tutti_method *m, tutti_error *err)
 
     (void)err;
     if (s->variant == Q)
-        quasi_global_tell(&s->momentum, m);
+        quasi_global_warn(&s->momentum, m);
     return TUTTI_OK;
 }
 

@@ -5,17 +5,16 @@
                   z_i = x_i / w_i
      overlap=tau  at the beginning of every tau-th step what was sent tau steps ago is added, then
                   (x, w) is split and sent again; gradients are taken and applied meanwhile
-   P is the graph's, of the sender: columns sum to 1 (gossip.h, tutti_graph_open_push).
-   The step is in push-sum.h. It keeps z and w, and x = w z is never formed. So a step on x is one
-   of eta / w on z. With w = 1, which regular graphs keep for ever, this is d-psgd(order=atc) to
-   the bit. Gradients, weight decay and momentum are of z, and local. w is an integer number of
-   parts, so the weights of all workers and of messages under way sum to exactly the number of
-   workers. That is checked whenever the agreed model is computed.
-   Chosen here: a message is added after exactly tau steps, and not "if it has arrived". So every
-   run has the same bits. There is one exchange in tau steps. Messages in flight are saved as they
-   are and not drained, so saving changes nothing.
-   The agreed model is the sum of all x over the sum of all w: push-sum's mean, and not the mean
-   of z. What a lost worker held is gone; the sums are over the survivors. */
+   The step is in push-sum.h, which defines x, w, z and P. With w = 1, which does not change on
+   regular graphs, this is d-psgd(order=atc) to the bit. Gradients, weight decay and momentum are of
+   z, and local. w is an integer in units of 1 / TUTTI_MASS_ONE, so the weights of all workers and
+   of messages in flight sum to exactly the number of workers. That is checked whenever the agreed
+   model is computed.
+   Chosen here: a message is added after exactly tau steps, and not when it arrives. So every run
+   has the same bits. There is one exchange in tau steps. A checkpoint contains the messages in
+   flight, so saving changes nothing.
+   The agreed model is the sum of all x divided by the sum of all w: push-sum's mean, and not the
+   mean of z. The x and w of a lost worker are lost; the sums are over the survivors. */
 #include "push-sum.h"
 
 static const tutti_option sgp_options[] = {

@@ -9,16 +9,16 @@
    rate, of the run's optimiser, is the step of every weight, whatever its gradient is (the
    authors' 0.0001). Every worker has one vote whatever its share of the batch. The vote is the
    codec's (src/codec/sign-vote.c): ties of an even number of workers count as +, and so does a
-   gradient of
-   0. Momentum is each worker's own and is saved with it. clip-norm is refused: clipping would
-      change signs only through the momentum, and no worker knows the mean gradient. */
+   gradient that is zero. Each worker has a momentum of its own, which is saved. clip-norm is
+   refused: clipping would change signs only through the momentum, and no worker knows the mean
+   gradient. */
 #include "coded.h"
 #include "tutti/runtime.h"
 #include "tutti/method.h"
 
 typedef struct signum {
     double beta, bucket;
-    float *m, *moved;                /* n; moved: scratch, the next m */
+    float *m, *moved;                /* [n]: moved: scratch, the next m */
 } signum;
 
 static const tutti_option signum_options[] = {

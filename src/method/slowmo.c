@@ -30,7 +30,7 @@
       displacement, and u stays: which gradient that was is unknown. It is reported once.
    3. The base is unchanged: it mixes in the last step of a round, too, before the mean.
    4. Of push-sum the mean is that of the numerators, as in sgp's agreed model, so no gradient
-      counts more than another. The published code takes the mean of z. Messages under way are
+      counts more than another. The published code takes the mean of z. Messages in flight are
       received first, and all weights are one again, exactly.
    5. `reset` restarts the optimiser: its buffers are 0, and bias corrections count from 1.
    6. With a codec `local` sends the displacement through it, as local-sgd does. d-psgd's models
@@ -49,8 +49,8 @@ typedef struct slowmo {
     const char *graph;
     neighbours near;     /* base d-psgd */
     push_sum push;       /* base sgp    */
-    float *anchor;       /* n; NULL: the mean is the next anchor, and is not read */
-    float *momentum;     /* n: u; NULL: beta is 0 */
+    float *anchor;       /* [n]; NULL: the mean is the next anchor, and is not read */
+    float *momentum;     /* [n]: u; NULL: beta is 0 */
     double rate;         /* gamma_t; with a momentum. Declared */
     bool reported_zero;
 } slowmo;

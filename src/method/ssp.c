@@ -9,9 +9,9 @@
    worker's own, and later ones that have arrived. Nothing is cached at the worker: it reads the
    server's newest values (the ESSP form of freshness). Every shard has clocks of its own, by the
    same rule; a worker continues when all shards have answered. staleness=0 waits for all:
-   synchronous SGD whose gradients are applied one after the other. The figures' staleness is how
-   many clocks the slowest worker was behind at each gradient's read. All workers make the same
-   steps, so at the end no worker is waited for.
+   synchronous SGD whose gradients are applied one after the other. The staleness of the figures is
+   the number of clocks that the slowest worker was behind when the gradient's values were read.
+   All workers make the same steps, so at the end no worker is waited for.
 
    staleness_max: the bound is chosen between S_lo = staleness and S_hi from recent speeds
    (dynamic SSP: Zhao, An, Liu, Chen, "Dynamic Stale Synchronous Parallel Distributed Training for

@@ -48,7 +48,7 @@ typedef struct stragglar {
     struct { int64_t ns; int64_t steps; } window;                         /* of this worker. Declared */
     int rounds;                        /* R; 0: not counted yet */
     int64_t counted_ns;                /* of the engine's clock, which restarts in each process */
-    float *seconds;                    /* workers: gathered */
+    float *seconds;                    /* [workers]: gathered */
 } stragglar;
 enum { NAME_BYTES = 72 };
 

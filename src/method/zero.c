@@ -5,7 +5,7 @@
 
      stage 1   p + g + k/N     a worker has the optimiser's buffers of its shards, and updates
                them
-     stage 2   p + (g + k)/N   of the gradient its shards, and a buffer for each bucket under way
+     stage 2   p + (g + k)/N   of the gradient its shards, and a buffer for each bucket in flight
      stage 3   (p + g + k)/N   of the values its shards, and those of the layers at work
 
      backward   reduce-scatter of each bucket as it is ready: shard w's sum to worker w

@@ -1,4 +1,4 @@
-/* allocate.c: see pipeline.h. */
+/* allocate.c: tutti_pipeline_allocate (tutti/method/pipeline.h). */
 #include "tutti/method/pipeline.h"
 
 static tutti_status check_workers(tutti_pipeline_allocation how, int workers, const int *node, const double *speed,
@@ -32,7 +32,8 @@ static tutti_status check_workers(tutti_pipeline_allocation how, int workers, co
     return TUTTI_OK;
 }
 
-/* The place of a node among all by speed, the fastest first; of equals the lower index first. */
+/* Returns the index of node n among all nodes by total speed, the fastest first; of equals the
+   lower node first. */
 static int rank_of(int workers, const int *node, const double *speed, int nodes, int n)
 {
     int rank = 0;

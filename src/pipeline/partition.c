@@ -1,6 +1,7 @@
-/* partition.c: see pipeline.h. State of the programme: which of the workers have a stage, and the
-   unit at which the last of these stages ends. The number of stages after one gives its index, so
-   that its memory is known. best[set][end] is the least possible slowest stage. */
+/* partition.c: tutti_pipeline_partition and _best (plan.h), by dynamic programming. A state is the
+   set of workers that have a stage, and the unit at which the last of these stages ends. The size
+   of the set gives the index of the next stage, and so its memory. table[set][end] has the least
+   time of the slowest stage of any plan that leads to the state. */
 #include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
 #include <math.h>
@@ -9,10 +10,12 @@ typedef struct programme {
     const tutti_pipeline_profile *p;
     const int *workers;
     int stages, in_flight;
-    bool limits;                 /* memory matters */
+    bool limits;                 /* the workers' memory is a limit */
 } programme;
 
-typedef struct way { double slowest; int from, worker; } way; /* worker: -1: there is none */
+/* The best plan of a state: seconds of its slowest stage (INFINITY: no plan), first unit of its
+   last stage, and that stage's worker as an index of `workers` (-1: no stage). */
+typedef struct route { double slowest; int from, worker; } route;
 
 static int under_way(const programme *g, int stage)
 {
@@ -54,33 +57,34 @@ static bool ends_at(const tutti_pipeline_profile *p, int end)
     return end == p->units || p->unit[end].cut;
 }
 
-/* table: 2^stages x (units + 1) */
-static void solve(const programme *g, way *table)
+/* Fills table[2^stages][units + 1]. */
+static void solve(const programme *g, route *table)
 {
     const int units = g->p->units, sets = 1 << g->stages, row = units + 1;
 
     for (int i = 0; i < sets * row; i++)
-        table[i] = (way){ INFINITY, -1, -1 };
+        table[i] = (route){ INFINITY, -1, -1 };
     table[0].slowest = 0;
     for (int set = 0; set < sets; set++) {
         const int stage = __builtin_popcount((unsigned)set);
         for (int first = 0; first < units; first++) {
-            const way *here = &table[set * row + first];
+            const route *here = &table[set * row + first];
             if (!(here->slowest < INFINITY))
                 continue;
             for (int k = 0; k < g->stages; k++)
                 for (int end = first + 1; end <= units && (set >> k & 1) == 0; end++) {
-                    way *there = &table[(set | 1 << k) * row + end];
+                    route *there = &table[(set | 1 << k) * row + end];
                     const double own = ends_at(g->p, end) ? seconds_of(g, g->workers[k], first, end) : INFINITY,
                                  slowest = own > here->slowest ? own : here->slowest;
                     if (slowest < there->slowest && fits(g, g->workers[k], stage, first, end))
-                        *there = (way){ slowest, first, k };
+                        *there = (route){ slowest, first, k };
                 }
         }
     }
 }
 
-static bool read_plan(const programme *g, const way *table, tutti_pipeline_plan *plan)
+/* Reads the plan from the table. Returns false if there is none. */
+static bool read_plan(const programme *g, const route *table, tutti_pipeline_plan *plan)
 {
     const int row = g->p->units + 1;
     int set = (1 << g->stages) - 1, end = g->p->units;
@@ -90,7 +94,7 @@ static bool read_plan(const programme *g, const way *table, tutti_pipeline_plan 
     if (!(table[set * row + end].slowest < INFINITY))
         return false;
     for (int q = g->stages - 1; q >= 0; q--) {
-        const way *w = &table[set * row + end];
+        const route *w = &table[set * row + end];
         plan->first[q + 1] = end;
         plan->worker[q] = g->workers[w->worker];
         plan->seconds[q] = seconds_of(g, plan->worker[q], w->from, end);
@@ -146,7 +150,7 @@ static tutti_status check_profile(const programme *g, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Nothing fits: what lacks most where memory does not matter. */
+/* TUTTI_ERR_MEMORY: names the stage that lacks most memory in the plan without limits. */
 static tutti_status fail_unfit(const programme *g, const tutti_pipeline_plan *plan, tutti_error *err)
 {
     int worst = 0;
@@ -171,7 +175,7 @@ tutti_status tutti_pipeline_partition(const tutti_pipeline_profile *profile, con
 {
     programme g = { profile, workers, stages, in_flight, true };
     tutti_status status = TUTTI_OK;
-    way *table;
+    route *table;
 
     *plan = (tutti_pipeline_plan){ 0 };
     TUTTI_TRY(check_profile(&g, err));

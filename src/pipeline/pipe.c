@@ -1,16 +1,18 @@
-/* pipe.c: see pipeline.h. A conduit is one direction between two neighbouring stages: a ring of
-   buffers, that of this rank's micro-batch i at i modulo its length, each with a request. Here i
-   counts those that are this rank's, and p all of the pipeline's: messages have p in their port.
+/* pipe.c: the messages and the schedule of a stage (tutti/method/pipeline.h, tutti_pipe). A conduit
+   is one direction between two neighbouring stages: a ring of buffers, each with a request. The
+   buffer of micro-batch i is the one at i modulo the ring's length. i counts the micro-batches of
+   this rank, p those of the pipeline: the port of a message contains p.
 
    No wait can be endless. Receives of inputs are posted ahead, as many as the previous stage can
-   have under way, so its sends complete whatever this stage does. Receives of slopes are posted
-   with the forward. A ring is as long as micro-batches can be under way in the earlier of its two
-   stages: when i goes forward there, i - length has been through both, so its buffer is free.
+   have in flight, so its sends complete whatever this stage does. Receives of slopes (gradients of
+   outputs) are posted with the forward. A ring is as long as the number of micro-batches that can
+   be in flight in the earlier of its two stages: when i goes forward there, i - length has passed
+   both stages, so its buffer is free.
 
    With widths a rank alternates with the other ranks of its stage, and one may be late. Then more
-   messages may be under way to this rank than it has posted receives for. No rank waits for these
+   messages may be in flight to this rank than it has posted receives for. No rank waits for these
    sends before the end: their buffers are those of micro-batches that have had no backward yet.
-   And the first unfinished micro-batch is never held up, since every rank goes in order. */
+   The first unfinished micro-batch is never delayed, since every rank works in order. */
 #include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
 
@@ -18,23 +20,26 @@
 
 typedef struct conduit {
     int width;                   /* ranks of the other stage; 0: an end of the pipeline */
-    int *peers;
-    uint64_t name;
-    int length;
-    size_t floats;
-    float *memory;
-    tutti_request *requests;
-    size_t *left;                /* floats that are in a buffer */
-    int64_t posted, ended;       /* the last micro-batch whose message was posted, is through */
+    int *peers;                  /* [width]: these ranks */
+    uint64_t name;               /* part of the port of its messages */
+    int length;                  /* number of buffers */
+    size_t floats;               /* size of a buffer */
+    float *memory;               /* [length][floats] */
+    tutti_request *requests;     /* [length] */
+    size_t *left;                /* [length]: floats that are in the buffer */
+    int64_t posted;              /* last micro-batch whose message was posted */
+    int64_t ended;               /* last micro-batch whose message is complete */
 } conduit;
 
-enum { ENTER, SLOPE, LEAVE, BACK, CONDUITS }; /* received: the first two */
+/* Received from the previous stage: ENTER, inputs; from the next: SLOPE, gradients of outputs. Sent
+   to the next: LEAVE, outputs; to the previous: BACK, gradients of inputs. */
+enum { ENTER, SLOPE, LEAVE, BACK, CONDUITS };
 
 struct tutti_pipe {
     tutti_world *world;
     int stage, stages, width, member, slots;
     int64_t period;
-    tutti_pipeline_turns t;
+    tutti_pipeline_schedule t;
     conduit c[CONDUITS];
     tutti_request *waited[CONDUITS + 1];
     uint64_t messages, bytes;
@@ -47,7 +52,7 @@ static int width_of(const tutti_pipe_options *o, int stage)
     return o->width != NULL ? o->width[stage] : 1;
 }
 
-/* The first rank of that stage. */
+/* Returns the index in options->ranks of the first rank of that stage. */
 static int place_of(const tutti_pipe_options *o, int stage)
 {
     int n = 0;
@@ -69,7 +74,7 @@ static int greater(int a, int b)
     return a > b ? a : b;
 }
 
-/* The length of a conduit to the previous stage, or to the next one. */
+/* Returns the number of buffers of a conduit. peer: the other stage. */
 static int length_of(const tutti_pipe_options *o, int which, int peer)
 {
     const int mine = tutti_pipe_slots(o, o->stage), theirs = tutti_pipe_slots(o, peer);
@@ -151,10 +156,10 @@ tutti_status tutti_pipe_open(tutti_pipe **out, tutti_world *world, const tutti_p
     p->member = o->member;
     p->period = o->width != NULL ? o->period : 1;
     p->slots = tutti_pipe_slots(o, o->stage);
-    /* the turns of the first stage of a pipeline with p->slots micro-batches in flight; the last
+    /* the schedule of the first stage of a pipeline with p->slots micro-batches in flight; the last
        stage has no stage behind it */
-    p->t = (tutti_pipeline_turns){ .stages = o->stage == o->stages - 1 ? 1 : greater(2, p->slots),
-                                   .in_flight = p->slots };
+    p->t = (tutti_pipeline_schedule){ .stages = o->stage == o->stages - 1 ? 1 : greater(2, p->slots),
+                                      .in_flight = p->slots };
     for (int i = 0; i < CONDUITS && status == TUTTI_OK; i++)
         status = open_conduit(p, i, o, err);
     if (status != TUTTI_OK) {
@@ -379,20 +384,20 @@ static int64_t admitted(const tutti_pipe *pipe, const tutti_pipe_work *work)
 static tutti_status run_batch(tutti_pipe *pipe, int64_t last, const tutti_pipe_work *work, tutti_error *err)
 {
     conduit *in = &pipe->c[ENTER], *slopes = &pipe->c[SLOPE];
-    tutti_pipeline_turns *t = &pipe->t;
+    tutti_pipeline_schedule *t = &pipe->t;
 
     while (t->backwards < last) {
         int64_t entered, may = last;
-        tutti_turn turn;
+        tutti_pipeline_action next;
         TUTTI_TRY(post_receives(pipe, in, least(last, t->forwards + in->length), err));
         TUTTI_TRY(poll_messages(pipe, err));
         entered = in->width > 0 ? in->ended : last;
         if (work->admitted != NULL && entered > t->forwards)
             may = admitted(pipe, work);
-        turn = tutti_pipeline_next(t, least(entered, may), slopes->ended);
-        if (turn == TUTTI_TURN_FORWARD)
+        next = tutti_pipeline_next(t, least(entered, may), slopes->ended);
+        if (next == TUTTI_PIPELINE_FORWARD)
             TUTTI_TRY(forward(pipe, work, err));
-        else if (turn == TUTTI_TURN_BACKWARD)
+        else if (next == TUTTI_PIPELINE_BACKWARD)
             TUTTI_TRY(backward(pipe, work, err));
         else if (t->forwards == t->backwards && entered > t->forwards)
             TUTTI_TRY(work->await(work->self, number_of(pipe, t->forwards + 1), err)); /* no slope comes before it */

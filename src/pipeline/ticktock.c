@@ -1,5 +1,5 @@
-/* ticktock.c: see pipeline.h. The rules never make a worker wait: if no part can be computed, no
-   micro-batch is under way. */
+/* ticktock.c: tick and tock (tutti/method/pipeline.h). The rules never make a worker wait: if no
+   part can be computed, no micro-batch is in progress. */
 #include "tutti/method/pipeline.h"
 
 static int slot_of(const tutti_ticktock *t, int64_t micro)

@@ -1,10 +1,10 @@
-/* waves.c: see pipeline.h. W micro-batches p = c W + 1 ... (c + 1) W are wave c. Gate c stands
-   before micro-batch (c + 1) W + s + 1 with s = W - 1, that is before (c + 2) W, and lets no
-   worker through before all have finished wave c - D: c_global >= c - D + 1.
+/* waves.c: the formulas for waves (plan.h, which defines W, D, p and the clock). Gate c is before
+   micro-batch (c + 1) W + s + 1 with s = W - 1, which is (c + 2) W. It opens when all pipelines
+   have pushed wave c - D: the least clock is c - D + 1.
 
-   Behind gate c, and before the next, p is below (c + 3) W. All waves to c - D are in, which are
-   (c - D + 1) W micro-batches. So at most p - 1 - (c - D + 1) W <= (D + 1) W + W - 2 are
-   missing. */
+   After gate c and before the next one p is below (c + 3) W. All waves up to c - D were pushed,
+   which are (c - D + 1) W micro-batches. So at most p - 1 - (c - D + 1) W <= (D + 1) W + W - 2
+   updates of another pipeline are missing. */
 #include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
 

@@ -1,6 +1,6 @@
-/* widths.c: see pipeline.h. The number of workers that a pipeline needs to take a micro-batch
-   every `period` seconds is found by dynamic programming over the ends of stages. The least
-   period is found by bisection. */
+/* widths.c: tutti_pipeline_widths (plan.h). Dynamic programming over the ends of stages finds the
+   number of workers with which a pipeline takes a micro-batch every `period` seconds. Bisection
+   finds the least period for which `workers` are enough. */
 #include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
 
@@ -9,9 +9,10 @@
 typedef struct widths {
     int units, stages;
     const bool *cut;
-    const double *until;         /* units + 1: seconds of the units before each */
-    int *need;                   /* (stages + 1) x (units + 1): workers of a number of stages up to a unit */
-    int *from;                   /* likewise: first unit of the last of these stages */
+    const double *until;         /* [units + 1]: seconds of the units before each */
+    int *need;                   /* [stages + 1][units + 1]: fewest workers of that number of stages
+                                    on the units before that one */
+    int *from;                   /* [stages + 1][units + 1]: first unit of the last of these stages */
 } widths;
 
 static int workers_of(double seconds, double period, int most)
@@ -20,7 +21,8 @@ static int workers_of(double seconds, double period, int most)
     return k < 1 ? 1 : k > most ? most + 1 : (int)k;
 }
 
-/* The fewest workers with which no stage takes longer; above `most`: more than that. */
+/* Returns the fewest workers with which no stage takes more than `period` seconds per micro-batch;
+   most + 1: more than `most`. Fills need and from. */
 static int fewest(const widths *x, double period, int most)
 {
     const int row = x->units + 1;
@@ -46,7 +48,8 @@ static int fewest(const widths *x, double period, int most)
     return x->need[x->stages * row + x->units];
 }
 
-/* Reads the plan from the tables; the remaining workers go where they help most. */
+/* Reads the plan from the tables. Each remaining worker is assigned to the stage that is slowest
+   then. */
 static void assign_widths(const widths *x, double period, int workers, int *first, int *width)
 {
     int left = workers;
@@ -70,7 +73,7 @@ static void assign_widths(const widths *x, double period, int workers, int *firs
 
 static void find_widths(const widths *x, int workers, int *first, int *width)
 {
-    double low = 0, high = x->until[x->units] > 0 ? x->until[x->units] : 1; /* with which one each will do */
+    double low = 0, high = x->until[x->units] > 0 ? x->until[x->units] : 1; /* high: one worker a stage suffices */
 
     for (int i = 0; i < 200 && high - low > 1e-13 * high; i++) {
         const double middle = (low + high) / 2;

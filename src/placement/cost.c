@@ -1,10 +1,10 @@
-/* cost.c: the times of stages, how many units they get and what that costs; see placement.h.
+/* cost.c: the times of stages, their units and the cost of a plan (placement.h).
 
-   With fewer seconds an example stages need more units. Between two periods at which a number of
-   units changes the shortest is the cheapest. So provisioning begins with the fewest units for the
-   floor, and continues by giving the slowest stage one more. With fractional units the cost would
-   never fall along this path, which gives the stopping rule: k x period(k) rises with k, by
-   Amdahl's law. */
+   The shorter the period, the more units a stage needs. Between two periods at which a number of
+   units changes, the shortest period is the cheapest. So provisioning begins with the fewest units
+   for the floor, and gives the slowest stages one more unit at a time. With fractional units the
+   cost would never fall along this path, since k x period(k) rises with the number of units k, by
+   Amdahl's law. So it stops when that cost reaches the least cost so far. */
 #include <math.h>
 #include <string.h>
 
@@ -61,7 +61,8 @@ double tutti_placement_hourly(const tutti_placement_problem *p, double period, d
     return p->examples * period / 3600 * (prices + p->besides);
 }
 
-/* The fewest units with which a run is within the period; 0: there are not as many. */
+/* Returns the fewest units with which the run's period is at most `period`; 0: the available units
+   are not enough. */
 static int fewest(const placement_run *run, double period)
 {
     int low = 1, high = run->most;
@@ -85,7 +86,7 @@ typedef struct pipeline {
     int type[TUTTI_PLACEMENT_LAYERS_MOST], first[TUTTI_PLACEMENT_LAYERS_MOST + 1];
     placement_run run[TUTTI_PLACEMENT_LAYERS_MOST];
     int units[TUTTI_PLACEMENT_LAYERS_MOST];
-    int limit;                   /* the stage, or its type, that the floor fails at */
+    int limit;                   /* the stage that cannot reach the floor; -1: each stage can */
 } pipeline;
 
 static void cut_stages(const tutti_placement_problem *p, const int *on, pipeline *pipe)
@@ -145,7 +146,8 @@ static double bound_of(const tutti_placement_problem *p, const pipeline *pipe, d
     return p->examples * period / 3600 * prices;
 }
 
-/* The slowest stages get a unit more; false: it would make none faster. */
+/* Gives each of the slowest stages one more unit. Returns false if one of them has no more units,
+   or would not become faster. */
 static bool hasten(pipeline *pipe, double period)
 {
     for (int i = 0; i < pipe->stages; i++)
@@ -158,7 +160,7 @@ static bool hasten(pipeline *pipe, double period)
     return true;
 }
 
-/* pipe->units become the cheapest; gives their cost, INFINITY if there are none. */
+/* Sets pipe->units to the cheapest, and returns the cost; INFINITY: the floor cannot be reached. */
 static double provide(const tutti_placement_problem *p, pipeline *pipe)
 {
     int best_units[TUTTI_PLACEMENT_LAYERS_MOST];

@@ -45,10 +45,12 @@ tutti_status tutti_placement_brute(const tutti_placement_problem *p, int *on, do
 
 /* ---- dp ---- */
 
-typedef struct span { placement_run run; int units; double period; } span; /* units 0: none are enough */
+/* The layers [first, end) on a type: the fewest units for the current period (0: the available ones
+   are not enough), and the period with them. */
+typedef struct span { placement_run run; int units; double period; } span;
 typedef struct programme {
     const tutti_placement_problem *p;
-    span *spans;                 /* layers x (layers + 1) x types: first, end, type */
+    span *spans;                 /* [layers: first][layers + 1: end][types] */
     double cost[LAYERS + 1][TYPES];
     double work;
     /* going through plans within limits */
@@ -71,7 +73,8 @@ static double cheapest_after(const programme *g, int end, int type)
     return least;
 }
 
-/* Prices of the cheapest plan. period 0: of whole units, as the spans have them; else in parts. */
+/* Returns the sum of prices of the cheapest plan. period 0: with the spans' units; else with
+   fractional units for that period. */
 static double solve(programme *g, double period)
 {
     const int layers = g->p->layers, types = g->p->types;
@@ -90,8 +93,8 @@ static double solve(programme *g, double period)
     return cheapest_after(g, 0, -1);
 }
 
-/* The fewest units within the period, starting from those of a longer one. Gives the longest
-   period that a span then has. */
+/* Sets the units of all spans to the fewest for the period, which is shorter than the one before.
+   Returns the longest period of a span then. */
 static double tighten(programme *g, double period)
 {
     double longest = 0;
@@ -192,9 +195,10 @@ tutti_status tutti_placement_dp(const tutti_placement_problem *p, int *on, doubl
     return TUTTI_OK;
 }
 
-/* ---- what makes a floor unreachable ---- */
+/* ---- why no plan was found ---- */
 
-/* The types on which the slowest stage is fastest, each with all of its type's units. */
+/* Sets on[] to the types with which the slowest stage is fastest, if each stage may use all units
+   of its type. */
 static void fastest(const tutti_placement_problem *p, int *on)
 {
     double least[LAYERS + 1][TYPES + 1] = { { 0 } }; /* of layers from `first` on, the stage before on `t` */

@@ -1,4 +1,4 @@
-/* heuristics.c: simple ways to choose types, to compare with; see placement.h. */
+/* heuristics.c: the searches greedy, genetic and fixed (placement.h), to compare others with. */
 #include <math.h>
 #include <string.h>
 

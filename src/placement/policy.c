@@ -7,8 +7,8 @@
      c    sigmoid(z_f) c + sigmoid(z_i) tanh(z_g);   h = sigmoid(z_o) tanh(c)
      P    softmax(V h + a)
 
-   W and U are stored by columns: a one-hot input adds one, and no more. That and lists of ones are
-   why nn's LSTM, which takes rows of float32 and has no step by step draws, is not used. */
+   W and U are stored by columns, so a one-hot input adds one column. The LSTM of src/nn is not
+   used: it takes rows of float32, and cannot draw step by step. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -18,7 +18,8 @@
 
 enum { FEATURES = 3 };
 
-/* A step's memory: gates after their functions (4h), c, tanh c, h: 7h. */
+/* Returns the activations of layer l, 7h values: gates after their functions (4h), c, tanh c, h.
+   After those of all layers `steps` has 6h values of scratch for tutti_placement_policy_back. */
 static double *step_of(const placement_policy *a, int l)
 {
     return a->steps + (size_t)l * 7 * (size_t)a->hidden;
@@ -38,7 +39,8 @@ static weights weights_of(const placement_policy *a, double *theta)
     return m;
 }
 
-/* The inputs of a step that are not 0: at most 6. Gives how many. */
+/* Writes the inputs of layer l that are not 0, at most 6, and returns their number. before: the
+   type of the layer before; -1: there is none. */
 static int inputs_of(const placement_policy *a, int l, int before, int *index, double *value)
 {
     const int kinds = a->layers, features = kinds + a->kinds, types = features + FEATURES;
@@ -103,7 +105,8 @@ static void forward(placement_policy *a, int l, int before)
     }
 }
 
-/* No chance is 0, not even by rounding: log P of every plan is finite. */
+/* Computes the probabilities of layer l's types. None is 0, also after rounding, so log P of every
+   plan is finite. */
 static void softmax(const placement_policy *a, int l, double *chance)
 {
     const size_t h = (size_t)a->hidden;

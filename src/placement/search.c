@@ -1,4 +1,4 @@
-/* search.c: the searches by name, with their options. */
+/* search.c: the searches of placement.h by name, with their options. */
 #include <math.h>
 #include <string.h>
 

@@ -1,16 +1,17 @@
-/* draw.c: the numbers of a problem, all from the counter-based generator. Element j of thing i is
-   draw (stream of its kind, step i, index j). So any sample is known in O(dim) without those before
-   it, and a larger set begins with the smaller one.
+/* draw.c: the samples of a problem (problem.h), all from the counter-based generator. Element j of
+   vector i (a sample, a class's centre, ...) is the draw with the stream of that kind of vector,
+   step i and index j. So any sample is computed in O(dim) without those before it, and a larger
+   set begins with the smaller one.
 
-   quadratic: the common centre starts at `from` and goes towards `to`. On the plain problem both
-   are N(0, I), on the simplex both are uniform on it (dim exponentials over their sum). Classes
-   stand at skew (u_k - mean u) from it, u_k ~ N(0, I), so that their mean is the common centre.
-   Pairs +e, -e make that the mean of the samples too: a method's error can be distinguished from
-   the noise of a finite set. */
+   quadratic: the common centre moves between the points FROM and TO. Without `simplex` both are
+   N(0, I); with it both are uniform on the simplex (dim exponentials divided by their sum). The
+   centre of class k is at skew (u_k - mean u) from the common centre, u_k ~ N(0, I), so the mean of
+   the classes' centres is the common centre. Since samples come in pairs +e, -e, it is the mean of
+   the samples, too: a method's error can be distinguished from the noise of a finite set. */
 #include "problem/problem.h"
 #include <math.h>
 
-/* streams, far from those of runs */
+/* streams of the generator, distinct from those of runs */
 enum { FROM = 0x70726f62, TO, CLASSES, NOISE, NOISE_TEST, TEACHER, FEATURES, FEATURES_TEST, LABELS, LABELS_TEST };
 
 static tutti_rng rng_of(const tutti_problem *p, uint64_t stream, uint64_t thing)
@@ -35,25 +36,25 @@ static void draw_point(const tutti_problem *p, uint64_t stream, double *at)
         at[j] = sum > 0 ? at[j] / sum : 1 / (double)p->dim;
 }
 
-tutti_status tutti_problem_path(const tutti_problem *p, double *from, double *way, tutti_error *err)
+tutti_status tutti_problem_path(const tutti_problem *p, double *from, double *direction, tutti_error *err)
 {
     if (p->kind != TUTTI_PROBLEM_QUADRATIC)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "only the problem quadratic has a path");
     draw_point(p, FROM, from);
-    draw_point(p, TO, way);
+    draw_point(p, TO, direction);
     for (int64_t j = 0; j < p->dim; j++)
-        way[j] -= from[j];
+        direction[j] -= from[j];
     return TUTTI_OK;
 }
 
-double tutti_problem_place(const tutti_problem *p, const double *way, uint64_t step)
+double tutti_problem_position(const tutti_problem *p, const double *direction, uint64_t step)
 {
     double length = 0, turns;
 
     if (p->drift <= 0)
         return 0;
     for (int64_t j = 0; j < p->dim; j++)
-        length += way[j] * way[j];
+        length += direction[j] * direction[j];
     turns = fmod(p->drift * (double)step / 1000 / sqrt(length), 2);
     return turns <= 1 ? turns : 2 - turns;
 }
@@ -75,7 +76,7 @@ static void draw_quadratic(const tutti_problem *p, int split, const double *from
     }
 }
 
-/* shift: classes x dim. */
+/* Sets shift[classes][dim] to the classes' centres relative to the common centre. */
 static void draw_classes(const tutti_problem *p, double *shift)
 {
     for (int64_t j = 0; j < p->dim; j++) {

@@ -1,4 +1,4 @@
-/* problem.c: the problems' option tables, and from a spec to a problem. */
+/* problem.c: the tables of options, and reading and printing of specs (problem.h). */
 #include "problem/problem.h"
 #include <ctype.h>
 #include <math.h>

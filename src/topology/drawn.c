@@ -73,8 +73,8 @@ static void list_random(const tutti_graph *g, uint64_t k, int i, int sign, tutti
         const int *order = g->order + (size_t)c * (size_t)g->n;
         const int p = g->place[(size_t)c * (size_t)g->n + (size_t)i];
         if (c < g->cycles) {
-            tutti_graph_join(out, order[tutti_graph_around(g, p - 1)]);
-            tutti_graph_join(out, order[tutti_graph_around(g, p + 1)]);
+            tutti_graph_join(out, order[tutti_graph_modulo(g, p - 1)]);
+            tutti_graph_join(out, order[tutti_graph_modulo(g, p + 1)]);
         } else if ((p ^ 1) < g->n) /* the matching; with an odd number the last one has no partner */
             tutti_graph_join(out, order[p ^ 1]);
     }
@@ -252,7 +252,7 @@ const tutti_graph_rules tutti_graph_drawn[] = { { .name = "random",
                                                   .drawn = true,
                                                   .degree = one,
                                                   .list = list_random_matching,
-                                                  .meets = tutti_graph_everybody,
+                                                  .meets = tutti_graph_join_all,
                                                   .second = second_of_matching,
                                                   .messages = messages_of_matching },
                                                 { .name = "random-ring",
@@ -263,7 +263,7 @@ const tutti_graph_rules tutti_graph_drawn[] = { { .name = "random",
                                                   .fits = whole_blocks,
                                                   .degree = two,
                                                   .list = list_random_ring,
-                                                  .meets = tutti_graph_everybody,
+                                                  .meets = tutti_graph_join_all,
                                                   .second = second_of_ring,
                                                   .messages = messages_of_ring },
                                                 { 0 } };

@@ -1,4 +1,4 @@
-/* eigen.c: eigenvalues of symmetric matrices, two ways.
+/* eigen.c: eigenvalues of symmetric matrices (topology_internal.h), by two algorithms.
      full      Householder's reduction to tridiagonal form, then bisection on Sturm's count (Golub
                and Van Loan, Matrix Computations, sections 8.3 and 8.4): cannot fail to converge,
                where power iteration needs ever more steps as the gap closes. O(n^3).
@@ -6,8 +6,8 @@
                Comput. 23, 2001, one vector, no preconditioner): each iteration takes the best of
                the space of iterate, residual and last direction. A matrix is only applied:
                O(edges) an iteration.
-   Nothing here but + - * / and square roots, which IEEE 754 rounds in one way: all members compute
-   the same bits, whatever library they run on. */
+   The code uses + - * / and square roots only, which IEEE 754 rounds in one way. So all members
+   compute the same bits, whatever library they run on. */
 #include <math.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ static void tridiagonal(double *a, size_t n, double *diagonal, double *off, doub
         beta = 1 / (norm2 - head * off[c]); /* 2 / |v|^2 */
         memset(p + c + 1, 0, (n - c - 1) * sizeof *p);
         /* p = beta A v, by columns (rows: it is symmetric), which the
-           compiler turns into vector operations */
+           compiler iterations into vector operations */
         for (size_t j = c + 1; j < n; j++)
             for (size_t i = c + 1; i < n; i++)
                 p[i] += v[j] * a[j * n + i];
@@ -83,11 +83,11 @@ static double eigenvalue(const double *diagonal, const double *off, size_t n, si
     return (low + high) / 2;
 }
 
-void tutti_eigen_full(double *a, size_t n, double *room, size_t which, double *value, double *largest)
+void tutti_eigen_full(double *a, size_t n, double *scratch, size_t which, double *value, double *largest)
 {
-    double *diagonal = room, *off = room + n, bound = 0;
+    double *diagonal = scratch, *off = scratch + n, bound = 0;
 
-    tridiagonal(a, n, diagonal, off, room + 2 * n, room + 3 * n);
+    tridiagonal(a, n, diagonal, off, scratch + 2 * n, scratch + 3 * n);
     for (size_t i = 0; i < n; i++) { /* Gershgorin */
         const double reach = fabs(diagonal[i]) + (i > 0 ? fabs(off[i - 1]) : 0) + (i + 1 < n ? fabs(off[i]) : 0);
         bound = reach > bound ? reach : bound;
@@ -166,18 +166,19 @@ static void top_of_three(double a[3][3], int m, double top[3])
         top[k] = k < m ? v[k][best] : 0;
 }
 
-size_t tutti_eigen_room(size_t n)
+size_t tutti_eigen_scratch(size_t n)
 {
     return 5 * n;
 }
 
-double tutti_eigen_top(const tutti_operator *a, double *x, double tolerance, int turns, double *room)
+double tutti_eigen_top(const tutti_operator *a, double *x, double tolerance, int iterations, double *scratch)
 {
     const size_t n = a->n;
-    double *ax = room, *r = room + n, *ar = room + 2 * n, *p = room + 3 * n, *ap = room + 4 * n, value = 0, most = 0;
+    double *ax = scratch, *r = scratch + n, *ar = scratch + 2 * n, *p = scratch + 3 * n, *ap = scratch + 4 * n;
+    double value = 0, most = 0;
     bool direction = false;
 
-    for (int turn = 0; turn <= turns; turn++) {
+    for (int turn = 0; turn <= iterations; turn++) {
         double m[3][3], c[3], length;
         double *const basis[3] = { x, r, p }, *const image[3] = { ax, ar, ap };
         int many = 2;
@@ -196,7 +197,7 @@ double tutti_eigen_top(const tutti_operator *a, double *x, double tolerance, int
         add_scaled(n, -value, x, r);
         centre(n, r);
         length = sqrt(dot(n, r, r));
-        if (length <= tolerance * most || turn == turns)
+        if (length <= tolerance * most || turn == iterations)
             break;
         scale(n, 1 / length, r);
         add_scaled(n, -dot(n, x, r), x, r);

@@ -1,4 +1,5 @@
-/* facts.c: what holds for a graph in every round, and where it does not. */
+/* facts.c: tutti_graph_require and tutti_graph_is (gossip.h): the properties of a graph in all
+   rounds. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -16,10 +17,10 @@ typedef struct subject { /* of a check, with its buffers */
     const tutti_graph *g;
     tutti_error *err;
     char name[160];
-    int *in, *out;        /* n */
-    double *w_in, *w_out; /* degree + 1 */
-    int *mark, *queue;    /* n */
-    double *column;       /* n */
+    int *in, *out;        /* [n] */
+    double *w_in, *w_out; /* [degree + 1] */
+    int *mark, *queue;    /* [n] */
+    double *column;       /* [n] */
     int n_in, n_out;
     double self;
 } subject;

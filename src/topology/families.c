@@ -52,7 +52,7 @@ int tutti_graph_log2_up(int n)
     return t;
 }
 
-int tutti_graph_around(const tutti_graph *g, int64_t i)
+int tutti_graph_modulo(const tutti_graph *g, int64_t i)
 {
     return (int)(((i % g->n) + g->n) % g->n);
 }
@@ -72,17 +72,17 @@ static void list_ring(const tutti_graph *g, uint64_t k, int i, int sign, tutti_g
 {
     (void)k;
     (void)sign;
-    tutti_graph_join(out, tutti_graph_around(g, i - 1));
-    tutti_graph_join(out, tutti_graph_around(g, i + 1));
+    tutti_graph_join(out, tutti_graph_modulo(g, i - 1));
+    tutti_graph_join(out, tutti_graph_modulo(g, i + 1));
 }
 
 static void list_directed_ring(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out)
 {
     (void)k;
-    tutti_graph_join(out, tutti_graph_around(g, i + sign));
+    tutti_graph_join(out, tutti_graph_modulo(g, i + sign));
 }
 
-void tutti_graph_everybody(const tutti_graph *g, int i, tutti_graph_list *out)
+void tutti_graph_join_all(const tutti_graph *g, int i, tutti_graph_list *out)
 {
     (void)i;
     for (int j = 0; j < g->n; j++)
@@ -93,7 +93,7 @@ static void list_complete(const tutti_graph *g, uint64_t k, int i, int sign, tut
 {
     (void)k;
     (void)sign;
-    tutti_graph_everybody(g, i, out);
+    tutti_graph_join_all(g, i, out);
 }
 
 static void list_star(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out)
@@ -108,7 +108,7 @@ static void list_exponential(const tutti_graph *g, uint64_t k, int i, int sign, 
 {
     (void)k;
     for (int s = 0; s < tutti_graph_log2_up(g->n); s++)
-        tutti_graph_join(out, tutti_graph_around(g, i + sign * ((int64_t)1 << s)));
+        tutti_graph_join(out, tutti_graph_modulo(g, i + sign * ((int64_t)1 << s)));
 }
 
 static uint64_t logarithm(const tutti_graph *g)
@@ -118,7 +118,7 @@ static uint64_t logarithm(const tutti_graph *g)
 
 static void list_one_peer_exponential(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out)
 {
-    tutti_graph_join(out, tutti_graph_around(g, i + sign * ((int64_t)1 << (k % logarithm(g)))));
+    tutti_graph_join(out, tutti_graph_modulo(g, i + sign * ((int64_t)1 << (k % logarithm(g)))));
 }
 
 static void list_hypercube(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out)
@@ -146,7 +146,7 @@ static bool even(const tutti_graph *g, char *mend, size_t bytes)
 static void list_ring_based(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out)
 {
     list_ring(g, k, i, sign, out);
-    tutti_graph_join(out, tutti_graph_around(g, i + g->n / 2));
+    tutti_graph_join(out, tutti_graph_modulo(g, i + g->n / 2));
 }
 
 static bool two_even_rings(const tutti_graph *g, char *mend, size_t bytes)
@@ -187,11 +187,11 @@ static void list_bipartite_exp(const tutti_graph *g, uint64_t k, int i, int sign
 {
     (void)k;
     (void)sign;
-    tutti_graph_join(out, tutti_graph_around(g, i - 1));
-    tutti_graph_join(out, tutti_graph_around(g, i + 1));
+    tutti_graph_join(out, tutti_graph_modulo(g, i - 1));
+    tutti_graph_join(out, tutti_graph_modulo(g, i + 1));
     for (int s = 1; (int64_t)1 << s <= g->n - 1; s++) { /* s up to floor(log2(n - 1)) */
-        tutti_graph_join(out, tutti_graph_around(g, i - 1 - ((int64_t)1 << s)));
-        tutti_graph_join(out, tutti_graph_around(g, i + 1 + ((int64_t)1 << s)));
+        tutti_graph_join(out, tutti_graph_modulo(g, i - 1 - ((int64_t)1 << s)));
+        tutti_graph_join(out, tutti_graph_modulo(g, i + 1 + ((int64_t)1 << s)));
     }
 }
 
@@ -246,8 +246,8 @@ static void list_torus(const tutti_graph *g, uint64_t k, int i, int sign, tutti_
 
     (void)k;
     (void)sign;
-    tutti_graph_join(out, tutti_graph_around(g, i - cols));
-    tutti_graph_join(out, tutti_graph_around(g, i + cols));
+    tutti_graph_join(out, tutti_graph_modulo(g, i - cols));
+    tutti_graph_join(out, tutti_graph_modulo(g, i + cols));
     tutti_graph_join(out, row + (col + cols - 1) % cols);
     tutti_graph_join(out, row + (col + 1) % cols);
 }

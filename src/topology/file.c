@@ -1,5 +1,5 @@
-/* file.c: a graph out of a text file, weighted, directed, in several rounds if need be
-   (docs/TOPOLOGY.md has an example):
+/* file.c: the family file: a graph from a text file, with weights, directions and several rounds if
+   wanted (docs/TOPOLOGY.md has an example):
 
      # to the end of the line
      tutti-graph 4        first: the number of members

@@ -1,8 +1,9 @@
-/* gap.c: the spectral gap. P: the product of W over a period; B = P - J takes the mean out. Its
-   norm is the largest |eigenvalue| of B where B is symmetric, else the root of that of B^T B. The
-   rounding of B^T B, 1e-16, becomes 1e-8 in the root: only where the true value is 0 does that
-   show, and there B itself is 0 to rounding. Graphs that are drawn in each round know their
-   lambda_2(E[W^T W]) themselves. */
+/* gap.c: the spectral gap, and other full matrices of a graph (gossip.h). P: the product of W over
+   a period; B = P - J, which subtracts the mean. The gap is 1 - |B|. The norm |B| is the largest
+   |eigenvalue| of B if B is symmetric, else the root of the largest eigenvalue of B^T B. The
+   rounding error of B^T B, 1e-16, becomes 1e-8 in the root. That is visible only where the true
+   value is 0, and there B itself is 0 to rounding. For drawn graphs lambda_2(E[W^T W]) is known
+   (tutti_graph_rules.second). */
 #include <errno.h>
 #include <math.h>
 #include <string.h>

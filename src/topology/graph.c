@@ -1,4 +1,4 @@
-/* graph.c: a spec becomes a graph; its rows. */
+/* graph.c: opens a graph from a spec, and computes a member's row of W in a round (gossip.h). */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -100,7 +100,7 @@ static double count_messages(const tutti_graph *g, tutti_graph_list *room)
     return sum / (double)g->period;
 }
 
-/* degree_max, and the degree of each where a fixed graph may have several. */
+/* Sets degree_max, messages, and the degree of each member if degrees can differ. */
 static tutti_status measure(tutti_graph *g, tutti_error *err)
 {
     const bool each = !g->family->regular && g->family->degree == NULL;
@@ -128,7 +128,7 @@ static tutti_status measure(tutti_graph *g, tutti_error *err)
     return status;
 }
 
-/* A member of the smallest degree, and whether that is all there is. */
+/* Returns a member of the smallest degree. *equal: all members have the same degree. */
 static int least(const tutti_graph *g, bool *equal)
 {
     int who = 0;
@@ -279,8 +279,7 @@ static int degree_of(const tutti_graph *g, int i)
     return g->degree != NULL ? g->degree[i] : g->degree_max;
 }
 
-/* The weight that member `to` gives to the values of `from`, its neighbour in a round in which it
-   has `count` of them. */
+/* Returns W_to,from of neighbours in a round in which they have `count` neighbours each. */
 static double weight(const tutti_graph *g, int to, int from, int count)
 {
     switch (g->weights) {
@@ -292,8 +291,8 @@ static double weight(const tutti_graph *g, int to, int from, int count)
     }
 }
 
-/* The remaining weight, for itself. Uniform: the same bits as its neighbours' weights, so that
-   the complete graph is an all-reduce to the bit. */
+/* Returns W_ii of a member with `count` neighbours of weights w. Uniform: the same bits as w, so
+   that the complete graph has the bits of an all-reduce. */
 static double own_weight(const tutti_graph *g, int i, const double *w, int count)
 {
     double self = 1;

@@ -56,7 +56,7 @@ static void apply_laplacian(const void *of, const double *x, double *y)
 typedef struct expectation { /* y = E[W^T W] x */
     laplacian mean, spread;  /* both with shift 0: -Lbar, -Ltil */
     double alpha;
-    double *room;            /* 2 n */
+    double *room;            /* [2 n] */
 } expectation;
 
 static void apply_expectation(const void *of, const double *x, double *y)
@@ -77,9 +77,9 @@ static void apply_expectation(const void *of, const double *x, double *y)
 typedef struct search {
     tutti_matchings *m;
     size_t n;
-    double *v, *room;                 /* n; eigen's scratch */
-    double *p, *slope, *spread;       /* count each */
-    double *more;                     /* 2 n */
+    double *v, *room;                 /* [n]: eigen's scratch */
+    double *p, *slope, *spread;       /* [count] each */
+    double *more;                     /* [2 n] */
     uint64_t draws;
 } search;
 
@@ -207,13 +207,13 @@ static tutti_status solve(tutti_graph *g, tutti_matchings *m, const tutti_graph 
 
     TUTTI_TRY(tutti_matchings_find(m, base, err));
     m->chance = tutti_alloc((size_t)m->count, sizeof *m->chance);
-    room = tutti_alloc(3 * n + tutti_eigen_room(n) + 3 * (size_t)m->count, sizeof *room);
+    room = tutti_alloc(3 * n + tutti_eigen_scratch(n) + 3 * (size_t)m->count, sizeof *room);
     if (m->chance == NULL || room == NULL) {
         tutti_free(room);
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the chances of %d matchings of %d members", m->count, g->n);
     }
     s = (search){
-        .m = m, .n = n, .v = room, .more = room + n, .room = room + 3 * n, .p = room + 3 * n + tutti_eigen_room(n)
+        .m = m, .n = n, .v = room, .more = room + n, .room = room + 3 * n, .p = room + 3 * n + tutti_eigen_scratch(n)
     };
     s.slope = s.p + m->count;
     s.spread = s.slope + m->count;

@@ -1,16 +1,17 @@
-/* matching.c: the edges of a graph as matchings: Misra and Gries, A constructive proof of Vizing's
-   theorem, Information Processing Letters 41, 1992. It takes at most one colour more than the
-   largest degree, edges of one colour being a matching. The table partner[c * n + v] is the state
-   of the algorithm and its result: the neighbour of v in colour c; without one -1 during the
-   search, v itself at the end. */
+/* matching.c: tutti_matchings_find: partitions the edges of a graph into matchings, by edge
+   colouring: Misra and Gries, A constructive proof of Vizing's theorem, Information Processing
+   Letters 41, 1992. The edges of a colour are a matching. The number of colours is at most one
+   more than the largest degree. partner[c * n + v] is the neighbour of v by the edge of colour c;
+   if v has none: -1 during the search, v in the result. */
 #include <errno.h>
 
 #include "topology_internal.h"
 
 typedef struct painter {
     int n, colours, *partner;
-    int *fan, *path; /* degree; n + 1 */
-    bool *in_fan;    /* n */
+    int *fan;        /* [largest degree] */
+    int *path;       /* [n + 1] */
+    bool *in_fan;    /* [n] */
 } painter;
 
 static int *at(const painter *p, int v, int colour)

@@ -1,10 +1,11 @@
-/* roles.c: a graph's edges, reduced to those between members that ask and members that answer. */
+/* roles.c: tutti_graph_roles and tutti_graph_partners (gossip.h): divides the members into those
+   that ask and those that answer. */
 #include <errno.h>
 #include <string.h>
 
 #include "topology_internal.h"
 
-/* met[j]: i and j are neighbours in some round. at: n. */
+/* Sets met[j] of each member j that is a neighbour of i in some round. at[n]: scratch. */
 static void mark(const tutti_graph *g, int i, int *at, bool *met)
 {
     tutti_graph_list list = { .at = at };
@@ -18,9 +19,9 @@ static void mark(const tutti_graph *g, int i, int *at, bool *met)
         }
 }
 
-typedef struct room { int *at, *queue; bool *met, *seen; } room; /* n each */
+typedef struct scratch { int *at, *queue; bool *met, *seen; } scratch; /* [n] each */
 
-static void room_close(room *r)
+static void scratch_close(scratch *r)
 {
     tutti_free(r->at);
     tutti_free(r->queue);
@@ -28,21 +29,21 @@ static void room_close(room *r)
     tutti_free(r->seen);
 }
 
-static tutti_status room_open(room *r, const tutti_graph *g, tutti_error *err)
+static tutti_status scratch_open(scratch *r, const tutti_graph *g, tutti_error *err)
 {
     const size_t n = (size_t)g->n;
 
-    *r = (room){ tutti_alloc(n, sizeof *r->at), tutti_alloc(n, sizeof *r->queue), tutti_alloc(n, sizeof *r->met),
-                 tutti_alloc(n, sizeof *r->seen) };
+    *r = (scratch){ tutti_alloc(n, sizeof *r->at), tutti_alloc(n, sizeof *r->queue), tutti_alloc(n, sizeof *r->met),
+                    tutti_alloc(n, sizeof *r->seen) };
     if (r->at != NULL && r->queue != NULL && r->met != NULL && r->seen != NULL)
         return TUTTI_OK;
-    room_close(r);
+    scratch_close(r);
     return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "finding the roles in a graph of %d members", g->n);
 }
 
 /* Breadth first from member 0; levels: asks is written, a level after the other; else only edges
    between roles are walked. Gives how many were reached. */
-static int walk(const tutti_graph *g, room *r, bool levels, bool *asks)
+static int walk(const tutti_graph *g, scratch *r, bool levels, bool *asks)
 {
     int head = 0, reached = 1;
 
@@ -67,10 +68,10 @@ static int walk(const tutti_graph *g, room *r, bool levels, bool *asks)
 
 tutti_status tutti_graph_roles(const tutti_graph *g, bool *asks, int *left_out, tutti_error *err)
 {
-    room r;
+    scratch r;
     int within = 0;
 
-    TUTTI_TRY(room_open(&r, g, err));
+    TUTTI_TRY(scratch_open(&r, g, err));
     for (int i = 0; i < g->n; i++)
         asks[i] = i % 2 == 1;
     if (walk(g, &r, false, asks) < g->n)
@@ -80,7 +81,7 @@ tutti_status tutti_graph_roles(const tutti_graph *g, bool *asks, int *left_out, 
         for (int j = 0; j < i; j++)
             within += r.met[j] && asks[j] == asks[i];
     }
-    room_close(&r);
+    scratch_close(&r);
     *left_out = within;
     return TUTTI_OK;
 }
@@ -88,14 +89,14 @@ tutti_status tutti_graph_roles(const tutti_graph *g, bool *asks, int *left_out, 
 tutti_status tutti_graph_partners(const tutti_graph *g, const bool *asks, int i, int *partner, int *partners,
                                   tutti_error *err)
 {
-    room r;
+    scratch r;
 
     *partners = 0;
-    TUTTI_TRY(room_open(&r, g, err));
+    TUTTI_TRY(scratch_open(&r, g, err));
     mark(g, i, r.at, r.met);
     for (int j = 0; j < g->n; j++)
         if (r.met[j] && (asks == NULL || asks[j] != asks[i]))
             partner[(*partners)++] = j;
-    room_close(&r);
+    scratch_close(&r);
     return TUTTI_OK;
 }

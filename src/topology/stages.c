@@ -1,4 +1,4 @@
-/* stages.c: sequences of rounds that end at the exact mean whatever the number of members.
+/* stages.c: the families base and hyper-hypercube: sequences of rounds that end at the exact mean.
    Takezawa, Sato, Bao, Niwa, Yamada, Beyond Exponential Graph, NeurIPS 2023, arXiv 2305.11420.
 
      hyper-hypercube(k)   n = n_1 .. n_L, every factor at most k + 1: in round l the members that
@@ -63,8 +63,8 @@ static void find_blocks(tutti_blocks *b, int n, int64_t k)
     b->length = b->whole[0].count + 1 + b->part[0].count;
 }
 
-/* Members from `first` on of a hyper-hypercube, `stride` apart, `at` among them; round
-   `stage`. */
+/* Adds the neighbours in round `stage` of a hyper-hypercube whose member x is member first + stride
+   x of the graph. at: the x of the member whose neighbours they are. */
 static void join_stage(const tutti_stages *s, int stage, int first, int stride, int at, tutti_graph_list *out)
 {
     const int factor = s->factor[stage];
@@ -77,11 +77,11 @@ static void join_stage(const tutti_stages *s, int stage, int first, int stride, 
     out->self = 1.0 / factor;
 }
 
-/* Round m (below length) of Simple Base among members first .. first + b->n - 1.
-   at: the member that asks, from `first`. */
+/* Adds the neighbours of member first + at in round m, below b->length, of Simple Base on the
+   members first .. first + b->n - 1. */
 static void join_blocks(const tutti_blocks *b, int m, int first, int at, tutti_graph_list *out)
 {
-    const int meeting = m - b->whole[0].count; /* whose turn it is to meet those behind */
+    const int meeting = m - b->whole[0].count; /* the block that meets the blocks after it in step 2 */
     int own = 0;
 
     if (b->count == 0) {

@@ -21,11 +21,11 @@ static const double lengths[] = { 0.125, 0.25, 0.5, 1, 2 };
 static const double noises[] = { 1e-4, 1e-3, 1e-2, 1e-1, 0.5 };
 enum { SWEEPS = 2 };
 
-tutti_status tutti_gp_open(tutti_gp *g, int knobs, const bool *unordered, int room, tutti_error *err)
+tutti_status tutti_gp_open(tutti_gp *g, int knobs, const bool *unordered, int capacity, tutti_error *err)
 {
-    const size_t n = (size_t)room;
+    const size_t n = (size_t)capacity;
 
-    *g = (tutti_gp){ .knobs = knobs, .room = room, .noise = noises[0], .deviation = 1 };
+    *g = (tutti_gp){ .knobs = knobs, .capacity = capacity, .noise = noises[0], .deviation = 1 };
     for (int k = 0; k < knobs; k++) {
         g->unordered[k] = unordered[k];
         g->length[k] = 0.5;
@@ -39,7 +39,7 @@ tutti_status tutti_gp_open(tutti_gp *g, int knobs, const bool *unordered, int ro
     return g->u != NULL && g->measured != NULL && g->y != NULL && g->factor != NULL && g->alpha != NULL &&
                    g->work != NULL
                ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a tuner of %d points", room);
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a tuner of %d points", capacity);
 }
 
 void tutti_gp_close(tutti_gp *g)
@@ -54,7 +54,7 @@ void tutti_gp_close(tutti_gp *g)
 
 void tutti_gp_add(tutti_gp *g, const double *u, double measured)
 {
-    assert(g->n < g->room);
+    assert(g->n < g->capacity);
     memcpy(g->u + (size_t)g->n * (size_t)g->knobs, u, (size_t)g->knobs * sizeof *u);
     g->measured[g->n++] = measured;
 }

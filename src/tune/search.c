@@ -1,5 +1,5 @@
-/* search.c: a run that tunes itself while it trains (search.h has the rules). The leader decides
-   after each window; its decisions are the state, so a resumed run continues from there. */
+/* search.c: the search of search.h, which has the rules. The leading worker decides after each
+   window. The state consists of its decisions and the times, so a resumed run continues from it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,12 +59,12 @@ void tutti_search_times(int64_t *times, size_t n, double *seconds, double *high)
     *high = 1e-9 * (double)times[quarter];
 }
 
-int64_t tutti_search_look_at(int64_t steps)
+int64_t tutti_search_early_step(int64_t steps)
 {
     return (steps + 3) / 4;
 }
 
-bool tutti_search_look(const tutti_search_state *s, int64_t *times, size_t n)
+bool tutti_search_is_slow(const tutti_search_state *s, int64_t *times, size_t n)
 {
     const tutti_search_window *fastest = NULL;
 
@@ -95,7 +95,7 @@ static tutti_search_role role_of(int64_t i)
     return (i / 2 + i) % 2 == 0 ? TUTTI_SEARCH_DEFAULT : TUTTI_SEARCH_BEST;
 }
 
-/* Windows of pairs that are over. */
+/* Returns the number of finished windows of pairs. */
 static int64_t paired(const tutti_search_state *s)
 {
     int64_t n = 0;
@@ -110,7 +110,8 @@ static bool best_won(const tutti_search_window *a, double seconds)
     return a->role == TUTTI_SEARCH_BEST ? a->seconds < seconds : seconds < a->seconds;
 }
 
-/* Over all pairs, where the last window took `seconds`: has the best point won by enough? */
+/* Returns true if the best is faster than the default by TUTTI_SEARCH_GAIN in all pairs together.
+   seconds: of the current window. */
 static bool worth_it(const tutti_search_state *s, double seconds)
 {
     double best = 0, first = 0;
@@ -147,7 +148,7 @@ tutti_status tutti_search_decide(const tutti_search_state *s, tutti_tuner *tuner
     return TUTTI_OK;
 }
 
-void tutti_search_turn(tutti_search_state *s, double seconds, double high, const tutti_search_window *next)
+void tutti_search_record(tutti_search_state *s, double seconds, double high, const tutti_search_window *next)
 {
     s->now.seconds = seconds;
     s->now.high = high;
@@ -155,7 +156,7 @@ void tutti_search_turn(tutti_search_state *s, double seconds, double high, const
     s->now = *next;
 }
 
-tutti_status tutti_search_tell(const tutti_search_state *s, tutti_tuner *tuner, tutti_error *err)
+tutti_status tutti_search_replay(const tutti_search_state *s, tutti_tuner *tuner, tutti_error *err)
 {
     for (int64_t i = 0; i < s->n; i++)
         if (s->past[i].role == TUTTI_SEARCH_POINT)

@@ -1,18 +1,18 @@
 /* tuner.c: Bayesian optimisation of a few knobs (Mockus 1974; Jones, Schonlau and Welch, "Efficient
    Global Optimization of Expensive Black-Box Functions", J. Global Optimization 13, 1998).
 
-     y        the logarithm of what a point took: ratios count, and one slow point does not drown
-              the differences of the others
-     drawn    points of a Halton sequence, turned round by the seed: spread better than independent
-              draws, in any number
-     then     the candidate with the greatest expected improvement below the least mean at the
-              observed points. That is the mean, not the least observation: with noise the least
-              observation is the luckiest one
-     best     the point of that least mean
+     y        the logarithm of a point's time: so ratios count, and a slow point does not hide the
+              differences of the others
+     drawn    points of a Halton sequence, rotated by the seed. For any number of points it is
+              spread more evenly than independent draws
+     then     the candidate with the greatest expected improvement below the least predicted mean
+              at the observed points. The least observation is not used: with noise it is mostly
+              one with a favourable error
+     best     the observed point with that least mean
 
-   Candidates are CANDIDATES points of the same sequence and NEAR of one in a small box round the
-   best. A value is rounded to what its knob takes before it is judged, and no point is proposed
-   twice: the search measures the best again. */
+   Candidates are CANDIDATES points of the same sequence in the box, and NEAR points of it in a
+   small box around the best. A candidate's values are rounded to valid ones before it is judged. No
+   point is proposed twice; search.c measures the best again. */
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
@@ -29,9 +29,9 @@ struct tutti_tuner {
     tutti_knob knob[TUTTI_KNOBS_MOST];
     int n_knobs, points, drawn;
     double xi;
-    double turn[TUTTI_KNOBS_MOST]; /* of the sequence */
+    double turn[TUTTI_KNOBS_MOST]; /* rotation of the sequence */
     tutti_gp gp;
-    double *value;               /* points x n_knobs: as observed */
+    double *value;               /* [points][n_knobs]: the observed points */
     double candidate[TUTTI_GP_BATCH][TUTTI_KNOBS_MOST], u[TUTTI_GP_BATCH * TUTTI_KNOBS_MOST];
 };
 
@@ -46,7 +46,7 @@ static int n_choices(const tutti_knob *knob)
     return n;
 }
 
-/* The least and the greatest value. */
+/* Return the least and the greatest valid value of a knob. */
 static double least(const tutti_knob *knob)
 {
     return knob->choices != NULL     ? 0
@@ -61,7 +61,7 @@ static double greatest(const tutti_knob *knob)
                                      : knob->high;
 }
 
-/* The value nearest to it. */
+/* Returns the valid value that is nearest to `value`. */
 static double rounded(const tutti_knob *knob, double value)
 {
     const double multiple = knob->choices != NULL ? 1 : knob->multiple;
@@ -71,6 +71,7 @@ static double rounded(const tutti_knob *knob, double value)
     return fmin(fmax(value, least(knob)), greatest(knob));
 }
 
+/* Returns the value at u in [0, 1]; unit_of is the inverse. */
 static double value_at(const tutti_knob *knob, double u)
 {
     if (knob->choices != NULL)
@@ -79,7 +80,7 @@ static double value_at(const tutti_knob *knob, double u)
                                    : knob->low + (knob->high - knob->low) * u);
 }
 
-static double place_of(const tutti_knob *knob, double value)
+static double unit_of(const tutti_knob *knob, double value)
 {
     if (knob->choices != NULL)
         return (value + 0.5) / n_choices(knob);
@@ -200,7 +201,7 @@ tutti_status tutti_tuner_tell(tutti_tuner *t, const double *value, double second
         if (!(rounded(&t->knob[k], value[k]) == value[k]))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a tuner was given %s=%.17g, which is no value of that knob",
                               t->knob[k].name, value[k]);
-        u[k] = place_of(&t->knob[k], value[k]);
+        u[k] = unit_of(&t->knob[k], value[k]);
     }
     memcpy(t->value + (size_t)t->gp.n * (size_t)t->n_knobs, value, (size_t)t->n_knobs * sizeof *value);
     tutti_gp_add(&t->gp, u, log(seconds));
@@ -238,7 +239,8 @@ static bool draw_point(const tutti_tuner *t, double *value)
     return false;
 }
 
-/* Fits, and gives the observed point with the least mean: its index, and that mean, of y. */
+/* Fits the process and finds the observed point with the least predicted mean: *best: its index;
+   *mean: that mean, in the scale of y. */
 static tutti_status find_best(tutti_tuner *t, int *best, double *mean, tutti_error *err)
 {
     double means[TUTTI_GP_BATCH], deviations[TUTTI_GP_BATCH];
@@ -281,12 +283,12 @@ static void judge_points(tutti_tuner *t, int m, double best, pick *p)
     }
 }
 
-/* A candidate in [0,1]^knobs becomes the values of the knobs; true: it was not observed yet. */
+/* Converts at[knobs] in [0, 1] to candidate j. Returns true if it was not observed yet. */
 static bool make_candidate(tutti_tuner *t, const double *at, int j)
 {
     values_at(t, at, t->candidate[j]);
     for (int k = 0; k < t->n_knobs; k++)
-        t->u[j * t->n_knobs + k] = place_of(&t->knob[k], t->candidate[j][k]);
+        t->u[j * t->n_knobs + k] = unit_of(&t->knob[k], t->candidate[j][k]);
     return !was_measured(t, t->candidate[j]);
 }
 

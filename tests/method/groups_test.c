@@ -66,8 +66,8 @@ static tutti_status hear(void *to, const tutti_groups_answer *a, tutti_error *er
 
     (void)err;
     assert_true(r->w[v].is == ASKS || r->w[v].is == SAYS);
-    if (a->word == TUTTI_GROUPS_GO || a->word == TUTTI_GROUPS_AGAIN) {
-        assert_true(a->word == TUTTI_GROUPS_GO ? r->w[v].is == ASKS : r->w[v].is == SAYS);
+    if (a->decision == TUTTI_GROUPS_GO || a->decision == TUTTI_GROUPS_AGAIN) {
+        assert_true(a->decision == TUTTI_GROUPS_GO ? r->w[v].is == ASKS : r->w[v].is == SAYS);
         assert_true(a->n >= 2 && a->n <= r->o.workers); /* never a group of one */
         assert_true(a->id > r->w[v].last);              /* the order is that of ids at every worker */
         r->w[v].last = r->w[v].id = a->id;
@@ -88,8 +88,8 @@ static tutti_status hear(void *to, const tutti_groups_answer *a, tutti_error *er
         r->sizes[a->n]++;
         return TUTTI_OK;
     }
-    r->nothing += a->word == TUTTI_GROUPS_NOTHING && !r->w[v].leaves;
-    r->w[v].is = r->w[v].leaves && a->word == TUTTI_GROUPS_NOTHING ? ENDED : COMPUTES;
+    r->nothing += a->decision == TUTTI_GROUPS_NOTHING && !r->w[v].leaves;
+    r->w[v].is = r->w[v].leaves && a->decision == TUTTI_GROUPS_NOTHING ? ENDED : COMPUTES;
     r->w[v].free_ns = r->now_ns;
     r->w[v].until_ns = r->now_ns + step_of(r, v);
     return TUTTI_OK;
@@ -162,7 +162,7 @@ static int64_t due_of(const run *r, int v)
 {
     int64_t groups = 1;
 
-    for (const tutti_groups_entry *p = r->g->line; p != NULL && (p->started || tutti_groups_place(p, v) < 0);
+    for (const tutti_groups_entry *p = r->g->queue; p != NULL && (p->started || tutti_groups_index_of(p, v) < 0);
          p = p->next)
         groups++;
     return r->w[v].asked_ns + groups * (r->spread_ns + LONGEST_NS);
@@ -281,7 +281,7 @@ static void groups_are_disjoint_ordered_and_free_of_deadlock(void **state)
         }
         play(r);
         if (kind == TUTTI_GROUPS_SMART)
-            assert_int_equal(tutti_groups_look(r->g)->conflicts, 0);
+            assert_int_equal(tutti_groups_figures_of(r->g)->conflicts, 0);
         drop(r);
     }
 }
@@ -297,7 +297,7 @@ static void waiting_time_is_bounded_by_the_groups_ahead(void **state)
         r->spread_ns = 50000000;
         for (int v = 0; v < WORKERS; v++)
             r->w[v].left = GROUPS;
-        while (tutti_groups_look(r->g)->groups < GROUPS)
+        while (tutti_groups_figures_of(r->g)->groups < GROUPS)
             assert_true(step(r));
         drop(r);
     }
@@ -538,10 +538,10 @@ static void frozen_worker_is_excluded_and_served_again(void **state)
         if (after != others) /* the others continued */
             fail_msg("schedule %llu: %d of %d went on: %lld %lld %lld, %llu left out", (unsigned long long)dice, after,
                      others, (long long)r->w[0].left, (long long)r->w[1].left, (long long)r->w[3].left,
-                     (unsigned long long)tutti_groups_look(r->g)->left_out);
+                     (unsigned long long)tutti_groups_figures_of(r->g)->left_out);
         play(r);
         assert_true(r->w[2].groups > before);
-        assert_true(when == REDUCES || tutti_groups_look(r->g)->left_out > 0);
+        assert_true(when == REDUCES || tutti_groups_figures_of(r->g)->left_out > 0);
         drop(r);
     }
 }

@@ -26,38 +26,38 @@ typedef struct run { double end, busy[STAGES]; int64_t most[STAGES]; } run;
 /* `count` micro-batches through stages whose tasks take so long; messages take no time. */
 static run simulate(int stages, int in_flight, int64_t count, const double *forward, const double *backward)
 {
-    tutti_pipeline_turns t[STAGES];
+    tutti_pipeline_schedule t[STAGES];
     double until[STAGES];
-    tutti_turn doing[STAGES];
+    tutti_pipeline_action doing[STAGES];
     run r = { 0 };
     double now = 0;
 
     for (int q = 0; q < stages; q++) {
-        t[q] = (tutti_pipeline_turns){ q, stages, in_flight, 0, 0 };
-        doing[q] = TUTTI_TURN_WAIT;
+        t[q] = (tutti_pipeline_schedule){ q, stages, in_flight, 0, 0 };
+        doing[q] = TUTTI_PIPELINE_WAIT;
     }
     while (t[0].backwards < count) {
         double next = INFINITY;
         for (int q = 0; q < stages; q++) {
             const int64_t entered = q == 0 ? count : t[q - 1].forwards,
                           returned = q == stages - 1 ? 0 : t[q + 1].backwards;
-            if (doing[q] == TUTTI_TURN_WAIT) {
+            if (doing[q] == TUTTI_PIPELINE_WAIT) {
                 doing[q] = tutti_pipeline_next(&t[q], entered, returned);
-                until[q] = now + (doing[q] == TUTTI_TURN_FORWARD ? forward[q] : backward[q]);
-                if (doing[q] != TUTTI_TURN_WAIT)
+                until[q] = now + (doing[q] == TUTTI_PIPELINE_FORWARD ? forward[q] : backward[q]);
+                if (doing[q] != TUTTI_PIPELINE_WAIT)
                     r.busy[q] += until[q] - now;
             }
-            if (doing[q] != TUTTI_TURN_WAIT)
+            if (doing[q] != TUTTI_PIPELINE_WAIT)
                 next = fmin(next, until[q]);
         }
         assert_true(next < INFINITY); /* it has not stopped for good */
         now = next;
         for (int q = 0; q < stages; q++) {
-            if (doing[q] == TUTTI_TURN_WAIT || until[q] > now)
+            if (doing[q] == TUTTI_PIPELINE_WAIT || until[q] > now)
                 continue;
-            t[q].forwards += doing[q] == TUTTI_TURN_FORWARD;
-            t[q].backwards += doing[q] == TUTTI_TURN_BACKWARD;
-            doing[q] = TUTTI_TURN_WAIT;
+            t[q].forwards += doing[q] == TUTTI_PIPELINE_FORWARD;
+            t[q].backwards += doing[q] == TUTTI_PIPELINE_BACKWARD;
+            doing[q] = TUTTI_PIPELINE_WAIT;
             if (t[q].forwards - t[q].backwards > r.most[q])
                 r.most[q] = t[q].forwards - t[q].backwards;
         }

@@ -47,7 +47,7 @@ static void play_it(play *p)
 {
     const tutti_tuner_options o = { .knobs = &size, .n_knobs = 1, .points = p->points, .drawn = 4, .xi = 0.1,
                                     .seed = p->seed };
-    const size_t look = (size_t)tutti_search_look_at(STEPS);
+    const size_t look = (size_t)tutti_search_early_step(STEPS);
     tutti_tuner *t;
     int64_t times[STEPS];
 
@@ -64,19 +64,19 @@ static void play_it(play *p)
             tutti_tuner_close(t);
             assert_int_equal(tutti_search_check(p->s, &o, NULL), TUTTI_OK);
             assert_int_equal(tutti_tuner_open(&t, &o, NULL), TUTTI_OK);
-            assert_int_equal(tutti_search_tell(p->s, t, NULL), TUTTI_OK);
+            assert_int_equal(tutti_search_replay(p->s, t, NULL), TUTTI_OK);
         }
         while (n < STEPS) {
             times[n] = step_ns(p, (uint64_t)p->s->n * STEPS + n);
             n++;
-            if (n == look && tutti_search_look(p->s, times, n))
+            if (n == look && tutti_search_is_slow(p->s, times, n))
                 break;
         }
         p->given_up += n < STEPS;
         p->steps += (int64_t)n;
         tutti_search_times(times, n, &seconds, &high);
         assert_int_equal(tutti_search_decide(p->s, t, seconds, &next, NULL), TUTTI_OK);
-        tutti_search_turn(p->s, seconds, high, &next);
+        tutti_search_record(p->s, seconds, high, &next);
     }
     p->value = p->s->now.value[0];
     assert_int_equal(tutti_search_check(p->s, &o, NULL), TUTTI_OK);
@@ -238,16 +238,16 @@ static void abandoning_a_point_requires_all_steps_to_be_slower(void **state)
     int64_t slower[3] = { 1300000000, 1250000000, 1400000000 }, one[3] = { 1300000000, 1150000000, 1400000000 };
 
     (void)state;
-    assert_true(tutti_search_look(&s, slower, 3));
-    assert_false(tutti_search_look(&s, one, 3));
+    assert_true(tutti_search_is_slow(&s, slower, 3));
+    assert_false(tutti_search_is_slow(&s, one, 3));
     s.now.role = TUTTI_SEARCH_BEST; /* pairs are measured in full */
-    assert_false(tutti_search_look(&s, slower, 3));
+    assert_false(tutti_search_is_slow(&s, slower, 3));
     s = (tutti_search_state){ 0 };  /* nothing to compare with */
-    assert_false(tutti_search_look(&s, slower, 3));
-    assert_int_equal(tutti_search_look_at(1), 1);
-    assert_int_equal(tutti_search_look_at(4), 1);
-    assert_int_equal(tutti_search_look_at(5), 2);
-    assert_int_equal(tutti_search_look_at(100), 25);
+    assert_false(tutti_search_is_slow(&s, slower, 3));
+    assert_int_equal(tutti_search_early_step(1), 1);
+    assert_int_equal(tutti_search_early_step(4), 1);
+    assert_int_equal(tutti_search_early_step(5), 2);
+    assert_int_equal(tutti_search_early_step(100), 25);
 }
 
 static void times_are_a_median_and_an_upper_quartile(void **state)

@@ -208,7 +208,7 @@ static tutti_status start(tune *t, tutti_error *err)
     t->group = tutti_group_keyed(&t->m->all, tutti_port_of("tune", 0, 0), 0);
     TUTTI_TRY(tutti_search_check(&t->state, &t->options.tuner, err));
     if (t->m->rank == 0 && !is_over(t)) {
-        TUTTI_TRY(tutti_search_tell(&t->state, t->tuner, err));
+        TUTTI_TRY(tutti_search_replay(&t->state, t->tuner, err));
         report_length(t);
     }
     return begin_window(t, err);
@@ -218,7 +218,7 @@ static tutti_status start(tune *t, tutti_error *err)
    abandon it. Otherwise the window is over: chooses the next. */
 static tutti_status decide_window(tune *t, bool early, decision *choice, tutti_error *err)
 {
-    choice->window_over = !early || tutti_search_look(&t->state, t->times_ns, t->n_times);
+    choice->window_over = !early || tutti_search_is_slow(&t->state, t->times_ns, t->n_times);
     if (!choice->window_over)
         return TUTTI_OK;
     tutti_search_times(t->times_ns, t->n_times, &choice->seconds, &choice->high);
@@ -243,7 +243,7 @@ static tutti_status exchange_decision(tune *t, bool early, tutti_error *err)
         return status;
     if (t->m->rank == 0)
         report_window(t, choice.seconds);
-    tutti_search_turn(&t->state, choice.seconds, choice.high, &choice.next);
+    tutti_search_record(&t->state, choice.seconds, choice.high, &choice.next);
     if (t->m->rank == 0 && is_over(t))
         report_end(t);
     return begin_window(t, err);
@@ -262,7 +262,7 @@ static tutti_status begin_step(void *self, tutti_error *err)
         TUTTI_TRY(start(t, err));
     else {
         const int64_t steps_made = (int64_t)(t->m->step - t->first_step), drop = t->options.drop,
-                      steps = t->options.steps, early_at = tutti_search_look_at(steps);
+                      steps = t->options.steps, early_at = tutti_search_early_step(steps);
         if (t->m->rank == 0 && steps_made > drop)
             t->times_ns[t->n_times++] = tutti_engine_worked_ns(e) - t->step_began_ns;
         if (steps_made == drop + steps)

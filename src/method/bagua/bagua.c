@@ -14,17 +14,16 @@
    qadam), the mixer, the ring, the averager with a clock (gossip.h). Only their combination is
    here:
 
-     O   overlap     pieces go to the lane as they are ready; models travel during the pass;
-         buckets
-                     of a ring are encoded while others travel
-     F   fusion      tensors are fused into buckets of bucket_mb; off: each is a bucket.
-         decentralized has
-                     one bucket of all weights
-     H   hierarchical  the workers of a machine sum among themselves, and the first of them is the
-                     machine (tutti_leaders, tutti_exchange_teams, a mixer's team)
+     O   overlap       pieces go to the lane as they become ready; models travel during the pass;
+                       buckets of a ring are encoded while others travel
+     F   fusion        tensors are fused into buckets of bucket_mb; off: each tensor is a bucket.
+                       decentralized has one bucket of all weights
+     H   hierarchical  the workers of a machine sum among themselves, and the first of them takes
+                       part for the machine (tutti_leaders, tutti_exchange_teams, a mixer's team)
 
    decentralized: the exchange begins with the step's first pass. Pairs of shift_one are those of
-   graph shift-one in round s, s exchanges so far: step / communication_interval.
+   graph shift-one in round s, where s is the number of exchanges so far: step /
+   communication_interval.
 
    Differs from the paper and the released code:
    1. Means weight workers by their samples, where gradients are summed.
@@ -36,13 +35,14 @@
    4. correction=frozen: the bias correction of v is frozen with it. The release lets it grow.
    5. async: correction and step are added to a model under a lock, and a pass computes on a
       snapshot of it. The release locks the model during the whole pass and step instead. The sums
-      are the same ones; here neither waits for the other. How rounds end: averager.c.
+      are the same; here neither the pass nor the averaging waits for the other. How rounds end:
+      averager.c.
    6. hierarchical=auto is flat where all are on one machine, or machines have unequal numbers of
       workers, which an event reports. The warm-up of qadam is never hierarchical.
    7. autotune is for gradient_allreduce only, since it may change no bit of a model. It tunes the
       size of buckets, and whether leaders sum where a machine has a power of two of workers. The
-      default is one of its points, and stays unless another wins (tutti_tune_declare). The
-      release ends on the best it has seen. */
+      default is one of its points, and stays unless another is measurably faster
+      (tutti_tune_declare). The release ends with the fastest point that it has measured. */
 #include <stdlib.h>
 
 #include "method/frozen.h"
@@ -65,7 +65,7 @@ typedef struct bagua {
     bool uneven;                 /* it would be hierarchical if machines had equal numbers of workers */
     tutti_leaders leaders;       /* of gradient_allreduce */
     tutti_mixer *mixer;
-    float *mixed;                /* n; of decentralized */
+    float *mixed;                /* [n]: of decentralized */
     tutti_ring *ring;
     tutti_averager *averager;
 } bagua;

@@ -1,22 +1,23 @@
-/* ring.c: models of few bits on a ring: BAGUA's low-precision decentralised SGD (Gan et al., VLDB
-   2022, arXiv 2107.01499; the primitive D_LP_S), which is difference compression (Tang, Gan,
-   Zhang, Zhang, Liu, NeurIPS 2018, arXiv 1803.06443) with weights 1/3.
+/* ring.c: the ring of ring.h: BAGUA's low-precision decentralised SGD (Gan et al., VLDB 2022, arXiv
+   2107.01499; the primitive D_LP_S), which is difference compression (Tang, Gan, Zhang, Zhang,
+   Liu, NeurIPS 2018, arXiv 1803.06443) with weights 1/3.
 
    Each member has w, the copy of its model that its neighbours hold, and l and r, its copies of
-   theirs. All begin at the common model. x is the model after the local step:
+   the left and right neighbour's models. All begin as the common model. x is the model after the
+   local step; Q encodes a vector, deq decodes it; c_l, c_r are the messages of the neighbours:
 
      t = (x - w) + (l - w) / 3 + (r - w) / 3      which is mix(w, l, r) + (x - w) - w
      c = Q(t) is sent to both neighbours
      l += deq(c_l);  r += deq(c_r);  w += deq(c);  x := w
 
-   deq is one function of the bytes, and the sender adds deq(c) as well, never t. So a member's w
-   and its neighbours' copies of it stay the same, bit for bit. What Q loses of t is not lost: it
-   is missing in w, so it is in the next x - w. Differences of equal models are 0 exactly, in the
-   order above; x + l/3 + r/3 - (5/3) w, as the released code has it, is not.
+   deq depends on the bytes only, and the sender adds deq(c), too, not t. So a member's w and its
+   neighbours' copies of it stay equal to the bit. What Q loses of t is missing in w, so it is part
+   of the next x - w. Of equal models t is exactly 0 in the order above; the released code computes
+   x + l/3 + r/3 - (5/3) w, which is not.
 
-   With two members left and right are the same one, which is sent to twice and added twice: its
-   weight is 2/3. A member alone keeps x. Steps in which nothing is exchanged leave l, r and w as
-   they are.
+   With two members the left and the right neighbour are the same one: it is sent each message
+   twice and its difference is added twice, so its weight is 2/3. A single member's x does not
+   change. Steps without an exchange do not change l, r and w.
 
    Buckets: tensors one after the other until the size of a bucket is reached. Each is a separate
    message, and one vector to the codec: it has one least and one greatest element. All receives
@@ -38,7 +39,8 @@
 
 enum { LEFT, RIGHT, SIDES };
 
-/* at: the offset in send, and in each side's part of receive; bytes: at most */
+/* at: offset of the message in `send`, and in each side's part of `receive`; bytes: its largest
+   size */
 typedef struct bucket { tutti_view view; size_t at, bytes; } bucket;
 
 struct tutti_ring {
@@ -46,19 +48,21 @@ struct tutti_ring {
     int team, members;
     bool overlap;
     tutti_leaders leaders;
-    int beside[SIDES];           /* ranks */
+    int beside[SIDES];           /* ranks of the neighbours */
     tutti_codec *codec;
     tutti_codec_space space;
-    tutti_view *view;            /* of the buckets */
-    bucket *bucket;
+    tutti_view *view;            /* [buckets]: the codec's view of each */
+    bucket *bucket;              /* [buckets] */
     int buckets;
-    size_t bytes;                /* of all messages to one side, each rounded up */
-    float *w, *of[SIDES];        /* n, declared: this member's copy and its neighbours', the same
-                                    on all that hold them */
-    int64_t declared_team;       /* the node group size that those belong to */
-    float *difference;           /* the largest bucket */
-    uint8_t *scratch, *send, *receive;
-    tutti_request *requests;     /* buckets x (receives, then sends) */
+    size_t bytes;                /* of all messages to one side, each rounded up to 64 */
+    float *w;                    /* [n]: w above; declared */
+    float *of[SIDES];            /* [n] each: l and r above; declared */
+    int64_t declared_team;       /* size of the team that w, l and r belong to; declared */
+    float *difference;           /* [elements of the largest bucket]: t above */
+    uint8_t *scratch;            /* of the codec */
+    uint8_t *send;               /* [bytes]: messages to both sides */
+    uint8_t *receive;            /* [SIDES][bytes]: messages received */
+    tutti_request *requests;     /* [buckets][receive, send][SIDES] */
 };
 
 static const tutti_facility_ops facility; /* at the end */
@@ -180,7 +184,8 @@ static uint8_t *room_of(const tutti_ring *ring, int b, int side)
     return ring->receive + (size_t)side * ring->bytes + ring->bucket[b].at;
 }
 
-/* What goes to the right arrives from the left. With two members both are one rank. */
+/* Returns the port of messages of round k towards a side. A message sent to the right arrives from
+   the left; with two members the port distinguishes the two messages of a rank. */
 static tutti_port port_of(uint64_t k, int towards)
 {
     return tutti_port_of("ring", k, (uint64_t)towards);
@@ -198,7 +203,7 @@ static tutti_status post_receives(tutti_ring *ring, uint64_t k, tutti_error *err
 
 /* Refuses numbers that are not finite: the codec cannot represent them, and they would reach the
    neighbours' models. */
-static tutti_status look_at(const tutti_ring *ring, const tutti_view *v, tutti_error *err)
+static tutti_status check_finite(const tutti_ring *ring, const tutti_view *v, tutti_error *err)
 {
     const tutti_method *m = ring->m;
     const tutti_layout *l = m->layout;
@@ -232,7 +237,7 @@ static tutti_status post_bucket(tutti_ring *ring, uint64_t k, int b, const float
     tutti_diff(d, v.count, 1, x + v.first, ring->w + v.first, t);
     for (int s = 0; s < SIDES; s++)
         tutti_add_diff(d, v.count, 1.0f / 3, ring->of[s] + v.first, ring->w + v.first, t);
-    TUTTI_TRY(look_at(ring, &v, err));
+    TUTTI_TRY(check_finite(ring, &v, err));
     bytes = tutti_codec_pack(ring->codec, &v, t, ring->scratch, out);
     for (int s = 0; s < SIDES; s++)
         TUTTI_TRY(tutti_post_send(ring->m->world, request_of(ring, b, true, s), ring->beside[s], port_of(k, s), &note,
@@ -275,7 +280,7 @@ static tutti_status among_members(tutti_ring *ring, uint64_t k, float *x, tutti_
     return status;
 }
 
-/* A checkpoint may be of other node groups, whose first workers have no copies of each other. */
+/* Refuses a checkpoint of other teams, in which the first workers have no copies of each other. */
 static tutti_status check_team(const tutti_ring *ring, tutti_error *err)
 {
     return ring->declared_team == ring->team

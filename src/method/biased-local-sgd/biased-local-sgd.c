@@ -71,9 +71,9 @@ typedef struct biased {
         int64_t left;            /* samples of the epoch that were left when it began */
         int64_t updates;         /* updates of the worker that has made most */
     } now;
-    int64_t *tau;                /* workers */
-    int64_t *visits;             /* workers: samples of this data pass so far */
-    float *score;                /* samples */
+    int64_t *tau;                /* [workers] */
+    int64_t *visits;             /* [workers]: samples of this data pass so far */
+    float *score;                /* [samples] */
     float *gathered;             /* 2 per worker: seconds that it computed in the last measured
                                     data pass, and its samples */
     struct { double loss, loss_slow, twice; } visited; /* means of the last merged data pass;
@@ -86,13 +86,13 @@ typedef struct biased {
     float *loss;
 
     /* scratch */
-    int64_t *wanted, *of;        /* workers: samples of a round */
-    size_t *counts;              /* workers */
-    uint64_t *list;              /* samples: those of the slow workers, grouped by worker */
-    candidate *drawn;            /* samples */
+    int64_t *wanted, *of;        /* [workers]: samples of a round */
+    size_t *counts;              /* [workers] */
+    uint64_t *list;              /* [samples]: those of the slow workers, grouped by worker */
+    candidate *drawn;            /* [samples] */
     int32_t *sent, *all;         /* 3 x samples: visits */
-    int32_t *latest;             /* samples: 1 + round of the latest visit; 0: none */
-    float *fresh;                /* samples: the loss of that visit */
+    int32_t *latest;             /* [samples]: 1 + round of the latest visit; 0: none */
+    float *fresh;                /* [samples]: the loss of that visit */
     bool listed;                 /* list belongs to this data pass */
     bool reported[2];            /* events, each emitted once */
     bool shown;                  /* figures were recorded in this process */

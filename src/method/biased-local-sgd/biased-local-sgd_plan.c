@@ -1,4 +1,4 @@
-/* biased-local-sgd_plan.c: see biased-local-sgd_plan.h. */
+/* biased-local-sgd_plan.c: computes the shares of biased-local-sgd_plan.h. */
 #include "biased-local-sgd_plan.h"
 
 int64_t tutti_biased_batch(const tutti_method *m)

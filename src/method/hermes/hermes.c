@@ -5,31 +5,34 @@
    pitfalls docs/methods/hermes.md lists.
      worker i, a round   E passes over a chunk of DSS_i samples, an update every MBS_i of them;
                          loss <- its model's, on held-out samples;  Q <- the last `window`
-                         losses of rounds since it pushed
-                         z = (loss - mean(Q)) / std(Q), Q with this loss;
+                         losses of rounds since it pushed, this one included
+                         z = (loss - mean(Q)) / std(Q);
                          z <= alpha: push, w_i <- w, Q <- {}
                          else, from the lambda-th such round in a row on:  alpha <- (1 - beta)
                          alpha, so that it pushes before long
-     server, a push      w <- w_i, the first;  then  w <- (w / L + w_i / L_i) / (1 / L + 1 / L_i),
-                         L and L_i the losses of w and w_i;  sends w to worker i only
-     server, a round     t_i outside [Q1 - 1.5 (Q3 - Q1), Q3 + 1.5 (Q3 - Q1)] of the others'
-                         times: DSS_i <- T MBS_i / (E k_i), k_i = t_i MBS_i / (E DSS_i), T the
-                         median time
+     server, a push      w <- w_i, the first;  then  w <- (w / L + w_i / L_i) / (1 / L + 1 / L_i);
+                         sends w to worker i only
+     server, a round     if t_i is outside [Q1 - 1.5 (Q3 - Q1), Q3 + 1.5 (Q3 - Q1)]:
+                         DSS_i <- T MBS_i / (E k_i), k_i = t_i MBS_i / (E DSS_i)
+   w_i: the model of worker i; w: the server's; L_i, L: their losses; t_i: seconds of worker i's
+   last round; Q1, Q3: quartiles of the other workers' t; T: the median of all t; k_i: seconds of an
+   update of worker i.
    With one worker there is no other to exchange models with: it is `single`.
 
-   Differs from the paper: its server sums gradients since the first model w0 and makes one step
-   from there. With plain SGD at a constant rate that is the mean of models above; with anything
-   else it is not what the workers have trained. So models are merged, and any optimiser and
-   schedule works. wire=fp16 sends differences to w0, which all have: they are smaller than the
-   models, so 11 bits are more precise.
+   Differs from the paper: its server sums the gradients since the first model, w0, and makes one
+   step from w0. With plain SGD at a constant rate the result is the mean of models above; with any
+   other optimiser or schedule it is not a mean of the trained models. So models are merged here,
+   and any optimiser and schedule works. wire=fp16 sends differences to w0, which all workers have:
+   they are smaller than the models, so their 11 bits are more precise.
 
-   w's loss is evaluated by the worker that pushed last, which has just been sent w. Until it has
-   reported the loss, no other push is merged: other workers wait in a queue, with a control
-   message only, and keep their models. A worker with a slow link would so keep all from pushing.
-   So when a push is late (it lasts longer than late_after median pushes, or at first median
-   rounds), the next in the queue may push concurrently. What the late worker pushes is merged
-   when it arrives. A loss that is reported after another merge is not w's, and is ignored. Then
-   the mean of the two losses by the weights of the merge is used for w's.
+   The loss of w is evaluated by the worker that pushed last, which has just received w. Until that
+   worker has reported the loss, no other push is merged: the other workers wait in a queue, having
+   sent a control message only, and keep their models. A worker with a slow link would keep all
+   others from pushing. So when a push is late (it takes longer than late_after median pushes, or
+   at first median rounds), the next worker in the queue may push concurrently. The late model is
+   merged when it arrives. A loss that is reported after another merge is not that of w, and is
+   ignored. Then the mean of the two losses, with the weights of the merge, is used as the loss of
+   w.
 
    Chosen here:
    1. alpha stays relaxed after a push (as in the authors' code).
@@ -43,19 +46,20 @@
    7. A run resumed with another number of workers begins at w, with the options' sizes and no
       losses, since a worker's own state does not fit another worker.
    8. A lost worker is removed from the queue and the times. It may have pushed and not reported
-      w's loss yet. Then that mean is used too; where losses are convex it is an upper bound.
-   9. patience: a loss that only stays counts as fallen. 0 by default (the paper's is 25), so that
-      a run makes the requested number of steps. The run ends by tutti_end. The worker that has
-      reported the last allowed loss learns it with the answer. What the others have begun is
-      computed, and pushed if it helps.
+      the loss of w yet. Then that mean is used, too; if the loss is convex it is an upper bound.
+   9. patience: an unchanged loss counts as fallen. 0 by default (the paper's is 25), so that a run
+      makes the requested number of steps. The worker whose report exhausts the patience learns so
+      from the answer, and ends the run by tutti_end. The others compute the steps that they have
+      begun, and push as usual.
 
-   No worker ever pushes if every loss is above those before it, as when the held-out samples are
-   of other classes than a worker's: alpha nears 0, and no z gets below it. The server's model
-   would then be the first one. So as long as no worker has pushed, the model of the run is the
-   merge, by the server's rule, of all workers' models at once, each weighted by its own last
-   loss. No worker trains on it, and a run that ends with it emits an event (`never-pushed`). A
-   worker that has ended no round has no loss: it counts only if no worker has one.
-   Not built: sending chunks, and so prefetching them. Samples are where the worker reads them. */
+   If every loss of a worker is above those before it, the worker never pushes: alpha nears 0, and
+   no z is below alpha. That happens if the held-out samples are of other classes than the worker's.
+   If no worker ever pushed, the server's model would be the first one. So as long as no worker has
+   pushed, the model of the run is the merge, by the server's rule, of all workers' models at once,
+   each weighted by its own last loss. No worker trains on it, and a run that ends with it emits
+   the event `never-pushed`. A worker that has not ended a round has no loss: it counts only if no
+   worker has one.
+   Not implemented: sending chunks, and so prefetching them. A worker reads its samples itself. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -110,7 +114,7 @@ static int64_t bits_of(double value)
     return bits;
 }
 
-/* Samples that are assigned at a time. */
+/* Returns the samples of a batch of the run, the unit in which samples are assigned. */
 static int64_t batch_of_run(const tutti_method *m)
 {
     return m->share->batch * m->share->accumulate;
@@ -121,7 +125,8 @@ static int64_t in_batches(const tutti_method *m, double samples)
     return tutti_hermes_batches(batch_of_run(m), samples);
 }
 
-/* Independent of the length of the run, which may differ when it is resumed. */
+/* Returns the samples of a chunk from which the capacity follows. It does not depend on the length
+   of the run, which may differ when the run is resumed. */
 static int64_t chunk_of(const hermes *s)
 {
     return s->chunk > 0 ? s->chunk : CHUNK;
@@ -183,9 +188,9 @@ static tutti_status hermes_declare(tutti_method *m, tutti_plan *plan, tutti_erro
     if (tutti_server_index(s->server) >= 0) {
         tutti_declare_value(plan, "hermes.global", TUTTI_SLICE, &s->global, sizeof s->global);
         tutti_declare(plan, &(tutti_state){ .name = "hermes.seconds", .keep = TUTTI_SLICE, .dtype = TUTTI_F64,
-                                            .count = (size_t)m->workers, .of_workers = true }, &s->seconds);
+                                            .count = (size_t)m->workers, .of_workers = true }, &s->round_seconds);
         tutti_declare(plan, &(tutti_state){ .name = "hermes.turns", .keep = TUTTI_SLICE, .dtype = TUTTI_F64,
-                                            .count = (size_t)m->workers, .of_workers = true }, &s->turns);
+                                            .count = (size_t)m->workers, .of_workers = true }, &s->push_seconds);
         tutti_declare(plan, &(tutti_state){ .name = "hermes.size", .keep = TUTTI_SLICE, .dtype = TUTTI_I64,
                                             .count = 2 * (size_t)m->workers, .of_workers = true }, &s->size);
         tutti_declare(plan, &(tutti_state){ .name = "hermes.sorted", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64,
@@ -208,9 +213,9 @@ static tutti_status hermes_open(tutti_method *m, tutti_error *err)
 {
     hermes *s = m->self;
 
-    s->line = tutti_alloc((size_t)m->workers, sizeof *s->line);
-    s->its = tutti_alloc((size_t)m->workers, sizeof *s->its);
-    if (s->line == NULL || s->its == NULL)
+    s->queue = tutti_alloc((size_t)m->workers, sizeof *s->queue);
+    s->grants = tutti_alloc((size_t)m->workers, sizeof *s->grants);
+    if (s->queue == NULL || s->grants == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'hermes'");
     if (s->start != NULL)
         tutti_copy(m->device, m->layout->used, m->x != NULL ? m->x : tutti_server_values(s->server), s->start);
@@ -235,7 +240,7 @@ static tutti_status hermes_resized(tutti_method *m, int began, int left, tutti_e
                           "nothing at a server that others could begin with; resume it with -n 1 instead of %d",
                           m->workers);
     for (int i = 0; i < m->workers && left != m->workers && s->size != NULL; i++)
-        s->seconds[i] = s->turns[i] = 0;
+        s->round_seconds[i] = s->push_seconds[i] = 0;
     if (left != m->workers && s->size != NULL)
         memset(s->size, 0, 2 * (size_t)m->workers * sizeof *s->size);
     if (left != m->workers)
@@ -249,8 +254,8 @@ static void hermes_close(tutti_method *m)
 
     if (s == NULL)
         return;
-    tutti_free(s->line);
-    tutti_free(s->its);
+    tutti_free(s->queue);
+    tutti_free(s->grants);
 }
 
 static bool chunk_is_whole(const hermes *s)
@@ -296,9 +301,9 @@ static tutti_status hermes_pass(tutti_method *m, tutti_pass *p, tutti_error *err
 
     if (m->workers == 1 || m->samples == 0)
         return TUTTI_OK;
-    if (!s->looked_at)
+    if (!s->checked)
         TUTTI_TRY(check_round(m, s, err));
-    s->looked_at = true;
+    s->checked = true;
     if (p->index > 0) {
         TUTTI_TRY(tutti_base_step_counted(m, &s->mine.updates, err));
         p->keep = p->same_values = false;

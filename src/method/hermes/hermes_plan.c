@@ -1,4 +1,4 @@
-/* hermes_plan.c: see hermes_plan.h. */
+/* hermes_plan.c: computes the round sizes of hermes_plan.h. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -30,7 +30,6 @@ int tutti_hermes_sort(const double *seconds, int workers, int but, double *sorte
     return n;
 }
 
-/* Of n values in ascending order, linearly interpolated. */
 double tutti_hermes_quantile(const double *sorted, int n, double q)
 {
     const double at = q * (n - 1);
@@ -46,8 +45,9 @@ bool tutti_hermes_outside(const double *seconds, int workers, int i, double *sor
     return t >= q3 + 1.5 * (q3 - q1) || t <= q1 - 1.5 * (q3 - q1);
 }
 
-/* By t = E k DSS / MBS. Chooses the mini-batch nearest to the old one whose chunk is within
-   bounds; if there is none, the one whose time is nearest. */
+/* A round takes t = E k DSS / MBS seconds: E passes over DSS samples in mini-batches of MBS, k the
+   seconds of an update. Chooses the mini-batch nearest to the old one whose chunk is within
+   bounds; if there is none, the one whose round is nearest to the median. */
 void tutti_hermes_fit(const hermes_bounds *bounds, double seconds, double median, int64_t size[2])
 {
     const int64_t batch = bounds->batch;

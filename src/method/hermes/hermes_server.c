@@ -1,5 +1,5 @@
-/* hermes_server.c: the server's part of hermes (hermes.c), on its thread: which worker may push,
-   how a push changes the model, and how much data each worker takes for a round. */
+/* hermes_server.c: the server of method hermes (hermes.h), on its service thread: which worker may
+   push, how a push changes the model, and how much data each worker takes for a round. */
 #include <math.h>
 #include <string.h>
 
@@ -33,11 +33,11 @@ static void report(tutti_method *m, int i, double seconds)
     const int here = workers_left(m);
     int n;
 
-    s->seconds[i] = fmax(seconds, 1e-9);
+    s->round_seconds[i] = fmax(seconds, 1e-9);
     if (s->resize == OFF)
         return;
     s->global.reports++;
-    n = tutti_hermes_sort(s->seconds, m->workers, -1, s->sorted);
+    n = tutti_hermes_sort(s->round_seconds, m->workers, -1, s->sorted);
     if (n == here &&
         (s->global.reported == 0 || s->global.reports - s->global.reported >= (int64_t)MEDIAN_EVERY * here)) {
         s->global.median = tutti_hermes_quantile(s->sorted, n, 0.5);
@@ -47,11 +47,11 @@ static void report(tutti_method *m, int i, double seconds)
         s->size[2 * i] = tutti_hermes_first_batches(m);
         s->size[2 * i + 1] = s->minibatch;
     }
-    if (n == here && here > 1 && tutti_hermes_outside(s->seconds, m->workers, i, s->sorted))
-        tutti_hermes_fit(&bounds, s->seconds[i], s->global.median, &s->size[2 * i]);
+    if (n == here && here > 1 && tutti_hermes_outside(s->round_seconds, m->workers, i, s->sorted))
+        tutti_hermes_fit(&bounds, s->round_seconds[i], s->global.median, &s->size[2 * i]);
 }
 
-/* The kind of an answer; 0: both are unchanged. */
+/* Returns the encoded size of worker i's next round; 0: it is unchanged. */
 static uint32_t sizes_of(const hermes *s, int i)
 {
     return s->resize == OFF || s->size[2 * i] == 0 ? 0 : tutti_hermes_encode(&s->size[2 * i]);
@@ -83,7 +83,7 @@ static tutti_status merge_model(tutti_method *m, const tutti_server_request *r, 
     return tutti_server_give_own(s->server, &r->note, 1, 0, s->model, err);
 }
 
-/* When a push that is granted now is late; TUTTI_FOREVER: never. */
+/* Returns the time from which on a push that is granted now is late; TUTTI_FOREVER: never. */
 static int64_t late_at(const tutti_method *m)
 {
     const hermes *s = m->self;
@@ -92,11 +92,11 @@ static int64_t late_at(const tutti_method *m)
 
     if (s->late_after == 0)
         return TUTTI_FOREVER;
-    n = tutti_hermes_sort(s->turns, m->workers, -1, s->sorted);
-    if (n < 2 || 2 * n < m->workers) /* a single one may be the server's own, over no link */
-        n = tutti_hermes_sort(s->seconds, m->workers, -1, s->sorted); /* durations of rounds: a
-                                                                         worker that may push has
-                                                                         reported one */
+    n = tutti_hermes_sort(s->push_seconds, m->workers, -1, s->sorted);
+    /* Too few pushes: rounds are taken instead. A single push may be that of the server's own rank,
+       which uses no link. A worker that may push has reported a round. */
+    if (n < 2 || 2 * n < m->workers)
+        n = tutti_hermes_sort(s->round_seconds, m->workers, -1, s->sorted);
     seconds = (double)s->late_after * tutti_hermes_quantile(s->sorted, n, 0.5);
     return seconds < 1e9 ? tutti_now_ns(m->rt) + (int64_t)(seconds * 1e9) : TUTTI_FOREVER;
 }
@@ -107,7 +107,7 @@ static tutti_status grant(tutti_method *m, const tutti_header *request, tutti_er
     hermes *s = m->self;
 
     s->turn = 1 + request->from;
-    s->its[request->from] = (struct hermes_turn){ tutti_now_ns(m->rt), false };
+    s->grants[request->from] = (struct hermes_grant){ tutti_now_ns(m->rt), false };
     tutti_server_wake_at(s->server, late_at(m));
     return tutti_server_answer(s->server, request, 1, sizes_of(s, request->from), NULL, 0, err);
 }
@@ -123,7 +123,7 @@ static tutti_status next_turn(tutti_method *m, tutti_error *err)
         return TUTTI_OK;
     s->waiting--;
     s->first = (s->first + 1) % m->workers;
-    return grant(m, &s->line[(s->first + m->workers - 1) % m->workers], err);
+    return grant(m, &s->queue[(s->first + m->workers - 1) % m->workers], err);
 }
 
 tutti_status tutti_hermes_due(tutti_method *m, tutti_error *err)
@@ -132,12 +132,12 @@ tutti_status tutti_hermes_due(tutti_method *m, tutti_error *err)
 
     if (s->turn < 1)
         return TUTTI_OK;
-    s->its[s->turn - 1].late = true;
+    s->grants[s->turn - 1].late = true;
     return next_turn(m, err);
 }
 
-/* A worker has reported the loss of the model that it was sent, which is w if no worker has
-   pushed since. */
+/* Ends a worker's push: it has reported the loss of the model that it was sent. That model is w if
+   no worker has pushed since (delay 0). */
 static tutti_status end_turn(tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
     hermes *s = m->self;
@@ -149,8 +149,8 @@ static tutti_status end_turn(tutti_method *m, const tutti_server_request *r, tut
         s->global.since_least = s->global.least > 0 && s->global.loss > s->global.least ? s->global.since_least + 1 : 0;
         s->global.least = s->global.since_least == 0 ? s->global.loss : s->global.least;
     }
-    s->turns[i] = fmax((double)(tutti_now_ns(m->rt) - s->its[i].began_ns) * 1e-9, 1e-9);
-    s->its[i].late = false;
+    s->push_seconds[i] = fmax((double)(tutti_now_ns(m->rt) - s->grants[i].began_ns) * 1e-9, 1e-9);
+    s->grants[i].late = false;
     TUTTI_TRY(tutti_server_answer(s->server, &r->note, 1,
                                   s->patience > 0 && s->global.since_least >= s->patience ? ENOUGH : GO_ON, NULL, 0,
                                   err));
@@ -162,21 +162,21 @@ tutti_status tutti_hermes_lose(tutti_method *m, int worker, tutti_error *err)
     hermes *s = m->self;
     int kept = 0;
 
-    s->seconds[worker] = s->turns[worker] = 0;
-    s->its[worker].late = false;
+    s->round_seconds[worker] = s->push_seconds[worker] = 0;
+    s->grants[worker].late = false;
     for (int k = 0; k < s->waiting; k++) {
-        const tutti_header note = s->line[(s->first + k) % m->workers];
+        const tutti_header note = s->queue[(s->first + k) % m->workers];
         if (note.from != worker)
-            s->line[(s->first + kept++) % m->workers] = note;
+            s->queue[(s->first + kept++) % m->workers] = note;
     }
     s->waiting = kept;
     return s->turn == 1 + worker ? next_turn(m, err) : TUTTI_OK;
 }
 
-/* May this worker push, or is it late with its push? */
+/* Returns true if this worker may push now, or its push is late. */
 static bool has_turn(const hermes *s, int worker)
 {
-    return s->turn == 1 + worker || s->its[worker].late;
+    return s->turn == 1 + worker || s->grants[worker].late;
 }
 
 tutti_status tutti_hermes_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
@@ -198,7 +198,7 @@ tutti_status tutti_hermes_rule(tutti_method *m, const tutti_server_request *r, t
         return tutti_server_answer(s->server, &r->note, 1, sizes_of(s, r->worker), NULL, 0, err);
     if (s->turn == 0)
         return grant(m, &r->note, err);
-    s->line[(s->first + s->waiting++) % m->workers] = r->note;
+    s->queue[(s->first + s->waiting++) % m->workers] = r->note;
     return TUTTI_OK;
 }
 

@@ -48,7 +48,7 @@ typedef struct heterps {
     tutti_method *m;
     int k;                               /* stages */
     int first[STAGES_MOST + 1], width[STAGES_MOST];
-    int *worker;                         /* m->workers */
+    int *worker;                         /* [m->workers] */
     int64_t micro, passes;               /* samples of a micro-batch; micro-batches of a step */
     bool serves;                         /* a stage of several workers has tables */
     size_t enters, leaves;               /* floats per sample */

@@ -1,12 +1,14 @@
-/* stage_rows.c: see stage_rows.h. Words of a message are 4 bytes, ids or values. A pull is ids of
-   one table, its answer their rows. A push has for each table the number of rows, then their ids,
-   then their values; one is sent to each server in every step, with or without rows, so a server
-   knows when it has all.
+/* stage_rows.c: the tables of stage_rows.h. A message is a sequence of words of 4 bytes, ids or
+   values. A pull has the ids of rows of one table; its answer has the rows. A push has first the
+   number of rows of each table, then for each table the ids and the values of its rows. Every
+   worker sends a push to each server in every step, also without rows, so a server knows when it
+   has received all of them.
 
-   Two threads access own_x and own_g, and never the same elements. In a step the service reads
-   rows that it serves, and no thread writes them; the client writes rows that others serve. When
-   all have pushed, this worker's client has sent its gradient and waits for the answer. So the
-   service owns own_g of the rows that it serves then, and their values. */
+   Two threads access own_x and own_g, and never the same elements. In a step the service reads the
+   rows that this worker serves, and no thread writes them; the client writes rows that others
+   serve. When the service has received all pushes, this worker's client has sent its own and waits
+   for the answers. So own_g and own_x of the rows that this worker serves belong to the service
+   then. */
 #include <errno.h>
 #include <string.h>
 
@@ -19,49 +21,56 @@ enum { PULL = 1, PUSH, REPLICAS_MOST = 256, WORD = 64 };
 
 typedef struct table {
     int tensor;
-    size_t at, rows, cols;       /* at: its first element in m->own */
-    uint64_t *marks;             /* rows: needed in this step; others' rows among them have been received */
+    size_t at, rows, cols;       /* at: index of its first element in m->own */
+    uint64_t *marks;             /* [rows] bits: rows needed in this step. Those that others serve
+                                    have been received */
 } table;
 
+/* [replicas]: an entry per worker of the stage. */
 struct tutti_stage_rows {
     tutti_method *m;
-    int service, n;              /* n: tables of this stage */
-    table *table;
-    int *replicas;
-    uint64_t pulled, pushed;
+    int service, n;              /* n: number of tables of this stage */
+    table *table;                /* [n] */
+    int *replicas;               /* [replicas]: ranks */
+    uint64_t pulled, pushed;     /* rows received from others and sent to others */
 
-    /* with several workers; of the client */
+    /* stages of several workers: client thread */
     tutti_group group;           /* for gathers at quiescence */
-    uint32_t *ids;               /* of the largest table; declared, like the next three */
-    uint32_t *words;             /* messages, and received rows; at quiescence the buffer of gathers */
-    size_t *part;                /* stage replicas */
-    tutti_header *notes;
+    uint32_t *ids;               /* [rows of the largest table]: ids of a pull. Declared */
+    uint32_t *words;             /* messages and received rows; at quiescence the buffer of gathers.
+                                    Declared */
+    size_t *part;                /* [replicas]: rows pulled from each; elements in a gather */
+    tutti_header *notes;         /* [replicas] each: the calls that are made at once */
     tutti_buffer *requests, *replies;
     tutti_engine_call *calls;
     tutti_request **each;
     int *members;
 
-    /* of the service */
-    uint32_t *rooms;             /* stage replicas x most: buffers of pushes */
-    size_t most;                 /* the most words that one may push to this worker */
-    tutti_rate rate;             /* of the step that is pushed: from this worker's client, which pushes, too */
-    bool *has;                   /* stage replicas: it has pushed */
-    const uint32_t **in;
-    tutti_header *pushes, *answers;
-    int arrived;
-    size_t *cursor, *end;        /* stage replicas: in the ids of a table */
-    float **row;                 /* stage replicas: its gradient of a row; NULL: it has none */
+    /* stages of several workers: service thread */
+    uint32_t *rooms;             /* [replicas][most]: receive buffers. NULL: the stage has one
+                                    worker, or no table. Declared */
+    size_t most;                 /* most words of a push to this worker */
+    tutti_rate rate;             /* of the step that is pushed; written by the client before it
+                                    sends its own push */
+    bool *has;                   /* [replicas]: its push of this step has arrived */
+    const uint32_t **in;         /* [replicas]: that push */
+    tutti_header *pushes;        /* [arrived]: headers of the pushes, in the order of arrival */
+    tutti_header *answers;       /* [replicas]: scratch */
+    int arrived;                 /* number of pushes of this step that have arrived */
+    size_t *cursor, *end;        /* [replicas]: index in `in` of the next id of a table, and after
+                                    the last */
+    float **row;                 /* [replicas]: its gradient of a row; NULL: it has none */
 };
 
 /* ---- the rows that each worker serves ---- */
 
-/* The first row that a worker of the stage serves; for the number of replicas: the end. */
+/* Returns the first row that a replica serves; for m->replicas: the number of rows. */
 static size_t first_row(const tutti_stage_rows *s, const table *t, int replica)
 {
     return t->rows * (size_t)replica / (size_t)s->m->replicas;
 }
 
-/* The most words of a push of all tables to that worker. */
+/* Returns the most words of a push to that replica. */
 static size_t words_of(const tutti_stage_rows *s, int replica)
 {
     size_t words = (size_t)s->n;
@@ -140,8 +149,8 @@ static tutti_status find_tables(tutti_stage_rows *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Messages to all are sent at once, so there is a buffer for each; the answers to a pull are
-   smaller. */
+/* Declares the buffers. Pushes to all servers are sent at once, so each has a buffer of its own.
+   The answers to pulls fit into the same memory. */
 static void declare_memory(tutti_stage_rows *s, tutti_plan *plan)
 {
     tutti_state ids = { .name = "stage_rows.ids", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I32 },
@@ -225,7 +234,8 @@ static void close_rows(void *self)
 
 /* ---- at quiescence: all have all rows ---- */
 
-/* Gathers one state, given from table 0 on: values, or a slot of the optimiser. */
+/* Gathers a table's rows of one state, which begins with element 0 of m->own: values, or a slot of
+   the optimiser. */
 static tutti_status gather_state(tutti_stage_rows *s, const table *t, float *state, bool uncounted, tutti_error *err)
 {
     tutti_method *m = s->m;
@@ -265,7 +275,7 @@ static void mark(table *t, size_t row)
     t->marks[row / WORD] |= UINT64_C(1) << row % WORD;
 }
 
-/* The next marked row from there on; `end`: there is none before it. */
+/* Returns the first marked row in [row, end); `end`: there is none. */
 static size_t next_marked(const table *t, size_t row, size_t end)
 {
     while (row < end) {
@@ -296,7 +306,7 @@ static void clear(tutti_stage_rows *s, const table *t, size_t row)
     tutti_fill(s->m->device, t->cols, 0, s->m->own_g + t->at + row * t->cols);
 }
 
-/* With one worker: all rows are here. */
+/* In a stage with one worker: updates all rows, and clears gradients and marks. */
 static tutti_status update_own(tutti_stage_rows *s, table *t, const tutti_rate *rate, tutti_error *err)
 {
     const bool by_rows = tutti_optim_by_rows(s->m->optim);
@@ -330,7 +340,8 @@ static tutti_status call(tutti_stage_rows *s, const char *what, int n, tutti_err
     return status;
 }
 
-/* Lists the rows served by others that are not here yet, by server; returns their number. */
+/* Writes to s->ids the rows of ids[n] that others serve and that have not been received yet, and to
+   s->part their number by replica. Marks all rows of ids. Returns the number of rows written. */
 static size_t wanted(tutti_stage_rows *s, table *t, const uint32_t *ids, size_t n)
 {
     size_t count = 0;
@@ -382,7 +393,8 @@ tutti_status tutti_stage_rows_need(tutti_stage_rows *s, int tensor, const uint32
     return TUTTI_OK;
 }
 
-/* Writes what that worker gets of this worker's gradient. Returns the number of words. */
+/* Writes the push to that replica, and clears the gradient of its rows. Returns the number of
+   words. */
 static size_t write_push(tutti_stage_rows *s, int replica, uint32_t *words)
 {
     tutti_method *m = s->m;
@@ -448,7 +460,7 @@ static bool are_mine(const tutti_stage_rows *s, const table *t, const uint32_t *
     return true;
 }
 
-/* Replaces the ids by their rows, the last first. */
+/* Answers a pull: replaces the ids in `in` by their rows, from the last one on. */
 static tutti_status send_rows(tutti_stage_rows *s, const tutti_header *note, uint32_t *in, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
@@ -468,7 +480,8 @@ static tutti_status send_rows(tutti_stage_rows *s, const tutti_header *note, uin
                                 tutti_host(in, n * t->cols, TUTTI_F32), NULL, err);
 }
 
-/* a += b, where a missing row counts as zeros. */
+/* Adds row b to row a and returns the sum, which is a, or b if a is NULL. NULL counts as a row of
+   zeros. */
 static float *add_row(const table *t, float *a, float *b)
 {
     float *const to = a != NULL ? a : b;
@@ -480,8 +493,8 @@ static float *add_row(const table *t, float *a, float *b)
     return to;
 }
 
-/* The sum of a row over the workers, written to the row of the first that has it: pairs, pairs of
-   pairs, ... */
+/* Returns the sum of s->row over the replicas, in the fixed order of summation: pairs, pairs of
+   pairs, ... It overwrites these rows. */
 static float *sum_row(tutti_stage_rows *s, const table *t)
 {
     const int n = s->m->replicas;
@@ -492,7 +505,7 @@ static float *sum_row(tutti_stage_rows *s, const table *t)
     return s->row[0];
 }
 
-/* The least row that is left of all pushes; SIZE_MAX: none. */
+/* Returns the least row that remains in any push of the table; SIZE_MAX: none remains. */
 static size_t least_row(const tutti_stage_rows *s)
 {
     size_t least = SIZE_MAX;
@@ -503,7 +516,8 @@ static size_t least_row(const tutti_stage_rows *s)
     return least;
 }
 
-/* at[j]: where table k begins in the push of j; advanced to the next table. */
+/* Sums and updates the rows of table k. at[replicas]: the index in each push at which table k
+   begins; advanced to the next table. */
 static tutti_status end_table(tutti_stage_rows *s, int k, size_t *at, tutti_error *err)
 {
     tutti_method *m = s->m;
@@ -538,7 +552,7 @@ static tutti_status end_table(tutti_stage_rows *s, int k, size_t *at, tutti_erro
     return TUTTI_OK;
 }
 
-/* All have pushed. */
+/* Updates all tables when all pushes of the step have arrived, and answers them. */
 static tutti_status end_step(tutti_stage_rows *s, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;

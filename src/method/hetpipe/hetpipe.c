@@ -3,43 +3,43 @@
    time. Park, Yun, Yi, Nguyen, Lee, Choi, Noh, Choi, "HetPipe: Enabling Large DNN Training on
    (Whimpy) Heterogeneous GPU Clusters through Integration of Pipelined Model Parallelism and Data
    Parallelism", USENIX ATC 2020, arXiv 2005.14038.
-     W micro-batches in flight, D the clock distance, p = 1, 2, ... the micro-batches of a
-     pipeline micro-batch p   u_p <- the optimiser's update along the gradient at w_{p-W}
-                     w_p <- w_{p-1} + u_p                                        w_j = w_0 for j <
-                     1
-     wave c          p = cW+1 ... (c+1)W; pushed when it is over:  w_{(c+1)W} - w_{cW}
+   W: micro-batches in flight; D: clock distance; p = 1, 2, ...: a pipeline's micro-batches; w_p:
+   the values after micro-batch p, with w_j = w_0 for j < 1
+     micro-batch p   u_p <- the optimiser's update along the gradient at w_{p-W}
+                     w_p <- w_{p-1} + u_p
+     wave c          p = cW+1 ... (c+1)W; at its end  w_{(c+1)W} - w_{cW}  is pushed
      gate c >= D     is before p = (c+2)W and opens when all have pushed wave c-D; then
                      w_{(c+1)W} <- the servers' values
-   Forward and backward of p use the same values, w_{p-W}. p may start when p - W is over, so
+   Forward and backward of p use the same values, w_{p-W}. p may start when p - W is complete, so
    there are never more than W versions.
 
    Versions. w_p is in slot p mod W of a ring buffer: when p begins the slot holds w_{p-W}, which
-   is not needed any more when p is over. So W slots are enough. Slot 0 is w after a whole wave,
-   which is m->own_x, and the only copy of an update is of w_{p-1} into the next slot. A pull is
-   received into slot 0, which is not read while the gate is closed. Gradients of micro-batches
-   that are over before the pull has arrived are kept, each in the slot of the values that it was
-   computed at, and are applied after the pull in their order. So at D = 0 the result of a run
-   does not depend on when messages arrive.
+   is not needed any more when p is complete. So W slots are enough. Slot 0 has the values after a
+   whole wave, and is m->own_x. An update copies w_{p-1} into the next slot, and nothing else. A
+   pull is received into slot 0, which is not read while the gate is closed. Gradients of
+   micro-batches that are complete before the pull has arrived are stored, each in the slot of the
+   values that it was computed at, and are applied after the pull, in order. So at D = 0 the result
+   of a run does not depend on when messages arrive.
 
    A step of the run is `accumulate` waves of each pipeline, so a wave has k x batch samples. The
    hook returns after a wave, when all have pulled what all have pushed. Then the W - 1 versions
    before the last are declared state: a resumed run has the bits of one that was not interrupted.
 
    Stages: dynamic programming over the times of units on workers (pipeline.h), modelled or
-   measured, within their memory, for each pipeline separately. W is the same for all: that of the
-   pipeline that is slowest with its best partition.
+   measured, within their memory, for each pipeline separately. W is the same for all pipelines:
+   the one with which the slowest pipeline is fastest.
 
-   Servers: every value has V holders, one in each pipeline, whatever the partition. They serve
-   it, each an even part of what the same V hold together (waves.h). So servers are where the
-   stage is, the paper's "local" placement, and none needs memory for values that it does not
-   compute with. With one pipeline's partition, or even parts of the model, some would serve
-   values that they do not hold.
+   Servers: every value is held by V workers, one in each of the V pipelines, whatever the
+   partition. These workers serve it, each an equal part of what the same V workers hold (waves.h).
+   So servers are where the stage is, the paper's "local" placement, and none needs memory for
+   values that it does not compute with. If the parts followed one pipeline's partition, or were
+   equal parts of the model, some workers would serve values that they do not hold.
 
    Differs from the paper, or is not stated there:
    1. A pull replaces the values: updates of this pipeline that were not pushed are applied after
-      it, not added to it. With plain SGD that is the same sum.
-   2. update=average: a wave is divided by the number of pipelines where it is pushed. The paper
-      sums, so that the rate grows with their number (update=sum).
+      it, not added to it. With plain SGD the sum is the same.
+   2. update=average: a push is divided by the number of pipelines. The paper sums, so that the
+      rate grows with their number (update=sum).
    3. The optimiser's momenta are each pipeline's own. */
 #include <errno.h>
 #include <stdio.h>
@@ -64,13 +64,13 @@ typedef struct hetpipe {
     size_t enters, leaves;               /* floats per sample */
     tutti_pipe *pipe;
     tutti_waves *servers;                /* NULL: there is one pipeline */
-    float **ring;                        /* window */
-    float **version;                     /* window - 1: declared, of places 1 ... */
+    float **ring;                        /* [window] */
+    float **version;                     /* [window - 1]; declared, of places 1 ... */
     float *push;                         /* declared, with servers: a wave's sum */
     int64_t began;                       /* micro-batches before the pipe's first */
     bool begun;
     int64_t last;                        /* last micro-batch of this call of drive */
-    int64_t gate;                        /* the first micro-batch that needs the pull under way */
+    int64_t gate;                        /* the first micro-batch that needs the pull in flight */
     int64_t kept;                        /* gradients that wait for the pull, from gate - W + 1 on */
     tutti_pass pass[SLOTS_MOST];         /* by slot */
     int64_t missing_most;
@@ -267,7 +267,7 @@ static int64_t wanted(const hetpipe *s, int64_t p)
     return needed > tutti_waves_clock(s->servers) ? needed : 0;
 }
 
-/* Waits for the push under way, and the pull that comes with it. */
+/* Waits for the push in flight, and the pull that comes with it. */
 static tutti_status await_push(hetpipe *s, tutti_error *err)
 {
     tutti_status status;

@@ -1,4 +1,4 @@
-/* hetpipe_plan.c: see hetpipe_plan.h. */
+/* hetpipe_plan.c: computes the plan of hetpipe_plan.h. */
 #include <errno.h>
 #include <string.h>
 
@@ -67,7 +67,7 @@ static tutti_status allocate(const tutti_method *m, const tutti_model *model, co
 
 /* The speed and memory of each worker, by which pipelines are partitioned. */
 typedef struct workers {
-    const double *speed, *memory;        /* workers */
+    const double *speed, *memory;        /* [workers] */
     const double *seconds;               /* workers x units, measured; NULL: by operations and speed */
 } workers;
 

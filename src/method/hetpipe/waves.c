@@ -1,10 +1,11 @@
-/* waves.c: see waves.h. A worker has one push under way at a time, with or without a pull: to
-   each server of each of its segments. So a server has a buffer for each pipeline and segment,
-   and a request stays in it until it is answered: at distance 0 the pushed values wait there for
-   the others. Segments are independent of each other, and are pushed in their order.
+/* waves.c: the parameter servers of waves.h. A worker has one push in flight at a time, with or
+   without a pull: a request to each server of each of its segments. So a server has a receive
+   buffer for each pipeline and segment, and a request stays in it until it is answered: at
+   distance 0 the pushed values wait there for the other pipelines' pushes. Segments are
+   independent of each other, and are pushed in ascending order.
 
-   A clock is the number of waves that were pushed in the whole run. So requests ask for the
-   number of a gate (tutti_wave_gate). */
+   A clock is the number of waves that were pushed in the whole run, as tutti_wave_gate counts
+   them. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,48 +14,49 @@
 #include "engine/facility.h"
 #include "waves.h"
 
-/* A pipeline's state in a segment, of the server's thread. */
+/* A pipeline's state in a segment. Server thread. */
 typedef struct pusher {
-    int64_t clock;
-    bool asks;                   /* its request is held */
-    int64_t wants;               /* the least clock at which it is answered; 0: at once */
-    tutti_header note;
-    const float *in;             /* distance 0: pushed values that are not added yet */
+    int64_t clock;               /* waves that the pipeline has pushed */
+    bool asks;                   /* it has sent a request that is not answered yet */
+    int64_t wants;               /* the least clock at which that request is answered; 0: at once */
+    tutti_header note;           /* that request's header */
+    const float *in;             /* distance 0: pushed values that are not added yet; else NULL */
 } pusher;
 
-/* A range of m->own that the same workers hold, one of each pipeline. */
+/* A range of m->own that the same workers hold, one per pipeline. Ranges are relative to the first
+   element of m->own. */
 typedef struct segment {
     uint32_t index;              /* index among all segments of the flat space */
-    tutti_range own;             /* from m->own's first element on, like the next */
-    int *worker;                 /* pipelines */
-    tutti_range *part;           /* pipelines: the part that each serves */
-    /* of the server: */
-    float *values;               /* this worker's part */
-    pusher *pusher;              /* pipelines */
+    tutti_range own;             /* the segment */
+    int *worker;                 /* [pipelines]: the rank that holds it */
+    tutti_range *part;           /* [pipelines]: the part that this rank serves */
+    float *values;               /* server thread: values of the part that this worker serves */
+    pusher *pusher;              /* [pipelines]: server thread */
 } segment;
 
 struct tutti_waves {
     tutti_method *m;
     tutti_waves_options o;
-    segment *segment;            /* ascending */
-    int segments, calls;         /* calls: pipelines x segments */
-    int *worker;                 /* calls: of segments, like the next two */
-    tutti_range *part;
-    pusher *pusher;
-    size_t mine;                 /* elements that this worker serves */
+    segment *segment;            /* [segments]: those of m->own, ascending */
+    int segments;
+    int calls;                   /* segments x pipelines */
+    int *worker;                 /* [segments][pipelines]: memory of the segments' arrays */
+    tutti_range *part;           /* [segments][pipelines]: likewise */
+    pusher *pusher;              /* [segments][pipelines]: likewise */
+    size_t mine;                 /* number of elements that this worker serves */
 
-    /* of the server */
-    float *values;               /* this worker's parts; declared, like the next */
-    float *rooms;
-    tutti_header *requests, *answers; /* pipelines: scratch */
-    int64_t apart;
+    /* server thread */
+    float *values;               /* [mine] */
+    float *rooms;                /* [pipelines x mine]: receive buffers of pushes */
+    tutti_header *requests, *answers; /* [pipelines]: scratch */
+    int64_t apart;               /* largest difference of two clocks so far */
 
-    /* of the client */
-    tutti_engine_call *call;     /* calls */
-    tutti_request **each;
-    int pending;                 /* calls under way */
-    bool pulls;
-    int64_t clock;
+    /* client thread */
+    tutti_engine_call *call;     /* [calls]: the first `pending` are in flight */
+    tutti_request **each;        /* [calls]: the reply request of each */
+    int pending;
+    bool pulls;                  /* they include a pull */
+    int64_t clock;               /* the least clock, as last pulled */
 };
 
 /* ---- from declare to close ---- */
@@ -77,7 +79,7 @@ static bool take_memory(tutti_waves *w)
            w->answers != NULL && w->call != NULL && w->each != NULL;
 }
 
-/* The parts of a segment: equal, at multiples of a cache line. */
+/* Divides a segment into one part per pipeline, equal up to a cache line. */
 static void share_out(const segment *s, int pipelines)
 {
     enum { LINE = 16 };
@@ -91,7 +93,7 @@ static void share_out(const segment *s, int pipelines)
     }
 }
 
-/* The end of the segment that begins there: the next end of any worker's stage. */
+/* Returns the end of the segment that begins at element `first`: the next end of any stage. */
 static size_t end_of_segment(const tutti_waves_options *o, size_t first)
 {
     size_t end = SIZE_MAX;
@@ -103,6 +105,7 @@ static size_t end_of_segment(const tutti_waves_options *o, size_t first)
     return end;
 }
 
+/* Returns the rank that holds the element in that pipeline. */
 static int worker_with(const tutti_waves_options *o, int pipeline, size_t element)
 {
     int i = pipeline * o->stages;
@@ -117,7 +120,7 @@ static bool is_mine(const tutti_waves *w, size_t element)
     return element >= w->m->own.first && element < w->m->own.first + w->m->own.count;
 }
 
-/* Lists the segments of m->own; NULL: only counts them. */
+/* Writes the segments of m->own to `to`; NULL: only counts them. Returns their number. */
 static int list_segments(const tutti_waves *w, const tutti_waves_options *o, segment *to)
 {
     size_t all = 0;
@@ -143,6 +146,7 @@ static int list_segments(const tutti_waves *w, const tutti_waves_options *o, seg
     return n;
 }
 
+/* Returns the part of segment k that this worker serves. */
 static tutti_range my_part(const tutti_waves *w, int k)
 {
     return w->segment[k].part[w->m->member];
@@ -174,8 +178,9 @@ tutti_status tutti_waves_declare(tutti_waves **out, tutti_method *m, tutti_plan 
     return TUTTI_OK;
 }
 
-/* Opens a buffer for each pipeline in each segment that this worker serves a part of; those of
-   one worker in the order in which it pushes. */
+/* Opens a receive buffer for each pipeline in each segment that this worker serves a part of. The
+   buffers for one worker's pushes are in the order in which it sends them. bytes, of: scratch of
+   w->calls entries. */
 static tutti_status open_queue(tutti_waves *w, size_t *bytes, int *of, tutti_error *err)
 {
     tutti_engine *e = w->m->engine;
@@ -229,7 +234,7 @@ static void close_waves(void *self)
     tutti_free(w);
 }
 
-/* All workers have the resulting model. */
+/* Starts the servers. All workers have the same model. */
 static tutti_status waves_resume(void *self, tutti_error *err)
 {
     tutti_waves *w = self;
@@ -254,7 +259,7 @@ static int64_t least_clock(const tutti_waves *w, const segment *s)
     return least;
 }
 
-/* Measures by how much that pipeline is ahead of the last. */
+/* Updates w->apart with the number of waves that pipeline `of` is ahead of the others. */
 static void measure(tutti_waves *w, const segment *s, int of)
 {
     for (int v = 0; v < w->o.pipelines; v++) {
@@ -269,7 +274,8 @@ static void add_push(tutti_waves *w, const segment *s, const float *in)
     tutti_add(w->m->device, s->part[w->m->member].count, in, s->values);
 }
 
-/* Distance 0: adds what all have pushed for the wave, in the order of pipelines. */
+/* Distance 0: once all pipelines have pushed the wave, adds their pushes in the order of
+   pipelines. */
 static void add_wave(tutti_waves *w, const segment *s)
 {
     for (int v = 0; v < w->o.pipelines; v++)
@@ -282,8 +288,8 @@ static void add_wave(tutti_waves *w, const segment *s)
     }
 }
 
-/* Answers the requests that wait for no clock, or for one that is reached; those with values at
-   once. */
+/* Answers the pending requests whose clock is reached, those with values (pulls) or those without
+   (pushes only). */
 static tutti_status answer_pulls(tutti_waves *w, const segment *s, bool values, int64_t clock, tutti_error *err)
 {
     tutti_engine *e = w->m->engine;
@@ -357,7 +363,7 @@ tutti_status tutti_waves_run(tutti_waves *w, tutti_error *err)
 
 /* ---- the client ---- */
 
-/* Ends the calls under way; the clock is the least in the answers. */
+/* Waits for the calls in flight. After a pull w->clock is the least clock of the answers. */
 static tutti_status end_calls(tutti_waves *w, tutti_error *err)
 {
     tutti_engine *e = w->m->engine;

@@ -1,26 +1,33 @@
 /* hop: decentralised SGD in which the gaps between workers' iterations are bounded. Luo, Lin,
    Zhuo, Qian, "Hop: Heterogeneity-Aware Decentralized Training", ASPLOS 2019, arXiv 1902.01064.
    The queues are in src/method/hop/queues.c; src/method/hop/ledger.c decides which worker may
-     continue. iteration k of worker i order=parallel   send x_i;  g = g_i(x_i);  a = sum_j W_ij
-     x_j(k);  x_i <- a - eta opt(g) order=serial     x_i <- x_i - eta opt(g_i(x_i));  send x_i;  x_i
-     <- sum_j W_ij x_j(k) then             take a token of each out-neighbour;  k <- k + 1; give a
-     token to each in-neighbour The base is d-psgd to the bit: parallel is its awc, serial its atc.
-     Models are matched by the iteration that they are tagged with, whenever they come. max_gap
-     initial number of tokens of each out-neighbour: a worker may be that number of iterations ahead
-     of it backup       the models of this number of neighbours are not waited for: a is the mean of
-     those that have arrived, W_ij scaled to sum to 1. Late models are dropped. staleness s  of each
-     neighbour the newest model is used, if it is of k - s or later. linear: its weight is iter - (k
-     - s) + 1 times as large. mode=notify-ack   in place of tokens: a model is sent once all have
-     mixed the last skip         a worker that is behind all its out-neighbours jumps to the slowest
-     of them, by at most max_jump: x_i <- the neighbours' mean of the last iteration that it skips,
-     without its own model, and no gradient. Differs from the paper, or is not stated there:
-   1. W is the graph's, not the plain mean over neighbours. On regular graphs it is that.
-   2. Any optimiser, whose buffers stay local.
-   3. backup and staleness may go together: all but `backup` neighbours have a model that is fresh
-      enough.
+   continue.
+     iteration k of worker i
+       order=parallel   send x_i;  g = g_i(x_i);  a = sum_j W_ij x_j(k);  x_i <- a - eta opt(g)
+       order=serial     x_i <- x_i - eta opt(g_i(x_i));  send x_i;  x_i <- sum_j W_ij x_j(k)
+       then             take a token of each out-neighbour;  k <- k + 1;
+                        give a token to each in-neighbour
+   x_j(k): the model of worker j that is tagged with iteration k; W: the graph's weights; opt, eta:
+   the run's optimiser and learning rate. Models are matched by their tags, whenever they arrive.
+   Without the options below, parallel gives the bits of d-psgd's awc, and serial those of its atc.
+     max_gap          initial number of tokens of each out-neighbour: a worker may be that number
+                      of iterations ahead of it
+     backup           the models of this number of neighbours are not waited for: a is the mean of
+                      those that have arrived, W_ij scaled to sum to 1. Late models are dropped
+     staleness s      the newest model of each neighbour is mixed, if it is of iteration k - s or
+                      later. linear: a model of iteration j weighs j - (k - s) + 1 times as much
+     mode=notify-ack  no tokens: a model is sent once all receivers have mixed the one before it
+     skip             a worker that is behind all its out-neighbours jumps to the slowest of them,
+                      by at most max_jump: x_i <- the neighbours' mean of the last iteration that it
+                      skips, without its own model and without a gradient
+   Differs from the paper, or is not stated there:
+   1. W is the graph's, not the plain mean over neighbours. On regular graphs the two are equal.
+   2. Any optimiser is allowed; its buffers stay local.
+   3. backup and staleness may be combined: all but `backup` neighbours must have a model that is
+      new enough.
    4. A worker is behind if it has more than max_gap tokens of every out-neighbour: the excess is
-      how far it would have to go to be level. A trigger on the bare number of tokens lets a
-      worker that is level jump ahead of the others, and two that do so block a third for ever.
+      the number of iterations that it lags. A trigger on the bare number of tokens lets a worker
+      that does not lag jump ahead of the others, and two such workers block a third for ever.
    5. Skipped steps are steps of the run in which this worker computes nothing: the learning
       rate's schedule, epochs and reports continue, and no worker takes their samples.
    6. A lost worker is excluded. The weight of its model is added to that of the worker's own
@@ -35,7 +42,7 @@ typedef struct hop {
     bool skip;
     int64_t trigger, max_jump;
     tutti_queues *queues;
-    float *mixed;   /* n; parallel: a, while x is still read */
+    float *mixed;   /* [n]: parallel: a, while x is still read */
     float *figures; /* figures of all: `workers` x TOLD */
     uint64_t lands; /* the step before which a jump ends; until then this worker computes nothing */
     int64_t jump;   /* the length of a jump that begins in this step */
@@ -188,7 +195,7 @@ static tutti_status hop_final_model(tutti_method *m, tutti_error *err)
     return status;
 }
 
-/* All workers are at one step, and none jumps. */
+/* Called when all workers are at one step. None is in a jump. */
 static tutti_status hop_resume(tutti_method *m, tutti_error *err)
 {
     (void)err;

@@ -1,29 +1,29 @@
-/* queues.c: update queues and token queues between workers that make the same iterations, each
-   asynchronously: Hop (Luo, Lin, Zhuo, Qian, ASPLOS 2019; docs/methods/hop.md). The bookkeeping
-   of one worker is in ledger.c; the models and the messages are here.
+/* queues.c: the update queues and token queues of queues.h: Hop (Luo, Lin, Zhuo, Qian, ASPLOS
+   2019; docs/methods/hop.md). The models and the messages are here; ledger.c has the bookkeeping
+   of one worker. Three threads work on the queues:
 
-     client      sends its model of iteration k to its out-neighbours and does not wait for that
-                 waits until the models of k that it needs are here, and mixes them
-                 waits for a token of each out-neighbour, enters iteration k + 1, and gives a token
+     client      sends its model of iteration k to its out-neighbours, without waiting
+                 waits until the required models of iteration k have arrived, and mixes them
+                 waits for a token of each out-neighbour, enters iteration k + 1, and sends a token
                  to each in-neighbour
-     updates     receives models into their slots, from each in-neighbour one at a time
+     updates     receives models into their slots, one at a time from each in-neighbour
      tokens      receives tokens, or acknowledgements (notify-ack)
 
-   Models and tokens are requests without a reply (tutti_engine_tell): quiescence counts them, so
-   none is under way when the run is quiescent. They are two services, because a token must not
-   queue behind a model that a slow link takes long to transfer. A receive is posted for each
-   in-neighbour, so a slow link to one delays no other.
+   Models and tokens are requests without a reply (tutti_engine_tell). The engine waits for them
+   before the run is quiescent. Tokens have a service of their own, so that a token does not queue
+   behind a model on a slow link. A receive is posted for each in-neighbour, so a slow link to one
+   does not delay the others.
 
    A model is sent from a copy, since the client continues to change it. There are as many copies
-   as can be under way by the table of gaps, up to eight. So a worker waits for its own link only
-   where that is slower than the gaps of its neighbours allow.
+   as can be in flight by tutti_ledger_bound, at most eight. So a worker waits for its own link
+   only where the link is slower than its neighbours' gaps allow.
 
    At every quiescence all workers are in the same iteration, have all tokens, and need no past
-   models. So nothing is saved, and a run restarts there with empty queues.
+   models. So only the figures are saved, and a run restarts there with empty queues.
 
-   Losses. A lost neighbour gives and gets nothing: neither its model nor its token is waited for,
-   and its weight is added to that of this worker's own model. The service `updates` learns of the
-   loss and wakes the client. At quiescence the client reports if the graph is no longer
+   Losses. A lost neighbour sends and receives nothing: neither its model nor its token is waited
+   for, and its weight is added to that of this worker's own model. The service `updates` learns of
+   the loss and wakes the client. At quiescence the client reports if the graph is no longer
    connected. */
 #include <errno.h>
 #include <string.h>
@@ -35,7 +35,7 @@
 #include "tutti/method/gossip.h"
 #include "queues.h"
 
-enum { NOTES = 8 }; /* the most tokens to one neighbour that may be under way */
+enum { NOTES = 8 }; /* most token messages to one neighbour that may be in flight */
 
 typedef struct tokens_sent {
     tutti_request request[NOTES];
@@ -45,29 +45,32 @@ typedef struct tokens_sent {
 struct tutti_queues {
     tutti_method *m;
     const tutti_queues_options *o;
-    int updates, tokens; /* services */
+    int updates, tokens;  /* indexes of the two services */
     tutti_graph *graph;
     tutti_monitor *lock;
     tutti_ledger *ledger; /* under the lock */
-    int *of;              /* n_in: ranks */
-    float *slots;         /* n each: of in-neighbour 0, 1, ...; written by `updates` under the
-                             lock, read by the client while they are being mixed */
-    float *rooms;         /* n_in x n: buffers of incoming models */
-    float *sent;          /* copies x n; of the client, like what follows */
-    tutti_request *sends; /* copies x n_out */
-    uint64_t sends_turn;
-    tokens_sent *notes; /* n_in */
-    int *slot;          /* n_in: scratch */
-    double *weight;
-    const float **term; /* n_in + 1: scratch */
-    float *by;
+    int *of;              /* [n_in]: ranks of the in-neighbours */
+    float *slots;         /* [slots of all in-neighbours][n]: received models, first those of
+                             in[0]; written by `updates` under the lock, read by the client without
+                             it while the ledger reserves the slot */
+    float *rooms;         /* [n_in][n]: receive buffers */
+    float *sent;          /* [copies][n]: send buffers. From here to `figures`: client thread */
+    tutti_request *sends; /* [copies][n_out] */
+    uint64_t sends_turn;  /* number of models sent; modulo copies: the next send buffer */
+    tokens_sent *notes;   /* [n_in] */
+    int *slot;            /* [n_in]: scratch, as tutti_ledger_mix sets it */
+    double *weight;       /* [n_in]: scratch, likewise */
+    const float **term;   /* [n_in + 1]: scratch: the models to sum */
+    float *by;            /* [n_in + 1]: scratch: their weights */
     tutti_queues_figures *figures;
-    bool *lost;           /* workers; under the lock */
-    int losses, seen;     /* losses: their number; seen: how many of them the client has processed */
+    bool *lost;           /* [workers]: under the lock */
+    int losses;           /* number of lost workers; under the lock */
+    int seen;             /* how many of them the client has processed */
 };
 
 static const tutti_facility_ops facility; /* at the end */
 
+/* Returns the index in q->slots of a slot of in-neighbour a. */
 static size_t place_of(const tutti_queues *q, int a, int slot)
 {
     size_t before = 0;
@@ -203,7 +206,7 @@ static tutti_status quiesce(void *self, tutti_error *err)
     return status;
 }
 
-/* All workers are in one iteration, and no message is under way. */
+/* Called when all workers are in one iteration and no message is in flight. */
 static tutti_status queues_resume(void *self, tutti_error *err)
 {
     tutti_queues *q = self;
@@ -215,8 +218,8 @@ static tutti_status queues_resume(void *self, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Without tokens a path through the lost worker may be the only one that bounded the gap between
-   two other workers. */
+/* Called after a loss: may the run continue? Without tokens, on a directed graph, the only path
+   that bounded the gap between two workers may have led through the lost one. */
 static tutti_status without(const void *self, int rank, const char *why, tutti_error *err)
 {
     const tutti_queues *q = self;
@@ -231,7 +234,8 @@ static tutti_status without(const void *self, int rank, const char *why, tutti_e
 
 /* ---- client: sending ---- */
 
-/* Waits until the requests may be used again. Requests to a lost neighbour are over, too. */
+/* Waits until the n requests are done, so that they may be used again. A request to a lost
+   neighbour counts as done. */
 static tutti_status reuse(tutti_queues *q, tutti_request *const *r, size_t n, tutti_error *err)
 {
     tutti_engine *e = q->m->engine;
@@ -278,7 +282,7 @@ static tutti_status await_peers(tutti_queues *q, bool (*ready)(void *of), void *
     return status;
 }
 
-/* notify-ack: every neighbour has mixed the last model. */
+/* notify-ack: waits until every neighbour has mixed the last model. */
 static tutti_status await_acks(tutti_queues *q, tutti_error *err)
 {
     tutti_status status;
@@ -336,7 +340,8 @@ static bool may_mix(void *of)
     return tutti_ledger_may_mix(w->q->ledger, w->iter);
 }
 
-/* Lists the terms of the sum by rank, as d-psgd does. own: NULL: without this worker's model. */
+/* Lists the terms of the sum in the order of ranks, as d-psgd does. Returns their number. own:
+   this worker's model, of weight `self`; NULL: it is left out. */
 static int list_terms(tutti_queues *q, const float *own, double self)
 {
     int terms = 0;
@@ -356,7 +361,8 @@ static int list_terms(tutti_queues *q, const float *own, double self)
     return terms;
 }
 
-/* oldest: by how many iterations the oldest of the models is behind. */
+/* Waits for the models of iteration iter and sets x to their weighted sum. own: as in list_terms.
+   *oldest: the age of the oldest of them, in iterations. */
 static tutti_status mix_models(tutti_queues *q, int64_t iter, const float *own, float *x, int64_t *oldest,
                                tutti_error *err)
 {
@@ -407,8 +413,8 @@ static bool may_advance(void *of)
     return tutti_ledger_may_take(to->q->ledger, to->by);
 }
 
-/* Takes tokens, advances, gives tokens: giving first would let a neighbour run one iteration too
-   far ahead. */
+/* Takes tokens, advances by `by` iterations, then sends tokens. Sending them first would let a
+   neighbour run one iteration too far ahead. */
 static tutti_status advance_iteration(tutti_queues *q, int64_t by, tutti_error *err)
 {
     const bool tokens = q->o->mode != TUTTI_QUEUES_NOTIFY_ACK && q->o->max_gap > 0;

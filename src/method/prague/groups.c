@@ -1,19 +1,20 @@
-/* groups.c: the group generator of Prague (Luo, He, Zhuo, Qian, ASPLOS 2020;
+/* groups.c: the group generator of groups.h: Prague (Luo, He, Zhuo, Qian, ASPLOS 2020;
    docs/methods/prague.md).
 
-   Planned groups form one line, in the order in which they were planned. A worker belongs to any
-   number of them, and makes them in this order: what the paper calls its group buffer is the line
-   as seen from that worker. A group starts when all its members have asked and none of them has
-   an earlier group left. So two groups with common members are made in the same order by all of
-   them, and waiting follows the line: there is no cyclic wait.
+   Planned groups are in one queue, in the order in which they were planned. A worker is a member of
+   any number of them, and makes them in this order: the paper's group buffer of a worker is the
+   part of the queue with that worker. A group starts when all its members have asked and none of
+   them is a member of an earlier group that has not ended. So all common members of two groups
+   make them in the same order, and a group waits only for groups before it in the queue: there is
+   no cyclic wait.
 
-   A request of a worker for which a group is planned already plans nothing (pop before plan): it
-   waits for that group. Both are one call of this code, which one thread runs, so nothing comes
-   in between.
+   A request of a worker that has a planned group plans no other group (pop before plan): it waits
+   for the planned one. Both steps are one call of this code, which one thread runs, so no other
+   request comes in between.
 
-   The lock vector of the paper: a worker is locked by the group that it is assigned to. Its next
-   request ends that group, since a worker makes one group after the other; in fault-tolerant runs
-   the verdict on the group does.
+   The paper's lock vector: a worker is locked by the group that it is assigned to. It is released
+   by its next request, since a worker makes one group after the other; in fault-tolerant runs it is
+   released by the verdict on the group.
 
    groups_plan.c decides which workers are planned together; groups_verdict.c handles losses. */
 #include <errno.h>
@@ -31,7 +32,7 @@ tutti_status tutti_groups_open(tutti_groups **out, const tutti_groups_setup *set
     *out = g;
     if (g != NULL) {
         g->o = *setup;
-        g->end = &g->line;
+        g->end = &g->queue;
         g->w = tutti_alloc(n, sizeof *g->w);
         g->pick = tutti_alloc(n, sizeof *g->pick);
         g->deal = tutti_alloc(n, sizeof *g->deal);
@@ -50,12 +51,12 @@ tutti_status tutti_groups_open(tutti_groups **out, const tutti_groups_setup *set
 
 static void drop_all(tutti_groups *g)
 {
-    while (g->line != NULL) {
-        tutti_groups_entry *const first = g->line;
-        g->line = first->next;
+    while (g->queue != NULL) {
+        tutti_groups_entry *const first = g->queue;
+        g->queue = first->next;
         tutti_free(first);
     }
-    g->end = &g->line;
+    g->end = &g->queue;
 }
 
 void tutti_groups_close(tutti_groups *g)
@@ -80,19 +81,19 @@ void tutti_groups_clear(tutti_groups *g)
         g->w[v] = (tutti_groups_peer){ 0 };
 }
 
-const tutti_groups_figures *tutti_groups_look(const tutti_groups *g)
+const tutti_groups_figures *tutti_groups_figures_of(const tutti_groups *g)
 {
     return &g->figures;
 }
 
-int64_t tutti_groups_asked(const tutti_groups *g, int v)
+int64_t tutti_groups_requests_of(const tutti_groups *g, int v)
 {
     return g->asked[v];
 }
 
-/* ---- the line ---- */
+/* ---- the queue ---- */
 
-/* One allocation: the group, and the arrays of its members. */
+/* The group and its arrays are one allocation. */
 tutti_groups_entry *tutti_groups_append(tutti_groups *g, const int *member, int n, int64_t id)
 {
     const size_t room = (size_t)n;
@@ -112,9 +113,9 @@ tutti_groups_entry *tutti_groups_append(tutti_groups *g, const int *member, int 
     return p;
 }
 
-void tutti_groups_take_out(tutti_groups *g, tutti_groups_entry *p)
+void tutti_groups_remove(tutti_groups *g, tutti_groups_entry *p)
 {
-    tutti_groups_entry **at = &g->line;
+    tutti_groups_entry **at = &g->queue;
 
     while (*at != p)
         at = &(*at)->next;
@@ -127,7 +128,7 @@ void tutti_groups_take_out(tutti_groups *g, tutti_groups_entry *p)
     tutti_free(p);
 }
 
-int tutti_groups_place(const tutti_groups_entry *p, int v)
+int tutti_groups_index_of(const tutti_groups_entry *p, int v)
 {
     for (int k = 0; k < p->n; k++)
         if (p->member[k] == v)
@@ -137,23 +138,23 @@ int tutti_groups_place(const tutti_groups_entry *p, int v)
 
 tutti_groups_entry *tutti_groups_planned(const tutti_groups *g, int v)
 {
-    for (tutti_groups_entry *p = g->line; p != NULL; p = p->next)
-        if (!p->started && tutti_groups_place(p, v) >= 0)
+    for (tutti_groups_entry *p = g->queue; p != NULL; p = p->next)
+        if (!p->started && tutti_groups_index_of(p, v) >= 0)
             return p;
     return NULL;
 }
 
-tutti_status tutti_groups_tell(tutti_groups *g, int v, tutti_groups_word word, const tutti_groups_entry *p,
-                               tutti_error *err)
+tutti_status tutti_groups_reply(tutti_groups *g, int v, tutti_groups_decision decision, const tutti_groups_entry *p,
+                                tutti_error *err)
 {
     const tutti_groups_answer a = { .worker = v,
-                                    .word = word,
+                                    .decision = decision,
                                     .id = p != NULL ? p->id : 0,
                                     .member = p != NULL ? p->member : NULL,
                                     .n = p != NULL ? p->n : 0,
                                     .apart = p != NULL && p->apart };
 
-    g->w[v].asks = g->w[v].says = false;
+    g->w[v].asks = g->w[v].awaits_verdict = false;
     return g->o.answer(g->o.to, &a, err);
 }
 
@@ -173,15 +174,15 @@ int tutti_groups_count_of(const tutti_groups_entry *p, int state)
 
 void tutti_groups_forget(tutti_groups *g, int v)
 {
-    for (tutti_groups_entry *p = g->line, *next; p != NULL; p = next) {
-        const int k = tutti_groups_place(p, v);
+    for (tutti_groups_entry *p = g->queue, *next; p != NULL; p = next) {
+        const int k = tutti_groups_index_of(p, v);
         next = p->next;
         if (p->started || k < 0)
             continue;
         p->n--;
         memmove(p->member + k, p->member + k + 1, (size_t)(p->n - k) * sizeof *p->member);
         if (p->n < 2)
-            tutti_groups_take_out(g, p);
+            tutti_groups_remove(g, p);
     }
 }
 
@@ -189,8 +190,8 @@ tutti_groups_entry *tutti_groups_to_join(const tutti_groups *g, int v)
 {
     tutti_groups_entry *first = NULL;
 
-    for (tutti_groups_entry *p = g->line; p != NULL; p = p->next) {
-        const int k = p->started ? tutti_groups_place(p, v) : -1;
+    for (tutti_groups_entry *p = g->queue; p != NULL; p = p->next) {
+        const int k = p->started ? tutti_groups_index_of(p, v) : -1;
         if (k >= 0 && p->state[k] == TO_JOIN && (first == NULL || p->id < first->id))
             first = p;
     }
@@ -215,18 +216,18 @@ static tutti_status start_group(tutti_groups *g, tutti_groups_entry *p, int64_t 
         g->figures.wait_ns += now_ns - w->asked_ns;
     }
     for (int k = 0; k < p->n; k++)
-        TUTTI_TRY(tutti_groups_tell(g, p->member[k], TUTTI_GROUPS_GO, p, err));
+        TUTTI_TRY(tutti_groups_reply(g, p->member[k], TUTTI_GROUPS_GO, p, err));
     return TUTTI_OK;
 }
 
-/* Scans from the head of the line: a group that cannot start delays all later ones that share a
-   member with it. */
+/* Starts the groups that can start, from the head of the queue on. A group that cannot start delays
+   all later ones that share a member with it. */
 static tutti_status start_all(tutti_groups *g, int64_t now_ns, tutti_error *err)
 {
     memset(g->taken, 0, (size_t)g->o.workers * sizeof *g->taken);
     for (int v = 0; v < g->o.workers; v++)
         g->taken[v] = g->w[v].in != NULL;
-    for (tutti_groups_entry *p = g->line; p != NULL; p = p->next) {
+    for (tutti_groups_entry *p = g->queue; p != NULL; p = p->next) {
         bool may = true, waits = false;
         if (p->started)
             continue;
@@ -245,7 +246,8 @@ static tutti_status start_all(tutti_groups *g, int64_t now_ns, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Serves v's request if no group is planned for it. */
+/* Plans groups for v's request if it has no planned group. If it has none afterwards, answers it
+   with NOTHING. */
 static tutti_status serve_request(tutti_groups *g, int v, tutti_error *err)
 {
     if (!g->w[v].asks || tutti_groups_planned(g, v) != NULL)
@@ -256,7 +258,7 @@ static tutti_status serve_request(tutti_groups *g, int v, tutti_error *err)
     if (tutti_groups_planned(g, v) != NULL)
         return TUTTI_OK;
     g->figures.nothing += !g->w[v].leaves;
-    return tutti_groups_tell(g, v, TUTTI_GROUPS_NOTHING, NULL, err);
+    return tutti_groups_reply(g, v, TUTTI_GROUPS_NOTHING, NULL, err);
 }
 
 tutti_status tutti_groups_settle(tutti_groups *g, int64_t now_ns, tutti_error *err)
@@ -283,20 +285,20 @@ tutti_status tutti_groups_request(tutti_groups *g, int v, int64_t count, tutti_g
     w->gone = w->gone || leaves;
     w->absent = false;
     w->asked_ns = now_ns;
-    if (in != NULL && in->state[tutti_groups_place(in, v)] != TO_JOIN) { /* the group that it was
+    if (in != NULL && in->state[tutti_groups_index_of(in, v)] != TO_JOIN) { /* the group that it was
                                                                             assigned to is over */
-        in->state[tutti_groups_place(in, v)] = WELL;
+        in->state[tutti_groups_index_of(in, v)] = WELL;
         w->in = NULL;
         if (tutti_groups_count_of(in, RUNS) == 0)
-            tutti_groups_take_out(g, in);
+            tutti_groups_remove(g, in);
     }
     in = g->apart ? tutti_groups_to_join(g, v) : NULL;
     if (in != NULL) { /* it has not learned of this group */
-        in->state[tutti_groups_place(in, v)] = RUNS;
+        in->state[tutti_groups_index_of(in, v)] = RUNS;
         w->in = in;
         w->last = in->id;
         w->kept = false;
-        return tutti_groups_tell(g, v, TUTTI_GROUPS_GO, in, err);
+        return tutti_groups_reply(g, v, TUTTI_GROUPS_GO, in, err);
     }
     TUTTI_TRY(serve_request(g, v, err));
     return start_all(g, now_ns, err);
@@ -311,7 +313,7 @@ tutti_status tutti_groups_late(tutti_groups *g, int64_t now_ns, tutti_error *err
 {
     bool late = false;
 
-    for (tutti_groups_entry *p = g->line; p != NULL; p = p->next)
+    for (tutti_groups_entry *p = g->queue; p != NULL; p = p->next)
         for (int k = 0;
              k < p->n && !p->started && p->since_ns != TUTTI_FOREVER && now_ns >= p->since_ns + g->o.timeout_ns; k++) {
             tutti_groups_peer *const w = &g->w[p->member[k]];
@@ -320,7 +322,7 @@ tutti_status tutti_groups_late(tutti_groups *g, int64_t now_ns, tutti_error *err
                 g->figures.left_out++;
             }
         }
-    for (tutti_groups_entry *p = g->line; p != NULL; p = p->next)
+    for (tutti_groups_entry *p = g->queue; p != NULL; p = p->next)
         if (!p->started && p->since_ns != TUTTI_FOREVER && now_ns >= p->since_ns + g->o.timeout_ns)
             p->since_ns = now_ns;
     for (int v = 0; late && v < g->o.workers; v++)
@@ -333,7 +335,7 @@ int64_t tutti_groups_due(const tutti_groups *g)
 {
     int64_t due_ns = TUTTI_FOREVER;
 
-    for (const tutti_groups_entry *p = g->line; p != NULL; p = p->next)
+    for (const tutti_groups_entry *p = g->queue; p != NULL; p = p->next)
         if (!p->started && p->since_ns != TUTTI_FOREVER && p->since_ns + g->o.timeout_ns < due_ns)
             due_ns = p->since_ns + g->o.timeout_ns;
     return due_ns;

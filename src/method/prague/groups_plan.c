@@ -1,30 +1,31 @@
-/* groups_plan.c: decides which workers are planned together (groups.h).
+/* groups_plan.c: the plans of the group generator (groups.h): which workers form groups.
 
    Plans.
      random  the worker that asks, and others drawn from all
-     smart   all workers that no group is planned for (and that the filter admits) are shuffled and
-             split into groups: none of these conflicts with another, nor with what was planned
-             before. With machines, two rounds come from one division: the head of each machine is
-             grouped with other heads, the others of a machine with each other; then all of each
-             machine.
-   A remainder of one joins the last group, and a worker that would be alone gets NOTHING.
+     smart   all workers that no group is planned for, and that the filter admits, are shuffled and
+             split into groups. So none of these conflicts with another, or with a group planned
+             before. With machines, a division gives two rounds: in the first the head of each
+             machine is grouped with other heads, and the others of a machine with each other; in
+             the second all workers of a machine are.
+   A remainder of one worker joins the last group. A worker that would be alone is answered with
+   NOTHING.
 
    Filter. A worker that lags `filter` requests or more behind the one that asks is not planned
-   with it. It gets a group when it asks itself: then it is waiting already, so the others in that
-   group wait for no gradient but their own. A lagging worker that asks is a head in the first
-   round, and is not in the second, which would wait for its next gradient.
+   with it. It receives a group when it asks itself: then it waits already, so the other members
+   wait for their own gradients only. A lagging worker that asks is a head in the first round, and
+   is not in the second, which would wait for its next gradient.
 
-   The lag is how far a worker would be behind if no worker had to wait. Each of its requests adds
-   the amount by which its own duration (its computation, and the least of its last P-Reduces)
-   exceeds that of the median worker, and forgets a 64th of the lag so far.
-   1. Counting requests would not do. While all wait for a worker that is up to twice slower, all
-      make equally many, so none lags. And a worker that has waited for a slow one, or was in a
-      P-Reduce with a slow link, would lag too, and would be planned with the slow one from then
-      on.
-   2. A worker that is permanently slower by a 16th ends with a lag of 4; one slow stretch is
-      forgotten.
+   The lag is the number of requests that a worker would be behind if no worker had to wait. Each
+   of its requests adds the relative amount by which its own duration (its computation, and the
+   least of its last P-Reduces) exceeds that of the median worker, and subtracts a 64th of the lag.
+   1. Requests are not counted instead. While all wait for a worker that is up to twice slower, all
+      make the same number of requests, so none would lag. And a worker that has waited for a slow
+      one, or was in a P-Reduce with a slow link, would lag, too, and would be planned with the
+      slow one from then on.
+   2. A worker that is always slower by a 16th reaches a lag of 4; a temporary delay decays.
 
-   A worker whose P-Reduce lasts longer than a request takes is not planned with either. */
+   A worker in a P-Reduce that lasts longer than the median time between requests is not planned
+   with, either. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,8 +68,8 @@ static tutti_status plan_group(tutti_groups *g, int *list, int n, tutti_error *e
                : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "planning a group of %d workers", n);
 }
 
-/* Splits the list into groups of `size`; the remainder forms a smaller group, but never of one
-   worker. */
+/* Plans groups of `size` from the list; the remainder is a smaller group, but never of one worker.
+   */
 static tutti_status cut_groups(tutti_groups *g, int *list, int n, int size, tutti_error *err)
 {
     for (int at = 0; at < n;) {
@@ -107,7 +108,8 @@ static int gather_machine(const tutti_groups *g, int *list, int at, int n)
     return there - at;
 }
 
-/* pick: n workers, shuffled, w first. */
+/* Plans the two rounds of a division. g->pick[n]: the workers, shuffled after the first, which is
+   the one that asks. behind: it lags. */
 static tutti_status plan_rounds(tutti_groups *g, int n, bool behind, tutti_error *err)
 {
     const int w = g->pick[0];
@@ -162,7 +164,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median worker's time per request, among the surviving workers. */
+/* Returns the median of the surviving workers' times per request. */
 static int64_t usual_ns(tutti_groups *g)
 {
     int n = 0;
@@ -189,8 +191,8 @@ void tutti_groups_lag(tutti_groups *g, int v, tutti_groups_times takes)
     g->o.lag[v] += (int64_t)((late < MOST ? late : MOST) * TUTTI_GROUPS_REQUEST) - g->o.lag[v] / FORGETS;
 }
 
-/* True if v's P-Reduce will last, over its slowest link, at least as long as a request takes from
-   now on: no worker should wait for v. */
+/* Returns true if v's P-Reduce, with the member that has the slowest link, will take at least the
+   median time between requests from now on, so that no worker should wait for v. */
 static bool is_held(tutti_groups *g, int v, int64_t now_ns)
 {
     const tutti_groups_entry *const p = g->w[v].in;

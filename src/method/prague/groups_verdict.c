@@ -1,13 +1,13 @@
-/* groups_verdict.c: handles groups that have started when workers are lost, or when the generator
-   that started them is lost (groups.h).
+/* groups_verdict.c: the verdict on groups that have started when a worker is lost, or the generator
+   that started them (groups.h).
 
-   Losses. A lost worker is removed from all groups. A worker that is lost within a P-Reduce may
-   have spoilt it for some members and not for others. Each member reports how its part ended and
-   gets the verdict when all have reported. If all succeeded, the P-Reduce counts, with the lost
-   worker's contribution. Otherwise it counts for no member, and the survivors repeat it. A member
-   that accuses a worker which this generator has not lost cannot reach it: of the two, the
-   accused worker, or the one that more members accuse, averages with no other any more in this
-   phase. At its end all agree which workers stay (members.c). */
+   Losses. A lost worker is removed from all groups. The loss of a worker within a P-Reduce may make
+   it fail for some members and not for others. Each member reports how its part ended, and is
+   answered with the verdict when all have reported. If all parts succeeded, the P-Reduce counts,
+   with the lost worker's contribution. Otherwise it counts for no member, and the survivors repeat
+   it. A member may blame a worker that this generator has not lost: the two cannot reach each
+   other. Then the one that more members blame, or the blamed one, is not planned with any more in
+   this phase. At the end of the phase all workers agree on which stay (members.c). */
 #include <errno.h>
 #include <string.h>
 
@@ -15,8 +15,8 @@
 
 /* ---- verdicts ---- */
 
-/* For members that cannot reach each other, though both are alive: of each two one is excluded,
-   the one that most accuse, or of equals the one of highest rank (as in members.c). */
+/* Excludes one of each two members that cannot reach each other, though both are alive: the one
+   that most members blame, or of equals the one of highest rank (as in members.c). */
 static void part(tutti_groups *g, tutti_groups_entry *p)
 {
     for (;;) {
@@ -63,20 +63,20 @@ static tutti_status judge_group(tutti_groups *g, tutti_groups_entry *p, int64_t 
         tutti_groups_peer *const w = &g->w[v];
         const bool stays = next != NULL && p->state[k] != OUT;
         if (stays)
-            next->state[tutti_groups_place(next, v)] = RUNS;
+            next->state[tutti_groups_index_of(next, v)] = RUNS;
         if (w->in == p)
             w->in = stays ? next : tutti_groups_to_join(g, v);
         if (w->last == p->id) {
             w->kept = !again;
             w->last = stays ? next->id : w->last;
         }
-        if (w->says && w->about == p->id)
-            TUTTI_TRY(tutti_groups_tell(
+        if (w->awaits_verdict && w->reported_id == p->id)
+            TUTTI_TRY(tutti_groups_reply(
                 g, v, !again ? TUTTI_GROUPS_KEEP : stays ? TUTTI_GROUPS_AGAIN : TUTTI_GROUPS_UNDO, next, err));
         if (w->shunned)
             tutti_groups_forget(g, v);
     }
-    tutti_groups_take_out(g, p);
+    tutti_groups_remove(g, p);
     return tutti_groups_settle(g, now_ns, err);
 }
 
@@ -108,7 +108,7 @@ static tutti_status take_over(tutti_groups *g, const tutti_groups_last *last, tu
 
 static tutti_groups_entry *started(const tutti_groups *g, int64_t id)
 {
-    for (tutti_groups_entry *p = g->line; p != NULL; p = p->next)
+    for (tutti_groups_entry *p = g->queue; p != NULL; p = p->next)
         if (p->started && p->id == id)
             return p;
     return NULL;
@@ -119,7 +119,7 @@ static tutti_groups_entry *started(const tutti_groups *g, int64_t id)
 static bool is_superseded(const tutti_groups *g, int64_t id, const int *member, int n, tutti_groups_entry **by)
 {
     *by = NULL;
-    for (tutti_groups_entry *p = g->line; p != NULL; p = p->next)
+    for (tutti_groups_entry *p = g->queue; p != NULL; p = p->next)
         *by = p->started && tutti_groups_supersedes(p->id, id) ? p : *by;
     for (int k = 0; k < n && *by == NULL; k++)
         if (tutti_groups_supersedes(g->w[member[k]].last, id))
@@ -134,17 +134,17 @@ tutti_status tutti_groups_over(tutti_groups *g, int v, const tutti_groups_last *
     tutti_groups_entry *p = started(g, id), *by;
     int k;
 
-    g->w[v].says = true;
-    g->w[v].about = id;
+    g->w[v].awaits_verdict = true;
+    g->w[v].reported_id = id;
     if (p == NULL && is_superseded(g, id, last->member, last->n, &by)) {
-        k = by != NULL ? tutti_groups_place(by, v) : -1;
+        k = by != NULL ? tutti_groups_index_of(by, v) : -1;
         if (k < 0)
-            return tutti_groups_tell(g, v, TUTTI_GROUPS_UNDO, NULL, err);
+            return tutti_groups_reply(g, v, TUTTI_GROUPS_UNDO, NULL, err);
         by->state[k] = RUNS;
         g->w[v].in = by;
         g->w[v].last = by->id;
         g->w[v].kept = false;
-        return tutti_groups_tell(g, v, TUTTI_GROUPS_AGAIN, by, err);
+        return tutti_groups_reply(g, v, TUTTI_GROUPS_AGAIN, by, err);
     }
     if (p == NULL) {
         g->w[v].last = id > g->w[v].last ? id : g->w[v].last;
@@ -152,7 +152,7 @@ tutti_status tutti_groups_over(tutti_groups *g, int v, const tutti_groups_last *
         TUTTI_TRY(take_over(g, last, err));
         p = started(g, id);
     }
-    k = tutti_groups_place(p, v);
+    k = tutti_groups_index_of(p, v);
     if (k < 0)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, v, "worker %d has made a P-Reduce of a group that it is not in",
                                v);
@@ -162,11 +162,11 @@ tutti_status tutti_groups_over(tutti_groups *g, int v, const tutti_groups_last *
     return judge_group(g, p, now_ns, err);
 }
 
-/* The first started group that still relies on v. */
+/* Returns the first started group in which v is not OUT, and v's index in *k; NULL: none. */
 static tutti_groups_entry *counts_on(const tutti_groups *g, int v, int *k)
 {
-    for (tutti_groups_entry *p = g->line; p != NULL; p = p->next) {
-        *k = p->started ? tutti_groups_place(p, v) : -1;
+    for (tutti_groups_entry *p = g->queue; p != NULL; p = p->next) {
+        *k = p->started ? tutti_groups_index_of(p, v) : -1;
         if (*k >= 0 && p->state[*k] != OUT)
             return p;
     }
@@ -179,13 +179,13 @@ tutti_status tutti_groups_lost(tutti_groups *g, int v, int64_t now_ns, tutti_err
     int k;
 
     g->w[v].lost = g->apart = true;
-    g->w[v].asks = g->w[v].says = false;
+    g->w[v].asks = g->w[v].awaits_verdict = false;
     g->w[v].in = NULL;
     tutti_groups_forget(g, v);
     while ((p = counts_on(g, v, &k)) != NULL) {
         p->state[k] = OUT;
         if (tutti_groups_count_of(p, OUT) == p->n)
-            tutti_groups_take_out(g, p);
+            tutti_groups_remove(g, p);
         else
             TUTTI_TRY(judge_group(g, p, now_ns, err));
     }
@@ -206,13 +206,13 @@ tutti_status tutti_groups_report(tutti_groups *g, int v, const tutti_groups_last
     g->apart = true;
     g->number = number > g->number ? number : g->number;
     /* apply what others have reported about the groups that it is in */
-    for (tutti_groups_entry *q = g->line, *next; q != NULL; q = next) {
-        const int k = tutti_groups_place(q, v);
+    for (tutti_groups_entry *q = g->queue, *next; q != NULL; q = next) {
+        const int k = tutti_groups_index_of(q, v);
         next = q->next;
         if (k < 0 || !q->started || g->w[v].lost)
             continue;
         if (tutti_groups_supersedes(id, q->id)) /* it was spoilt, and some members do not know it yet */
-            tutti_groups_take_out(g, q);
+            tutti_groups_remove(g, q);
         else if (tutti_groups_supersedes(q->id, id))
             q->state[k] = TO_JOIN;
         else if (id > q->id || (id == q->id && kept)) {

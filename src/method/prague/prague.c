@@ -1,26 +1,28 @@
 /* prague: partial all-reduce. Every worker is asynchronous, and averages its model with a small
    group of others, a new group each time, by one collective of its members. Luo, He, Zhuo, Qian,
    ASPLOS 2020 (as "Ripples": arXiv 1909.08029). The pseudo-code is a reconstruction.
-     step       s <- s - eta opt(g(x)); every sync_every gradients G <- the generator's next
-                group, s <- mean of s over G (P-Reduce)
-     random     G: the worker and others drawn from all, one after the other where they conflict
-     smart      what is planned with a worker is made before anything new is planned (group
-                buffer); a plan divides all workers that nothing is planned for into groups
-                (global division); heads of machines first, then inside machines
-                (inter-intra); without workers that lag filter_threshold requests (filter)
-     static     a schedule that all know, in synchronous steps, for equal workers: no generator is
-                asked
-   The generator is a service on the lowest worker; when that is lost the next one takes over. It
-   is src/method/prague/groups.c, and the protocol around it src/method/prague/preduce.c.
-   Filter: the paper, as far as known, counts requests. Chosen here is a worker's time per request
-   (its computation, and the least of its last P-Reduces), relative to the median worker's. Counts
-   do not reveal a worker that is up to twice slower, since the others wait for it and so make no
-   more requests; and they mistake a worker that waits, or has a slow link in its group, for a
-   slow one.
-   Chosen here as well: no message that a P-Reduce is over (the next request implies it). The next
-   gradient is computed concurrently with a P-Reduce, whose result is added as a difference, since
-   a group would otherwise cost the time of its messages. This is off with a schedule, whose bits
-   are the same every time, and in groups of all (overlap=auto). Momentum stays local.
+     step       s <- s - eta opt(g(x)); every sync_every gradients the worker receives a group G
+                from the generator, and s <- mean of s over G (P-Reduce)
+     random     G: the worker and others drawn from all; groups with common members are made one
+                after the other
+     smart      groups that are planned with a worker are made before a new one is planned for it
+                (group buffer); a plan divides all workers that no group is planned for into
+                groups (global division), first the heads of machines, then inside machines
+                (inter-intra), without workers that lag filter_threshold requests (filter)
+     static     a schedule that all workers know, in synchronous steps, for equal workers; there
+                are no requests to a generator
+   s: the model; x: a copy of s, at which the gradient is computed. The generator is a service on
+   the lowest worker; when that worker is lost the next one takes over. It is implemented by
+   src/method/prague/groups.c, and the protocol around it by src/method/prague/preduce.c.
+   Filter: the paper, as far as known, counts requests. Here a worker's lag follows from its time
+   per request (its computation, and the least of its last P-Reduces), relative to the median
+   worker's. Counts do not reveal a worker that is up to twice slower, since the others wait for it
+   and so make no more requests; and they mistake a worker that waits, or has a slow link in its
+   group, for a slow one.
+   Also chosen here: no message reports the end of a P-Reduce (the next request implies it). The
+   next gradient is computed concurrently with a P-Reduce, whose result is added as a difference;
+   without that a group would cost the time of its messages. With overlap=auto this is off with a
+   schedule, whose bits are the same every time, and in groups of all. Momentum stays local.
    The final model is the mean. With group_size = workers it is local-sgd(period=sync_every). */
 #include "tutti/method/gossip.h"
 #include "preduce.h"

@@ -1,32 +1,33 @@
-/* preduce.c: partial all-reduce (Luo, He, Zhuo, Qian, "Prague", ASPLOS 2020;
-   docs/methods/prague.md): the protocol around the group generator, which is groups.c.
+/* preduce.c: a worker's part of partial all-reduce (preduce.h): Luo, He, Zhuo, Qian, "Prague",
+   ASPLOS 2020; docs/methods/prague.md. Four threads take part:
 
-     client     x <- s; its gradient; s <- s - eta opt(g); every sync_every gradients it requests
-                a sync from its service, and waits for it (with overlap: for the previous one)
-     reduce     asks the generator, which answers (id, members): u <- s; a <- mean of u over the
-                members, an ordinary collective of the group of that id; s <- s + (a - u)
-     generate   on the generator's worker: answers the questions of all `reduce`
+     client     x <- s; computes the gradient at x; s <- s - eta opt(g); every sync_every gradients
+                it requests a P-Reduce from its service, and waits for it (with overlap: for the
+                one before it)
+     reduce     requests a group from the generator, which answers (id, members): u <- s;
+                a <- mean of u over the members, by a collective of the group with that id;
+                s <- s + (a - u)
+     generate   on the worker that generates: answers the requests of all workers
      tell       after losses: sends all workers the rank that generates now
 
-   s is the model, protected by a lock; x is the snapshot. If the client did not change s
-   meanwhile, s becomes a itself, so members have the same bits. Otherwise the client's changes
-   are kept: no gradient is lost.
+   s is the model, protected by a lock; x is a copy. If the client has not changed s since u was
+   copied, s becomes a itself, so members have the same bits. Otherwise only the difference is
+   added: no gradient is lost.
 
    Only control messages go through the generator: a request and its answer, 4 bytes per member. A
-   worker's next request implies that its last P-Reduce is over, so no other message reports that.
+   worker's next request implies that its last P-Reduce has ended, so no other message reports it.
 
-   The end of a phase. A worker that makes no more steps reports so (leave), and makes the groups
-   that are planned with it. None is planned with it any more. So nothing is left undone at
-   quiescence.
+   The end of a phase. A worker that makes no more steps reports so (LEAVE), and makes the groups
+   that are planned with it. No new group is planned with it. So no group remains at quiescence.
 
    Losses, in a fault-tolerant run.
 
-   1. Within a P-Reduce. It is spoilt for some members, while others may have finished. So each
-      reports how its part ended and waits for the generator's verdict (groups.c). `reduce` waits,
-      not the client's computation: u is kept for this. If the P-Reduce does not count, all
-      members undo the difference, and the survivors repeat it.
-   2. Of the generator. Another takes over, and an answer of a dismissed one is ignored
-      (preduce_generate.c).
+   1. A loss within a P-Reduce. The P-Reduce fails for some members, and may succeed for others. So
+      each member reports how its part ended and waits for the generator's verdict
+      (groups_verdict.c). The thread `reduce` waits, and the client does not; u is kept for this.
+      If the P-Reduce does not count, all members undo the difference, and the survivors repeat it.
+   2. A loss of the generator. Another worker takes over, and an answer of a dismissed generator is
+      ignored (preduce_generate.c).
 
    A worker that is suspended is not lost. Groups that have not started continue without it after
    group_timeout; a worker suspended in the middle of a P-Reduce delays the others of that
@@ -162,7 +163,7 @@ tutti_status tutti_preduce_declare(tutti_preduce **out, tutti_method *m, tutti_p
 }
 
 /* Warns that groups of all workers are not smaller than all. */
-static void say_of_all(const tutti_preduce *p)
+static void warn_of_all(const tutti_preduce *p)
 {
     const int n = p->m->workers;
 
@@ -191,7 +192,7 @@ static tutti_status open_preduce(void *self, tutti_error *err)
     p->next = tutti_alloc(n, sizeof *p->next);
     if (p->last.member == NULL || p->next == NULL)
         return no_memory(p, err);
-    say_of_all(p);
+    warn_of_all(p);
     if (p->fixed)
         tutti_metric(p->m, "schedule_leaves", -1, p->lambda);
     return tutti_preduce_generator_open(p, err);
@@ -219,7 +220,7 @@ static void close_preduce(void *self)
 static void tell_figures(tutti_preduce *p)
 {
     tutti_method *m = p->m;
-    const tutti_groups_figures *f = tutti_groups_look(p->groups);
+    const tutti_groups_figures *f = tutti_groups_figures_of(p->groups);
 
     if (p->fixed)
         return;
@@ -230,7 +231,7 @@ static void tell_figures(tutti_preduce *p)
     tutti_metric(m, "left_out", -1, (double)f->left_out);
     tutti_metric(m, "wait_for_go", -1, f->waits > 0 ? (double)f->wait_ns * 1e-9 / (double)f->waits : 0);
     for (int r = 0; r < m->workers; r++)
-        tutti_metric(m, "requests", r, (double)tutti_groups_asked(p->groups, r));
+        tutti_metric(m, "requests", r, (double)tutti_groups_requests_of(p->groups, r));
 }
 
 static void tell_log(tutti_preduce *p)
@@ -330,10 +331,10 @@ void tutti_preduce_leave(tutti_preduce *p)
 
 /* ---- P-Reduce ---- */
 
-/* Asks the generator, and the next one as long as it is replaced. *word: its answer; MOVED: no
+/* Asks the generator, and the next one as long as it is replaced. *decision: its answer; MOVED: no
    worker generates any more. After GO and AGAIN p->last is the group. */
-static tutti_status ask_generator(tutti_preduce *p, const tutti_header *question, tutti_buffer payload, uint32_t *word,
-                                  tutti_error *err)
+static tutti_status ask_generator(tutti_preduce *p, const tutti_header *question, tutti_buffer payload,
+                                  uint32_t *decision, tutti_error *err)
 {
     tutti_method *m = p->m;
 
@@ -342,7 +343,7 @@ static tutti_status ask_generator(tutti_preduce *p, const tutti_header *question
         tutti_header note = *question;
         tutti_status status;
         bool moved;
-        *word = MOVED;
+        *decision = MOVED;
         if (to == m->workers)
             return TUTTI_OK;
         status = tutti_rpc_call(m, p->service[GENERATE], to, &note, payload,
@@ -375,7 +376,7 @@ static tutti_status ask_generator(tutti_preduce *p, const tutti_header *question
         if (moved)
             continue;
         tutti_preduce_give_up(p);
-        *word = note.kind;
+        *decision = note.kind;
         return TUTTI_OK;
     }
 }
@@ -445,7 +446,7 @@ static tutti_status run_preduce(tutti_preduce *p, tutti_error *err)
 {
     tutti_method *m = p->m;
     const int64_t begin_ns = tutti_now_ns(m->rt);
-    uint32_t word;
+    uint32_t decision;
 
     do {
         const int64_t from_ns = tutti_now_ns(m->rt);
@@ -460,17 +461,18 @@ static tutti_status run_preduce(tutti_preduce *p, tutti_error *err)
         p->reduced.ns[p->reduced.n++ % REDUCES] = tutti_now_ns(m->rt) - from_ns;
         if (well)
             move_model(p, p->mean, p->sent, before);
-        word = TUTTI_GROUPS_KEEP;
+        decision = TUTTI_GROUPS_KEEP;
         if (p->o->log)
             log_one(p, from_ns, well);
         if (tutti_engine_fault_tolerant(m->engine))
-            TUTTI_TRY(ask_generator(p, &over, tutti_host(p->last.member, (size_t)p->last.n, TUTTI_I32), &word, err));
-        if (well && (word == TUTTI_GROUPS_AGAIN || word == TUTTI_GROUPS_UNDO)) {
+            TUTTI_TRY(ask_generator(p, &over, tutti_host(p->last.member, (size_t)p->last.n, TUTTI_I32), &decision,
+                                    err));
+        if (well && (decision == TUTTI_GROUPS_AGAIN || decision == TUTTI_GROUPS_UNDO)) {
             move_model(p, p->sent, p->mean, before);
             if (p->o->log && p->logged > 0)
                 p->log[p->logged - 1].counts = false;
         }
-    } while (word == TUTTI_GROUPS_AGAIN);
+    } while (decision == TUTTI_GROUPS_AGAIN);
     tutti_engine_service_comm(m->engine, begin_ns);
     return TUTTI_OK;
 }
@@ -529,7 +531,7 @@ static int64_t least_reduce(const tutti_preduce *p)
 static tutti_status sync_once(tutti_preduce *p, tutti_error *err)
 {
     tutti_header note = { .kind = LEAVE };
-    uint32_t word;
+    uint32_t decision;
 
     tutti_lock(p->lock);
     note.a = p->syncs - p->due + (p->due > 0);
@@ -542,10 +544,10 @@ static tutti_status sync_once(tutti_preduce *p, tutti_error *err)
     if (p->fixed)
         return make_row(p, note.a, err);
     do {
-        TUTTI_TRY(ask_generator(p, &note, tutti_nothing(), &word, err));
-        if (word == TUTTI_GROUPS_GO)
+        TUTTI_TRY(ask_generator(p, &note, tutti_nothing(), &decision, err));
+        if (decision == TUTTI_GROUPS_GO)
             TUTTI_TRY(run_preduce(p, err));
-    } while (note.kind == LEAVE && word == TUTTI_GROUPS_GO);
+    } while (note.kind == LEAVE && decision == TUTTI_GROUPS_GO);
     return TUTTI_OK;
 }
 

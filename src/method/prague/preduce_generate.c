@@ -1,26 +1,27 @@
-/* preduce_generate.c: the group generator's side of partial all-reduce (preduce.c): it answers
-   the requests of all workers, and decides which worker generates.
+/* preduce_generate.c: the generator's part of partial all-reduce (preduce_internal.h): answers the
+   requests of all workers, and decides which worker generates.
 
-   1. The generator is the lowest worker that is not dismissed: all below it are.
-   2. A worker that loses the generator dismisses it, and sends all others, once, the rank that
-      generates now and the last group that it was assigned to. They do the same. So all follow
-      the worker that has dismissed most, also where only one connection has failed and the
-      dismissed generator lives.
-   3. The new generator begins when all surviving workers have reported to it, and knows then
-      which groups have started: a member that has not learned of its group, because the answer
-      was lost with the old generator, receives it from the new one. What was planned and not
-      started is forgotten. A worker that has left reports that too, since it sends no more
+   1. The generator is the lowest worker that is not dismissed: all workers below it are.
+   2. A worker that loses the connection to the generator dismisses it. Then it sends all others,
+      once, the rank that generates now and the last group that it was assigned to (REPORT). They
+      do the same. So all workers follow the one that has dismissed most, also if only one
+      connection has failed and the dismissed generator is alive.
+   3. The new generator begins when all surviving workers have reported to it. Then it knows which
+      groups have started. A member that does not know of its group, because the answer was lost
+      with the old generator, receives it from the new one. Groups that were planned and have not
+      started are forgotten. A worker that has left reports that, too, since it sends no more
       requests.
-   4. A worker ignores the answer of a dismissed generator (ask in preduce.c).
-   5. A dismissed generator that lives sends the workers that wait for it to the next one.
-   6. Messages belong to a phase, which begins at quiescence. A loss that is learned then causes
-      messages while others begin the next phase: a message of a past phase is ignored, one of a
-      phase that has not begun here yet is kept for it.
-   7. A generator that only some have dismissed may have assigned the others to a group, or had
-      them repeat one, and they wait in it for members that the next generator has assigned to
-      another. Groups are begun in ascending order of id: a worker that has begun a later group
-      gives the earlier one up. Likewise when all generators are dismissed, so that no worker is
-      assigned to a group any more. */
+   4. A worker ignores the answer of a dismissed generator (ask_generator in preduce.c).
+   5. A dismissed generator that is alive answers the workers that wait for it with the rank of the
+      next one (MOVED).
+   6. Messages belong to a phase, which begins at quiescence. A loss at that time causes messages
+      while other workers begin the next phase. A message of a past phase is ignored; a message of
+      a phase that has not begun here yet is kept for it.
+   7. A generator that only some workers have dismissed may have assigned the others to a group, or
+      had them repeat one. They wait there for members that the next generator has assigned to
+      another group. Groups are begun in ascending order of id, so a worker that has begun a later
+      group gives up the earlier one. Groups are given up, too, when all generators are dismissed,
+      so that no worker is assigned to a group any more. */
 #include <errno.h>
 #include <string.h>
 
@@ -36,7 +37,8 @@ static tutti_status no_memory(const tutti_preduce *p, tutti_error *err)
 
 /* ---- which worker generates ---- */
 
-/* Called with the lock held. */
+/* Dismisses all workers below that rank, and those after them that are lost. The caller holds the
+   lock. */
 static void dismiss(tutti_preduce *p, int below)
 {
     below = below > p->view ? below : p->view;
@@ -45,8 +47,8 @@ static void dismiss(tutti_preduce *p, int below)
     p->view = below;
 }
 
-/* Called with the lock held; releases it. */
-static void tell_what_is_new(tutti_preduce *p, int before)
+/* Releases the lock. If `view` has risen above `before`, wakes `tell`. */
+static void unlock_and_announce(tutti_preduce *p, int before)
 {
     const bool news = p->view > before;
 
@@ -62,7 +64,7 @@ void tutti_preduce_dismiss(tutti_preduce *p, int below)
     tutti_lock(p->lock);
     before = p->view;
     dismiss(p, below);
-    tell_what_is_new(p, before);
+    unlock_and_announce(p, before);
 }
 
 int tutti_preduce_view(tutti_preduce *p)
@@ -76,28 +78,28 @@ int tutti_preduce_view(tutti_preduce *p)
 }
 
 /* Sends `view` and the last group to all workers, unless that view was sent already. */
-static tutti_status tell_all(tutti_preduce *p, tutti_error *err)
+static tutti_status announce(tutti_preduce *p, tutti_error *err)
 {
     tutti_method *m = p->m;
-    tutti_header word = { .kind = WORD };
+    tutti_header report = { .kind = REPORT };
     bool news;
     int n;
 
     tutti_lock(p->lock);
     news = p->view > p->spread;
     p->spread = p->view;
-    word.a = p->last.id;
-    word.b = p->phase << 32 | (int64_t)p->view << 3 | (int64_t)p->last.apart << 2 | (int64_t)p->left << 1 |
+    report.a = p->last.id;
+    report.b = p->phase << 32 | (int64_t)p->view << 3 | (int64_t)p->last.apart << 2 | (int64_t)p->left << 1 |
              p->last.kept;
     n = p->last.n;
-    memcpy(p->word, p->last.member, (size_t)n * sizeof *p->word);
+    memcpy(p->report_members, p->last.member, (size_t)n * sizeof *p->report_members);
     tutti_unlock(p->lock);
     for (int r = 0; r < m->workers && news; r++) {
-        tutti_header note = word;
+        tutti_header note = report;
         tutti_status status;
         if (tutti_engine_misses(m->engine, r)) /* to this worker, too: its own generator thread needs it */
             continue;
-        status = tutti_rpc_call(m, p->service[GENERATE], r, &note, tutti_host(p->word, (size_t)n, TUTTI_I32),
+        status = tutti_rpc_call(m, p->service[GENERATE], r, &note, tutti_host(p->report_members, (size_t)n, TUTTI_I32),
                                 tutti_nothing(), err);
         if (status != TUTTI_OK && !tutti_is_left_out(m, status, err))
             return status;
@@ -113,14 +115,14 @@ tutti_status tutti_preduce_tell(tutti_preduce *p, tutti_error *err)
         return TUTTI_OK;
     while ((status = tutti_round_next(p->m, p->service[TELL], false, err)) == TUTTI_OK) {
         tutti_preduce_dismiss(p, 0);
-        TUTTI_TRY(tell_all(p, err));
+        TUTTI_TRY(announce(p, err));
     }
     return status;
 }
 
 /* ---- the generator ---- */
 
-static tutti_request_queue *desk_of(const tutti_preduce *p)
+static tutti_request_queue *queue_of(const tutti_preduce *p)
 {
     return tutti_request_queue_of(p->m->engine, p->service[GENERATE]);
 }
@@ -132,13 +134,13 @@ static tutti_status send_answer(tutti_preduce *p, int worker, const tutti_header
 
     p->held[worker].note.kind = 0;
     tutti_engine_answered(p->m->engine, &request);
-    return tutti_requests_reply(desk_of(p), &request, note, 1, tutti_host((void *)member, (size_t)n, TUTTI_I32), NULL,
+    return tutti_requests_reply(queue_of(p), &request, note, 1, tutti_host((void *)member, (size_t)n, TUTTI_I32), NULL,
                                 err);
 }
 
 static tutti_status send_group(void *to, const tutti_groups_answer *a, tutti_error *err)
 {
-    const tutti_header note = { .kind = a->word, .a = a->id, .b = a->n + (a->apart ? APART : 0) };
+    const tutti_header note = { .kind = a->decision, .a = a->id, .b = a->n + (a->apart ? APART : 0) };
     return send_answer(to, a->worker, &note, a->member, a->n, err);
 }
 
@@ -177,7 +179,7 @@ static tutti_status serve_held(tutti_preduce *p, int worker, tutti_error *err)
 }
 
 /* Removes the workers that this worker misses from all groups. */
-static tutti_status hear_losses(tutti_preduce *p, tutti_error *err)
+static tutti_status handle_losses(tutti_preduce *p, tutti_error *err)
 {
     for (int r = 0; r < p->m->workers; r++)
         if (!p->known[r] && tutti_engine_misses(p->m->engine, r)) {
@@ -191,13 +193,13 @@ static tutti_status hear_losses(tutti_preduce *p, tutti_error *err)
     return TUTTI_OK;
 }
 
-static bool all_have_told(tutti_preduce *p)
+static bool all_have_reported(tutti_preduce *p)
 {
     bool all = true;
 
     tutti_lock(p->lock);
     for (int r = 0; r < p->m->workers; r++)
-        all = all && (p->known[r] || (p->word_phase[r] == p->of_phase && p->received[r] >= p->m->rank));
+        all = all && (p->known[r] || (p->report_phase[r] == p->of_phase && p->received[r] >= p->m->rank));
     tutti_unlock(p->lock);
     return all;
 }
@@ -209,7 +211,7 @@ static tutti_status take_over(tutti_preduce *p, tutti_error *err)
 
     if (p->generates || tutti_preduce_view(p) != m->rank)
         return TUTTI_OK;
-    if (!all_have_told(p))
+    if (!all_have_reported(p))
         return TUTTI_OK;
     tutti_groups_clear(p->groups);
     p->generates = true;
@@ -251,8 +253,8 @@ void tutti_preduce_note(tutti_preduce *p)
     p->made[p->n_made++ % MADE] = p->last.id;
 }
 
-/* Called with the lock held. True if this worker has begun a later group and not this one. A
-   group that it does not remember may have begun. */
+/* Returns true if this worker has begun a later group and not this one. Of a group that it does not
+   remember it assumes that it has begun. The caller holds the lock. */
 static bool is_passed_over(const tutti_preduce *p, int64_t id)
 {
     const uint64_t n = p->n_made < MADE ? p->n_made : MADE;
@@ -265,10 +267,10 @@ static bool is_passed_over(const tutti_preduce *p, int64_t id)
     return id < p->last.id && remembers && !begun;
 }
 
-/* Called with the lock held. True for a group with this worker that another worker was assigned
-   to, and that this worker has not begun and never will: another generator has assigned it to a
-   later one, or no worker generates any more. The first attempts of a schedule need no
-   generator. */
+/* Returns true for a group with this worker that another worker was assigned to, and that this
+   worker has not begun and never will: another generator has assigned it to a later group, or no
+   worker generates any more. The first attempts of a schedule need no generator. The caller holds
+   the lock. */
 static bool is_stillborn(const tutti_preduce *p, const tutti_preduce_notice *t)
 {
     const bool silent = p->view == p->m->workers && p->last.id < t->id &&
@@ -295,7 +297,7 @@ void tutti_preduce_give_up(tutti_preduce *p)
     tutti_unlock(p->lock);
 }
 
-static tutti_status hear_word(tutti_preduce *p, const tutti_header *note, const int *in, tutti_error *err)
+static tutti_status receive_report(tutti_preduce *p, const tutti_header *note, const int *in, tutti_error *err)
 {
     tutti_preduce_notice *const t = &p->report[note->from];
     const int64_t phase = note->b >> 32;
@@ -315,36 +317,35 @@ static tutti_status hear_word(tutti_preduce *p, const tutti_header *note, const 
         status = copy_members(p, &t->member, &t->n, note, in, err);
     }
     if (phase >= p->phase) {
-        p->word_phase[note->from] = phase;
+        p->report_phase[note->from] = phase;
         p->received[note->from] = (int)((note->b & UINT32_MAX) >> 3);
     }
     if (phase == p->phase)
         dismiss(p, p->received[note->from]);
-    tell_what_is_new(p, before);
+    unlock_and_announce(p, before);
     return status == TUTTI_OK ? tutti_rpc_reply(p->m, note, NULL, err) : status;
 }
 
-static tutti_status hear_request(tutti_preduce *p, const tutti_header *note, const int *in, tutti_error *err)
+static tutti_status receive_request(tutti_preduce *p, const tutti_header *note, const int *in, tutti_error *err)
 {
     const int from = note->from;
 
-    if (note->bytes % sizeof *in != 0 || note->kind < ASK || note->kind > WORD)
+    if (note->bytes % sizeof *in != 0 || note->kind < ASK || note->kind > REPORT)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, from,
                                "worker %d asks for something that is no group; all workers must run one version", from);
     if (p->known[from]) { /* lost since its request was received: it takes part in nothing any more */
         tutti_engine_answered(p->m->engine, note);
         return TUTTI_OK;
     }
-    if (note->kind == WORD)
-        return hear_word(p, note, in, err);
+    if (note->kind == REPORT)
+        return receive_report(p, note, in, err);
     p->held[from].note = *note;
     TUTTI_TRY(copy_members(p, &p->held[from].member, &p->held[from].n, note, in, err));
     tutti_preduce_dismiss(p, p->m->rank); /* a worker that asks this one has dismissed all below it */
     return p->generates && tutti_preduce_view(p) == p->m->rank ? serve_held(p, from, err) : TUTTI_OK;
 }
 
-/* Sets what this thread knows to the phase that the client is in, in which no worker has asked
-   yet. */
+/* Resets the state of this thread when the client has begun a new phase. */
 static tutti_status follow_phase(tutti_preduce *p, tutti_error *err)
 {
     bool is_new;
@@ -386,11 +387,11 @@ tutti_status tutti_preduce_generate(tutti_preduce *p, tutti_error *err)
         if (status != TUTTI_OK && status != TUTTI_TIMEOUT)
             return status;
         TUTTI_TRY(follow_phase(p, err));
-        TUTTI_TRY(hear_losses(p, err));
+        TUTTI_TRY(handle_losses(p, err));
         if (status == TUTTI_TIMEOUT)
             TUTTI_TRY(p->generates ? tutti_groups_late(p->groups, tutti_now_ns(p->m->rt), err) : TUTTI_OK);
         else if (!tutti_engine_is_pending(e, &note))
-            TUTTI_TRY(hear_request(p, &note, in, err));
+            TUTTI_TRY(receive_request(p, &note, in, err));
         TUTTI_TRY(step_down(p, err));
         TUTTI_TRY(take_over(p, err));
         tutti_preduce_give_up(p);
@@ -409,13 +410,13 @@ tutti_status tutti_preduce_generator_open(tutti_preduce *p, tutti_error *err)
     p->known = tutti_alloc(n, sizeof *p->known);
     p->held = tutti_alloc(n, sizeof *p->held);
     p->received = tutti_alloc(n, sizeof *p->received);
-    p->word_phase = tutti_alloc(n, sizeof *p->word_phase);
+    p->report_phase = tutti_alloc(n, sizeof *p->report_phase);
     p->report = tutti_alloc(n, sizeof *p->report);
-    p->word = tutti_alloc(n, sizeof *p->word);
+    p->report_members = tutti_alloc(n, sizeof *p->report_members);
     p->in = tutti_alloc((size_t)p->rooms * n, sizeof *p->in);
     p->out = tutti_alloc((size_t)p->rooms * n, sizeof *p->out);
-    if (p->gone == NULL || p->known == NULL || p->held == NULL || p->received == NULL || p->word_phase == NULL ||
-        p->report == NULL || p->word == NULL || p->in == NULL || p->out == NULL)
+    if (p->gone == NULL || p->known == NULL || p->held == NULL || p->received == NULL || p->report_phase == NULL ||
+        p->report == NULL || p->report_members == NULL || p->in == NULL || p->out == NULL)
         return no_memory(p, err);
     TUTTI_TRY(tutti_groups_open(&p->groups,
                                 &(tutti_groups_setup){
@@ -458,9 +459,9 @@ void tutti_preduce_generator_close(tutti_preduce *p)
     tutti_free(p->known);
     tutti_free(p->held);
     tutti_free(p->received);
-    tutti_free(p->word_phase);
+    tutti_free(p->report_phase);
     tutti_free(p->report);
-    tutti_free(p->word);
+    tutti_free(p->report_members);
     tutti_free(p->in);
     tutti_free(p->out);
 }
@@ -477,8 +478,8 @@ void tutti_preduce_generator_begin(tutti_preduce *p)
     p->view = p->spread = first;
     for (int r = 0; r < p->m->workers; r++) {
         p->gone[r] = !tutti_engine_has(p->m->engine, r);
-        if (p->word_phase[r] == p->phase)
+        if (p->report_phase[r] == p->phase)
             dismiss(p, p->received[r]);
     }
-    tell_what_is_new(p, first);
+    unlock_and_announce(p, first);
 }

@@ -1,5 +1,9 @@
-/* preduce_internal.h: what the two files of partial all-reduce share. preduce.c is a worker's
-   side, preduce_generate.c the group generator's, and decides which worker generates. */
+/* preduce_internal.h: the state of partial all-reduce (preduce.h), and the calls between its two
+   files: preduce.c (a worker's P-Reduces) and preduce_generate.c (the generator's thread, and the
+   choice of the worker that generates). Only these two include it.
+
+   Threads: the client; the services `reduce`, `generate` and `tell`. A member that several of them
+   use is "under the lock". */
 #ifndef TUTTI_PRAGUE_PREDUCE_INTERNAL_H
 #define TUTTI_PRAGUE_PREDUCE_INTERNAL_H
 #include "engine/engine_facility.h"
@@ -9,127 +13,133 @@
 #pragma GCC visibility push(default) /* for modules only, not exported: cmake/Install.cmake */
 
 enum { REDUCE, GENERATE, TELL }; /* the three services */
-/* Kinds of requests:
-     ASK    a = number of the request, b = the worker's times per request, packed
-     LEAVE  likewise; the worker makes no more steps
-     OVER   a = id, b = 0: the P-Reduce succeeded, else 1 + the rank that the member lost;
-            payload: the members
-     WORD   a = id of the last group, b = phase << 32 | the worker that generates now << 2 |
-            the sender has left << 1 | the group counts; payload: its members
-   An answer's kind is a tutti_groups_word, with a = id and b = members, or MOVED, with a = the
-   worker that generates now. */
-enum { ASK = 1, LEAVE, OVER, WORD };
+/* Kinds of requests to `generate`:
+     ASK     a = number of the request, b = the worker's times (tutti_preduce_pack)
+     LEAVE   the same; the worker makes no more steps
+     OVER    a P-Reduce has ended: a = id, b = 0: it succeeded, else 1 + the rank whose loss made it
+             fail, plus APART if its members use no shared memory; payload: the members
+     REPORT  a = id of the sender's last group, b = phase << 32 | rank that generates << 3 |
+             members use no shared memory << 2 | the sender has left << 1 | the group counts;
+             payload: its members
+   The kind of an answer is a tutti_groups_decision, with a = id, b = number of members, plus APART;
+   payload: the members. Or it is MOVED, with a = the rank that generates now. */
+enum { ASK = 1, LEAVE, OVER, REPORT };
 enum { MOVED = 16, APART = 1 << 24 };
-enum { MADE = 16 }; /* groups that a worker remembers */
+enum { MADE = 16 };   /* ids of groups that a worker remembers */
 enum { REDUCES = 3 }; /* durations of P-Reduces that a worker remembers */
 
-/* Packs two floats into 64 bits. */
+/* Packs both durations, as floats in ns, into 64 bits. */
 int64_t tutti_preduce_pack(tutti_groups_times takes);
+/* Unpacks them. A duration that is negative or not below 1e18 becomes 0. */
 tutti_groups_times tutti_preduce_unpack(int64_t bits);
 
-/* a group that a worker has been assigned to by an answer */
+/* A group that a worker was assigned to. */
 typedef struct tutti_preduce_notice {
     int64_t id;                  /* 0: none yet */
-    int n;
-    int *member;                 /* workers */
-    bool kept;
+    int n;                       /* 0: the P-Reduce has ended and does not count */
+    int *member;                 /* [workers]: the first n are the members, ascending */
+    bool kept;                   /* the worker knows that it counts */
     bool apart;                  /* its members use no shared memory */
-    bool left;                   /* in a report of another worker: it has finished the phase */
-    bool given_up;               /* this worker has given it up; only another was assigned to it */
+    bool left;                   /* in `report`: that worker has finished the phase */
+    bool given_up;               /* in `report`: this worker has given the group up */
 } tutti_preduce_notice;
 
-/* a request of a worker that the generator has not answered */
+/* A request that this worker, as the generator, has not answered yet. */
 typedef struct tutti_preduce_held {
-    tutti_header note;           /* kind 0: none */
+    tutti_header note;           /* kind 0: there is none */
     int n;
-    int *member;                 /* of OVER; workers; allocated when needed */
+    int *member;                 /* [workers]: of OVER: its members, n of them; NULL: never used */
 } tutti_preduce_held;
 
-/* an entry of the log */
+/* An entry of the log: a P-Reduce of this worker. */
 typedef struct tutti_preduce_entry {
     int64_t id, begin_ns, end_ns;
     int n;
     bool counts;
-    int *member;
+    int *member;                 /* [n] */
 } tutti_preduce_entry;
 
 struct tutti_preduce {
     tutti_method *m;
     const tutti_preduce_options *o;
-    int service[3];
-    int size;                    /* of a group */
-    int *machine;                /* workers; NULL: no rounds by machine */
-    bool fixed;                  /* the groups are those of a static schedule */
-    bool overlaps;               /* gradients are computed concurrently with P-Reduces */
-    int *row, *row_n;            /* row: period x workers, this worker's groups; row_n: period,
-                                    their sizes */
-    uint64_t period;
-    double lambda;               /* the largest share of the distance from the mean that a cycle
-                                    leaves */
+    int service[3];              /* indexes of the services, by REDUCE, GENERATE, TELL */
+    int size;                    /* workers of a group */
+    int *machine;                /* [workers]: as in tutti_groups_setup; NULL: not considered */
+    bool fixed;                  /* the groups are those of the static schedule */
+    bool overlaps;               /* gradients are computed during P-Reduces */
+    int *row;                    /* [period][workers]: this worker's groups in the schedule */
+    int *row_n;                  /* [period]: their sizes */
+    uint64_t period;             /* syncs after which the schedule repeats */
+    double lambda;               /* as tutti_groups_check returns it */
     tutti_monitor *lock;
 
-    float *s, *sent, *mean;      /* n each; s: under the lock, sent and mean: of `reduce` */
+    float *s;                    /* [n]: the model; under the lock */
+    float *sent;                 /* [n]: the model as it was sent; thread `reduce` */
+    float *mean;                 /* [n]: the result of a P-Reduce; thread `reduce` */
     uint64_t moved;              /* twice the client's updates of s, odd during one; under the
                                     lock */
-    uint64_t averaged;           /* P-Reduces added to s or undone; under the lock */
-    uint64_t seen;               /* `averaged` when the client read s; client thread only */
-    int64_t gradients;           /* declared: of this worker; client thread only */
-    int64_t syncs;               /* declared: requested; under the lock */
-    int64_t due;                 /* syncs requested and not begun; under the lock */
-    bool leaves, left;           /* makes no more steps; has nothing left to do; under the lock */
-    int64_t made[MADE];          /* the last groups begun here, the n-th at n % MADE */
-    uint64_t n_made;             /* likewise under the lock */
-    tutti_preduce_notice last;   /* changed by `reduce` only, under the lock */
-    int *next;                   /* workers: receives the members that an answer brings */
-    int64_t free_ns;             /* start of the current computation; client thread only */
-    int64_t computed_ns;         /* since the last sync; client thread only */
-    int64_t takes_ns;            /* computed_ns at the newest sync; under the lock */
+    uint64_t averaged;           /* changes of s by P-Reduces, or by undoing them; under the lock */
+    uint64_t seen;               /* `averaged` when the client read s; client thread */
+    int64_t gradients;           /* gradients of this worker; client thread; declared */
+    int64_t syncs;               /* P-Reduces requested by the client; under the lock; declared */
+    int64_t due;                 /* those of them that have not begun; under the lock */
+    bool leaves;                 /* the client makes no more steps in this phase; under the lock */
+    bool left;                   /* and no group is planned with this worker; under the lock */
+    int64_t made[MADE];          /* ids of the last groups begun here, the n-th of the phase at n %
+                                    MADE; under the lock */
+    uint64_t n_made;             /* number of groups begun in this phase; under the lock */
+    tutti_preduce_notice last;   /* the last group; written by `reduce` under the lock, and by the
+                                    client when a phase begins */
+    int *next;                   /* [workers]: receives the members of an answer; `reduce` */
+    int64_t free_ns;             /* start of the current computation; client thread */
+    int64_t computed_ns;         /* time computed since the last sync; client thread */
+    int64_t takes_ns;            /* `computed_ns` at the newest sync; under the lock */
     struct {
-        int64_t ns[REDUCES];     /* of its last P-Reduces; 0: fewer were made */
-        uint64_t n;              /* P-Reduces so far */
-    } reduced;                   /* declared; of `reduce` */
-    int view;                    /* the worker that generates; workers: none; under the lock */
-    int spread;                  /* the last value of view that was sent to all; under the lock */
+        int64_t ns[REDUCES];     /* durations of the last P-Reduces; 0: none */
+        uint64_t n;              /* number of P-Reduces so far */
+    } reduced;                   /* declared; thread `reduce` */
+    int view;                    /* rank that generates; number of workers: none; under the lock */
+    int spread;                  /* value of `view` that all were last sent; under the lock */
     int64_t phase;               /* number of phases that have begun here; under the lock */
-    bool *gone;                  /* workers: excluded from this phase; under the lock */
-    int *received;               /* workers: `view` of each, by its last message; under the lock */
-    int64_t *word_phase;         /* workers: the phase of that message; under the lock */
-    int *word;                   /* workers: members, as `tell` sends them */
+    bool *gone;                  /* [workers]: excluded from this phase; under the lock */
+    int *received;               /* [workers]: `view` in the last REPORT of each; under the lock */
+    int64_t *report_phase;       /* [workers]: the phase of that REPORT; under the lock */
+    int *report_members;         /* [workers]: payload of the REPORT that `tell` sends */
 
-    tutti_preduce_entry *log;    /* under the lock */
+    tutti_preduce_entry *log;    /* [log_room]: the first `logged` are used; thread `reduce`, the
+                                    client's at quiescence */
     size_t logged, log_room;
 
-    /* of the generator's thread; of the client's thread at quiescence */
-    tutti_groups *groups;
-    uint64_t draws;              /* declared */
-    int64_t *lag;                /* declared; workers */
-    int64_t of_phase;            /* the phase that the fields below belong to */
-    bool generates;
-    bool *known;                 /* workers: known to be lost */
-    tutti_preduce_held *held;    /* workers */
-    tutti_preduce_notice *report; /* workers: changed by that thread only, under the lock */
-    int *in, *out;               /* in: buffers of requests, out: copies of answers; `rooms` x
-                                    workers each */
-    int rooms;
+    /* thread `generate`; the client's at quiescence */
+    tutti_groups *groups;        /* NULL: one worker, or open has failed */
+    uint64_t draws;              /* as in tutti_groups_setup; declared */
+    int64_t *lag;                /* [workers]: likewise; declared */
+    int64_t of_phase;            /* the phase that the members below belong to */
+    bool generates;              /* this worker generates */
+    bool *known;                 /* [workers]: known to be lost */
+    tutti_preduce_held *held;    /* [workers]: the request of each */
+    tutti_preduce_notice *report; /* [workers]: the last REPORT of each; written under the lock */
+    int *in;                     /* [rooms][workers]: receive buffers of requests */
+    int *out;                    /* [rooms][workers]: copies of answers */
+    int rooms;                   /* number of each of these buffers */
 };
 
 /* ---- preduce_generate.c ---- */
 
-/* Called within open, on every worker: opens the generator and its request queue. close frees
-   what a failed open has left. */
+/* Opens the generator and its request queue, within open(), on every worker. After a failure
+   tutti_preduce_generator_close frees what was allocated. */
 tutti_status tutti_preduce_generator_open(tutti_preduce *p, tutti_error *err);
 void tutti_preduce_generator_close(tutti_preduce *p);
-/* Begins a phase: the worker of lowest rank that no worker has dismissed in it generates. Client
-   thread. */
+/* Begins a phase: the lowest present worker generates. Client thread, at quiescence. */
 void tutti_preduce_generator_begin(tutti_preduce *p);
-/* The worker that generates, as far as known here; workers: none. */
+/* Returns the rank that generates, as far as this worker knows; the number of workers: none. */
 int tutti_preduce_view(tutti_preduce *p);
-/* Called with the lock held: records that this worker begins p->last. */
+/* Records in `made` that this worker begins p->last. The caller holds the lock. */
 void tutti_preduce_note(tutti_preduce *p);
-/* Gives up each group that another worker waits in and this worker will never begin: the other is
-   notified. */
+/* Gives up each reported group with this worker that it will never begin, so that the other members
+   stop waiting for it. */
 void tutti_preduce_give_up(tutti_preduce *p);
-/* Dismisses all workers below that rank, and those that this worker misses. */
+/* Dismisses as generators all workers below that rank, and those after them that are lost. */
 void tutti_preduce_dismiss(tutti_preduce *p, int below);
 #pragma GCC visibility pop
 #endif

@@ -67,10 +67,11 @@ typedef struct scadles {
     bool compress, server_ef, simulate_clock;
     scadles_injection inject;
 
-    double *rate;       /* workers; declared scratch, like all that follows except `now` */
-    int64_t *took;      /* workers: own samples of this round */
-    double *whole, *sent; /* tensors: squared norms of the vector that would be encoded, and of the part sent */
-    double *figures;    /* workers x FIGURES */
+    double *rate;       /* [workers]: samples a second; declared scratch, like the next arrays */
+    int64_t *took;      /* [workers]: samples of each own batch of this round */
+    double *whole;      /* [tensors]: squared norms of the vector that would be encoded */
+    double *sent;       /* [tensors]: squared norms of the part that would be sent */
+    double *figures;    /* [workers][FIGURES] */
     int64_t mark_ns;    /* when the clock of arrivals was last read */
     int64_t usual;      /* workers x batch of the run */
     double weight, factor; /* of this round; factor 0: no worker has samples */

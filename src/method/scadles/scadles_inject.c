@@ -1,4 +1,4 @@
-/* scadles_inject.c: see scadles_inject.h. */
+/* scadles_inject.c: the injection of samples of scadles_inject.h. */
 #include <math.h>
 #include <string.h>
 

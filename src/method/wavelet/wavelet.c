@@ -1,22 +1,25 @@
 /* wavelet: two waves of micro-batches on the same workers, one half a cycle behind the other, so
    that the activations of one grow while the other's shrink. Wang, Wang, Jiang, Li, Stoica,
    "Wavelet: Efficient DNN Training with Tick-Tock Scheduling", MLSys 2021.
-     a micro-batch   forward, unit by unit, takes memory; backward gives it back; T together
-     the next one    begins when the one before it has ended its forward and has run for the
-                     offset, T / waves of the measured profile. Then units of both are computed
-                     alternately (pipeline.h, ticktock)
-     shared          x_{t+1} <- x_t + U(mean of the gradients at x_{t-K+1}): K waves at one model,
-                     and while one's gradients are exchanged the others compute
-     average         K models, one a wave, each with its optimiser; every sync_rounds steps all
+     a micro-batch   forward, unit by unit, allocates memory; backward releases it; both take T
+                     seconds
+     the next one    begins when the one before it has ended its forward and has been computed for
+                     the offset: by default that of the measured profile with the lowest peak of
+                     memory, at most T / waves. Then units of both are computed alternately
+                     (pipeline.h, tick and tock)
+     shared          x_{t+1} <- x_t + U(mean of the gradients at x_{t-K+1}): K waves at one model;
+                     while the gradients of one wave are exchanged the others compute
+     average         K models, one per wave, each with its optimiser; every sync_rounds steps all
                      become their mean
-     accumulate      K waves at one model, and one update of all of them
-   The activations of all waves share one memory (stages.h, store): what one wave frees the other
-   uses. Sums over the workers run concurrently with the computation, on a lane, one after the
-   other and in the same order on all workers.
+     accumulate      K waves at one model, and one update with all their gradients
+   K = waves; U: the update of the optimiser. The activations of all waves share one memory
+   (stages.h, store): a wave uses the memory that another has released. Sums over the workers run
+   concurrently with the computation, on a lane, one after the other and in the same order on all
+   workers.
 
-   With stages above 1 the model is partitioned, and as many micro-batches as there are stages
-   make a wave: those of tock enter a stage as those of tick come back to it (pipeline.h). Each
-   stage's gradients are summed over the pipelines that have it.
+   With stages above 1 the model is partitioned, and a wave has as many micro-batches as there are
+   stages: the micro-batches of the second wave go forward through a stage while those of the first
+   go backward (pipeline.h). Each stage's gradients are summed over the pipelines that have it.
 
    The paper's text was not available. Chosen where its summary does not state it:
    1. A worker has one thread that computes, and the waves' units alternate. Two threads would
@@ -35,7 +38,7 @@
 enum { WAVES_MOST = TUTTI_TICKTOCK_WAVES_MOST, SLOTS_MOST = TUTTI_PIPELINE_STAGES_MOST };
 enum { SHARED, AVERAGE, ACCUMULATE };
 
-typedef struct track {                   /* a micro-batch that is under way */
+typedef struct track {                   /* a micro-batch that is in progress */
     tutti_pass pass;
     int part, forwards;                  /* part: computed next; forwards: parts of its forward, once that is over */
     bool back;
@@ -344,7 +347,7 @@ static tutti_status compute(wavelet *s, int64_t p, bool alone, bool *over, tutti
     return TUTTI_OK;
 }
 
-/* Computes a whole micro-batch while no other is under way: the first one, which is profiled, and
+/* Computes a whole micro-batch while no other is in progress: the first one, which is profiled, and
    those without samples. */
 static tutti_status compute_alone(wavelet *s, int64_t p, tutti_error *err)
 {
@@ -441,7 +444,7 @@ static int64_t admitted(void *self)
     return s->admitted + s->piped;
 }
 
-/* Nothing is under way here, so what it waits for was started. */
+/* Nothing is in progress here, so what it waits for was started. */
 static tutti_status await_pass(void *self, int64_t at, tutti_error *err)
 {
     wavelet *s = self;

@@ -1,5 +1,5 @@
-/* wavelet_profile.c: see wavelet_profile.h. A part's shortest time counts: other load of the
-   machine only adds to it. */
+/* wavelet_profile.c: the profile of wavelet_profile.h. The shortest time of a part counts, since
+   other load of the machine can only lengthen it. */
 #include <errno.h>
 
 #include "wavelet_profile.h"
@@ -8,9 +8,9 @@ static const double least_seconds = 1e-9; /* in runs without computation parts t
 
 tutti_status tutti_wavelet_open(wavelet_profile *p, int units, int waves, double share, tutti_error *err)
 {
-    *p = (wavelet_profile){ .waves = waves, .share = share, .room = 2 * units };
-    p->seconds = tutti_alloc((size_t)p->room, sizeof *p->seconds);
-    p->bytes = tutti_alloc((size_t)p->room, sizeof *p->bytes);
+    *p = (wavelet_profile){ .waves = waves, .share = share, .capacity = 2 * units };
+    p->seconds = tutti_alloc((size_t)p->capacity, sizeof *p->seconds);
+    p->bytes = tutti_alloc((size_t)p->capacity, sizeof *p->bytes);
     p->of.seconds = p->seconds;
     p->of.bytes = p->bytes;
     return p->seconds != NULL && p->bytes != NULL
