@@ -148,17 +148,17 @@ void tutti_data_pack(const tutti_data *data, tutti_split split, const uint64_t *
 
 /* Destination of samples: what the gathers above write, for n samples. NULL where the set has
    none. */
-typedef struct tutti_data_room {
+typedef struct tutti_data_buffers {
     float *x;
     uint8_t *labels;
     uint32_t *tokens, *next, *rows;
-} tutti_data_room;
+} tutti_data_buffers;
 
 /* Unpacks samples that were packed from an equal set: the same numbers as a gather at that step.
    TUTTI_ERR_CORRUPT: a label, token, row or value that is invalid in this set; it names the
    sample. */
 tutti_status tutti_data_unpack(const tutti_data *data, const uint8_t *in, size_t n, uint64_t step,
-                               const tutti_data_room *room, tutti_error *err);
+                               const tutti_data_buffers *room, tutti_error *err);
 
 /* The x of least loss over either split at that step, for a model of this data's own kind: true for
    quadratic; false (nothing written) where it is not known. After attach. x: width values. */

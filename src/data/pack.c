@@ -84,7 +84,7 @@ static tutti_status unpack_floats(const tutti_data *d, const uint8_t *in, size_t
 }
 
 tutti_status tutti_data_unpack(const tutti_data *data, const uint8_t *in, size_t n, uint64_t step,
-                               const tutti_data_room *room, tutti_error *err)
+                               const tutti_data_buffers *room, tutti_error *err)
 {
     const tutti_data *d = data;
     const size_t body = body_bytes(d), pixels = d->pixels;

@@ -1,6 +1,5 @@
-/* memory.c: what a rank of a run has, by kind: the engine's account, the network's, and what the
-   trainer itself keeps as long as it runs. The summary's figures and a plan's (plan.c) come from
-   this one function. */
+/* memory.c: the memory of a rank, by kind: of the engine, of the network, and of the trainer itself
+   while the run lasts. The figures of summary.json and of a plan (plan.c) both come from here. */
 #include "train_internal.h"
 
 size_t tutti_train_memory_records(const tutti_run *run, tutti_memory_record *records, size_t room)

@@ -18,7 +18,7 @@ static tutti_status let_go(calls *c, tutti_error *err)
     const int64_t unit = c->unit;
 
     c->unit = -1;
-    return unit >= 0 ? tutti_train_done(c->run, (int)unit, false, err) : TUTTI_OK;
+    return unit >= 0 ? tutti_train_unit_release(c->run, (int)unit, false, err) : TUTTI_OK;
 }
 
 /* Index 0 sends which tensor is next. */
@@ -33,7 +33,7 @@ static tutti_status take_turn(calls *c, int64_t *tensor, tutti_error *err)
         return TUTTI_OK;
     TUTTI_TRY(let_go(c, err));
     if (unit >= 0)
-        TUTTI_TRY(tutti_train_need(run, (int)unit, false, err));
+        TUTTI_TRY(tutti_train_unit_acquire(run, (int)unit, false, err));
     c->unit = unit;
     return TUTTI_OK;
 }

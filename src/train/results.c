@@ -105,7 +105,7 @@ enum {
     HELD,                        /* bytes of each kind */
     FIGURES = HELD + TUTTI_MEMORY_KINDS
 };
-_Static_assert((int)FIGURES <= (int)TUTTI_TRAIN_FIGURES, "run->told has space for a row of them");
+_Static_assert((int)FIGURES <= (int)TUTTI_TRAIN_FIGURES, "run->figures_of has space for a row of them");
 
 /* A rank's own account of its memory. peak_rss_bytes also contains the program, its libraries and
    the transport's memory. */
@@ -356,8 +356,10 @@ static void put_course(json_t *o, const tutti_run *run, const tutti_figures *f, 
 {
     const double *mine = t->mine;
 
-    json_object_set_new(o, "epochs", json_real(run->takes ? tutti_train_epochs(run)
-                                             : (double)f->gradients / (double)run->unit / run->steps_per_epoch));
+    json_object_set_new(o, "epochs",
+                        json_real(run->variable_batch
+                                      ? tutti_train_epochs(run)
+                                      : (double)f->gradients / (double)run->step_gradients / run->steps_per_epoch));
     json_object_set_new(o, "steps", json_integer((json_int_t)f->steps));
     json_object_set_new(o, "resumed_at_step",
                         run->first_step > 0 ? json_integer((json_int_t)run->first_step) : json_null());

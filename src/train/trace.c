@@ -93,13 +93,13 @@ static tutti_status begin_clock(tutti_run *run, void *nothing, tutti_error *err)
     (void)nothing;
     TUTTI_TRY(meet_clocks(run, &run->clock.ahead_ns, &within, err));
     run->clock.at_ns = tutti_now_ns(run->rt);
-    run->clock.of = tutti_train_rank(run, 0);
+    run->clock.reference = tutti_train_rank(run, 0);
     return TUTTI_OK;
 }
 
 tutti_status tutti_train_trace_begin(tutti_run *run, tutti_error *err)
 {
-    run->clock.of = -1;
+    run->clock.reference = -1;
     return run->config->trace && may_differ(run) ? tutti_train_meet(run, begin_clock, NULL, err) : TUTTI_OK;
 }
 
@@ -107,7 +107,7 @@ tutti_status tutti_train_trace_begin(tutti_run *run, tutti_error *err)
    were measured against different ranks. */
 static int64_t ahead_at(const tutti_train_clock *a, const tutti_train_clock *b, int64_t at_ns)
 {
-    if (a->of != b->of || b->at_ns <= a->at_ns)
+    if (a->reference != b->reference || b->at_ns <= a->at_ns)
         return b->ahead_ns;
     return a->ahead_ns +
            (int64_t)((double)(b->ahead_ns - a->ahead_ns) * (double)(at_ns - a->at_ns) / (double)(b->at_ns - a->at_ns));
@@ -213,7 +213,7 @@ tutti_status tutti_train_trace_gather(tutti_run *run, tutti_train_trace *trace, 
     *trace = (tutti_train_trace){ 0 };
     if (!run->config->trace)
         return TUTTI_OK;
-    end.of = tutti_train_rank(run, 0);
+    end.reference = tutti_train_rank(run, 0);
     if (may_differ(run))
         TUTTI_TRY(meet_clocks(run, &end.ahead_ns, &within, err));
     end.at_ns = tutti_now_ns(run->rt);
