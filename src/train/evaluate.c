@@ -17,9 +17,9 @@
 
 enum { CHUNK = 500 };
 
-/* The samples that a worker evaluates: at, ..., end - 1 of the `chosen` samples. If chosen < of, the
-   chosen samples are drawn from the first `of` samples of the split. The draw is the same in all runs, so
-   that runs can be compared; it is random because a set may be sorted in some way. */
+/* The samples that a worker evaluates: at, ..., end - 1 of the `chosen` samples. If chosen < of,
+   the chosen samples are drawn from the first `of` samples of the split. The draw is the same in
+   all runs, so that runs can be compared; it is random because a set may be sorted in some way. */
 typedef struct part {
     tutti_split split;
     uint64_t at, end, chosen, of;

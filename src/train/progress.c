@@ -1,4 +1,5 @@
-/* progress.c: how far a run is and how far it goes, in samples, epochs and evaluations. */
+/* progress.c: how much of a run is done and how much there is, in samples, epochs and
+   evaluations. */
 #include <math.h>
 
 #include "train_internal.h"

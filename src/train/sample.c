@@ -1,4 +1,5 @@
-/* sample.c: logits as probabilities, and draws from them. */
+/* sample.c: converts logits to probabilities, and draws from them. Implements tutti_sample and
+   tutti_probabilities of trained.h. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -16,7 +17,7 @@ void tutti_probabilities(const float *logits, size_t n, double *p)
         p[k] /= sum;
 }
 
-/* Of equals the lowest; -1: all are no numbers. */
+/* Returns the index of the largest logit, the lowest of equal ones; -1: all are NaN. */
 static int64_t largest(const float *logits, size_t n)
 {
     int64_t best = -1;
@@ -34,7 +35,7 @@ static int falling(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* The k-th largest value. room: a buffer of n floats. */
+/* Returns the k-th largest value that is not NaN. room: scratch of n floats. */
 static float kth_largest(const float *logits, size_t n, size_t k, float *room)
 {
     size_t numbers = 0;
@@ -75,5 +76,5 @@ int64_t tutti_sample(const tutti_sampling *how, const float *logits, size_t n, u
             last = in && p > 0 ? (int64_t)k : last;
         }
     }
-    return last; /* what rounding has left of the sum */
+    return last; /* rounding has left a rest of the sum */
 }

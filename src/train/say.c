@@ -1,4 +1,4 @@
-/* say.c: lines for the user while a run goes on. Only index 0 prints. */
+/* say.c: prints lines for the user while a run trains. Only index 0 prints. */
 #include <stdarg.h>
 #include <string.h>
 

@@ -146,8 +146,8 @@ tutti_status tutti_train_check_simulation(const tutti_train_config *c, tutti_err
     return TUTTI_OK;
 }
 
-/* The charge hook of run->meter. The layers charge FLOPs without bytes. Charges with bytes are those
-   of kernels that add up the blocks of a pass, which is part of the layers' time. */
+/* The charge hook of run->meter. The layers charge FLOPs without bytes. A charge with bytes is that
+   of a kernel that adds up the blocks of a pass, which is part of the layers' time. */
 static void count(void *self, double flops, double bytes)
 {
     tutti_run *run = self;
