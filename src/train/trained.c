@@ -306,7 +306,7 @@ void tutti_trained_close(tutti_trained *t)
     if (t == NULL)
         return;
     tutti_nn_close(t->nn);
-    tutti_nn_close(t->asked);
+    tutti_nn_close(t->nn_window);
     tutti_free(t->params);
     tutti_free(t->statistics);
     tutti_free(t->values);
@@ -388,14 +388,14 @@ tutti_status tutti_trained_next(tutti_trained *t, const uint32_t *tokens, size_t
                           t->file.facts.model);
     if (n == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no text to continue; give a prompt of at least one token");
-    if (t->asked == NULL)
-        TUTTI_TRY(open_network(t, &t->asked, 1, err));
+    if (t->nn_window == NULL)
+        TUTTI_TRY(open_network(t, &t->nn_window, 1, err));
     window = tutti_alloc(2 * context, sizeof *window);
     if (window == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a window of %zu tokens", context);
     memcpy(window, tokens + (n - known), known * sizeof *window);
-    tutti_nn_outputs(t->asked, logits, (int)known - 1);
-    status = tutti_nn_evaluate_tokens(t->asked, window, window + context, 1, t->values, &loss, &correct, err);
+    tutti_nn_outputs(t->nn_window, logits, (int)known - 1);
+    status = tutti_nn_evaluate_tokens(t->nn_window, window, window + context, 1, t->values, &loss, &correct, err);
     tutti_free(window);
     return status;
 }
