@@ -1,6 +1,6 @@
-/* compare_runs.c: carries out the runs of `tutti compare`, each in a child process. A run that
-   has a summary.json is done: a run writes it last, and it appears whole. A run without one is
-   repeated and its files are overwritten. The children die with this process, however it ends. */
+/* compare_runs.c: carries out the runs of a comparison, each in a child process. A run that has a
+   summary.json is done, since a run writes it last and atomically. A run without one is repeated,
+   and its files are overwritten. The children die with this process, however it ends. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -84,8 +84,9 @@ bool tutti_compare_failure_report(tutti_runtime *rt, const char *directory, cons
     return true;
 }
 
-/* A run's words include the options that the environment had when the plan was made. Those that
-   it has now must not change them. TUTTI_DATA stays: it says where data sets are (settings.c). */
+/* Removes options from the environment. The words of a run include the options that the environment
+   had when the plan was made, and the present ones must not change them. TUTTI_DATA stays: it is
+   the folder of data sets (settings.c). */
 static void forget_options(void)
 {
     for (const tutti_option *o = tutti_train_options; o->name != NULL; o++) {
@@ -171,8 +172,8 @@ static bool same_row(const work *w, size_t a, size_t b)
                       json_object_get(json_array_get(w->runs, b), "row"));
 }
 
-/* The expected seconds of a run: the mean of those of its row that have ended, else of all that
-   have. < 0: none has. */
+/* Returns the expected seconds of a run: the mean over those of its row that have ended, else over
+   all that have ended. Below 0: none has. */
 static double expected(const work *w, size_t run)
 {
     double own = 0, all = 0;
@@ -262,9 +263,9 @@ static void note_end(work *w, const job *of, int state)
     print_progress(w, 0, what);
 }
 
-/* May another run begin? A simulated one has all its workers in one process. If each took as much
-   memory as the largest so far, all together must stay below 80 % of the machine's: a run beyond
-   that might be killed. */
+/* Is there memory for another run? A simulated run has all its workers in one process. If each run
+   took as much memory as the largest so far, all together have to stay below 80 % of the machine's
+   memory, since a run beyond that might be killed. */
 static bool has_room(const work *w)
 {
     if (w->active == 0)
@@ -285,7 +286,7 @@ static void reap_jobs(work *w)
     }
 }
 
-/* SIGTERM to all children, SIGKILL after 10 s, until none is left. */
+/* Ends all children: sends SIGTERM, after 10 s SIGKILL, and waits until none is left. */
 static void end_all(work *w)
 {
     const int64_t until = tutti_now_ns(w->rt) + INT64_C(10000000000);
