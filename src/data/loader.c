@@ -1,13 +1,13 @@
-/* loader.c: batches in (step, pass) order, gathered ahead by one thread into a ring.
+/* loader.c: gathers batches in the order of (step, pass) by one thread, ahead of the trainer, into
+   a ring of slots.
 
-     slot    of batch k: k mod slots
-     slots   = depth + 1, since one is in the trainer's hands while `depth` wait
-     taken   batches handed out
-     made    batches gathered; taken - 1 <= made <= taken + depth
+     slots   depth + 1, as the trainer uses one while `depth` wait. Batch k is in slot k mod slots
+     taken   number of batches that the trainer has taken
+     made    number of batches that are gathered; taken - 1 <= made <= taken + depth
 
-   The thread gathers without the lock: the slot it writes is neither waiting nor out. Every pass of
-   every step is delivered, also those of a tail step that have no sample for this worker, so that
-   the trainer's loop has one shape. */
+   The thread gathers without the lock, since the slot that it writes neither waits nor is in use.
+   Every pass of every step has a batch, also those of a tail step that have no sample for this
+   worker, so that the trainer's loop needs no special case. */
 #include "data_internal.h"
 #include <assert.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ struct tutti_loader {
     bool closing;                   /* under monitor */
 };
 
-/* Gathers batch k, counted from the start, into its slot. */
+/* Gathers batch k, counted from first_step, into its slot. */
 static void gather_batch(tutti_loader *l, uint64_t k)
 {
     const uint64_t passes =
@@ -123,7 +123,7 @@ static tutti_status check_attached(const tutti_data *data, const tutti_share *sh
     return TUTTI_OK;
 }
 
-/* Sizes, from what is known of the data without reading them. */
+/* Sets the sizes of the loader's memory. The data need not be attached. */
 static tutti_status lay_out(tutti_loader *l, const tutti_data *data, const tutti_share *share, int worker, int depth,
                             size_t *room, tutti_error *err)
 {

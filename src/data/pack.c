@@ -1,13 +1,13 @@
-/* pack.c: samples as bytes (data.h), so that one worker can hand them to another. The set's own
-   bytes are sent, not the network's input: pixels are four times shorter than their floats, and a
-   problem's drift is added where the sample is used. Received samples are checked as a file is: a
-   peer's bytes are trusted no more. */
+/* pack.c: samples as bytes (data.h), by which one worker sends them to another. The bytes are those
+   of the set and not the network's input: pixels are four times shorter than their floats, and the
+   drift of a problem is added where the sample is used. Received samples are checked like a file,
+   since a peer is not trusted. */
 #include "data_internal.h"
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-/* The bytes of a sample without its label. */
+/* Returns the bytes of a sample without its label. */
 static size_t body_bytes(const tutti_data *d)
 {
     if (d->text.path != NULL)
