@@ -541,7 +541,7 @@ class Engine(_Owner):
         self._announce(_c.tutti_engine_grad_ready_from, tensor, address, _DTYPES[dtype])
 
     def grad_ready_rows(self, tensor: int, ids: Sequence[int] | ctypes.Array) -> None:
-        """grad_ready, for a table of which this pass has touched only these rows. ids: ascending."""
+        """grad_ready, for a table in which this pass has touched these rows only. ids: ascending."""
         self._announce(_c.tutti_engine_grad_ready_rows, tensor, self._ids(ids), len(ids))
 
     def grad_ready_rows_from(

@@ -10,9 +10,9 @@ enum { WIDE = 4 }; /* columns that fit on a telephone's screen */
 struct tutti_cells {
     const tutti_column *columns;
     int n;
-    char **cells;        /* [used], of [room]: texts; a RANGE has three */
+    char **cells;        /* [used]: texts; a RANGE has three */
     size_t used, room;
-    char (*anchors)[32]; /* [rows], of [rows_room]: "": none */
+    char (*anchors)[32]; /* [rows]; "": none */
     size_t at;           /* column of the next cell */
     size_t rows, rows_room;
     bool whole;          /* there was memory for all cells */

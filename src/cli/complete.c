@@ -1,6 +1,6 @@
 /* complete.c: `tutti complete` and `tutti completion`: completions of a command line, and the
-   scripts by which shells ask for them. `tutti complete WORD...` gets the words after "tutti", of
-   which the last is incomplete, maybe empty. It prints each completion of that word on a line.
+   scripts by which shells ask for them. `tutti complete WORD...` gets the words after "tutti"; the
+   last is incomplete, maybe empty. It prints each completion of that word on a line.
    After a completion that ends with "=" or "(", or has a "(" without its ")", the shell adds no
    blank. If nothing is printed, the word may be the name of a file.
 

@@ -1,5 +1,5 @@
-/* plan.c: `tutti plan`: predicts properties of a run before it is begun. Calls the subcommands,
-   each of which is in a file of its own. */
+/* plan.c: `tutti plan`: predicts properties of a run before it is begun. Calls the subcommands
+   (plan_*.c). */
 #include <string.h>
 
 #include "cli_internal.h"

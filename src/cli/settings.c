@@ -32,7 +32,7 @@ static tutti_status no_such_flag(const char *flag, const char *const *extra, tut
 }
 
 /* Takes the flag at argv[*at], with its value: --name=value, --name value, -n4, -n 4; switches
-   (booleans that are off by default) need no value. *at is left at the last word of it. */
+   (booleans that are off by default) need no value. *at: index of its last word on return. */
 static tutti_status take_argument(tutti_cli_settings *s, int argc, char **argv, int *at, const char *const *extra,
                                   tutti_error *err)
 {

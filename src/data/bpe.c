@@ -357,15 +357,15 @@ tutti_status tutti_bpe_encode(const tutti_bpe *bpe, const uint8_t *text, uint64_
     return TUTTI_OK;
 }
 
-uint64_t tutti_bpe_decode(const tutti_bpe *bpe, const uint32_t *ids, uint64_t count, uint8_t *text, uint64_t room)
+uint64_t tutti_bpe_decode(const tutti_bpe *bpe, const uint32_t *ids, uint64_t count, uint8_t *text, uint64_t capacity)
 {
     uint64_t bytes = 0;
 
     for (uint64_t i = 0; i < count; i++) {
         size_t n;
         const uint8_t *of = tutti_bpe_bytes(bpe, ids[i], &n);
-        if (bytes < room)
-            memcpy(text + bytes, of, room - bytes < n ? (size_t)(room - bytes) : n);
+        if (bytes < capacity)
+            memcpy(text + bytes, of, capacity - bytes < n ? (size_t)(capacity - bytes) : n);
         bytes += n;
     }
     return bytes;

@@ -1,5 +1,5 @@
-/* bpe_train.c: learns a byte-pair encoding. The text is split into words (bpe.c), of which only the
-   different ones are kept, with their frequencies: of 50 MB of English some 300,000. A pair of
+/* bpe_train.c: learns a byte-pair encoding. The text is split into words (bpe.c), and each
+   different word is kept once, with its frequency: of 50 MB of English some 300,000. A pair of
    neighbours counts once for each of its occurrences in a word, times the word's frequency. Then,
    for each merge, the most frequent pair is taken from a heap, and the words that have it are
    rewritten. All pairs of a rewritten word are subtracted before and added after, which is exact

@@ -21,8 +21,8 @@ typedef struct tutti_idx_header {
     uint64_t dim[4];              /* [rank] */
     uint64_t bytes;               /* of the data, after the header */
 } tutti_idx_header;
-/* Parses a header. head: the first `have` bytes of the file, of which it needs 4 + 4 x rank. path:
-   for the sentence. TUTTI_ERR_CORRUPT: no such header. */
+/* Parses a header. head: the first `have` bytes of the file, which must be at least 4 + 4 x rank.
+   path: for the sentence. TUTTI_ERR_CORRUPT: no such header. */
 tutti_status tutti_idx_parse(const char *path, const uint8_t *head, size_t have,
                              tutti_idx_header *header, tutti_error *err);
 

@@ -35,10 +35,10 @@ enum { CLASSES_MOST = 256 };
 
 /* The list of files. */
 struct tutti_data_files {
-    char *text;                   /* [used], of [room]: paths within the directory, each ended by 0 */
+    char *text;                   /* [used]: paths within the directory, each ended by 0 */
     size_t used, room;
     uint64_t count[2];            /* [split] */
-    struct { size_t name; uint8_t label, split; } *at; /* [n], of [at_room]; name: offset in text */
+    struct { size_t name; uint8_t label, split; } *at; /* [n]; name: offset in text */
     size_t n, at_room;
 };
 typedef tutti_data_files files;

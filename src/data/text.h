@@ -57,15 +57,15 @@ uint64_t tutti_bpe_hash(const tutti_bpe *bpe); /* of its merges */
 /* Returns the bytes of an id below the vocabulary, *bytes of them. They live as long as bpe. */
 const uint8_t *tutti_bpe_bytes(const tutti_bpe *bpe, uint32_t id, size_t *bytes);
 
-/* Encodes a text. ids: space for `bytes` ids, of which *count are written. Several threads may use
-   one bpe at the same time. Allocates a cache of words. */
+/* Encodes a text. ids: space for `bytes` ids, and sets *count to their number. Several threads may
+   use one bpe at the same time. Allocates a cache of words. */
 tutti_status tutti_bpe_encode(const tutti_bpe *bpe, const uint8_t *text, uint64_t bytes,
                               uint32_t *ids, uint64_t *count, tutti_error *err);
 
-/* Writes the text of ids, each below the vocabulary, as far as it fits into `room` bytes. Returns
-   how many bytes the whole text has. */
+/* Writes the text of ids, each below the vocabulary, as far as it fits into `capacity` bytes.
+   Returns how many bytes the whole text has. */
 uint64_t tutti_bpe_decode(const tutti_bpe *bpe, const uint32_t *ids, uint64_t count, uint8_t *text,
-                          uint64_t room);
+                          uint64_t capacity);
 
 /* ---- token files: a header of 64 bytes, then ids of 2 or 4 bytes, little-endian ---- */
 typedef struct tutti_tokens {

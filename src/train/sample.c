@@ -35,19 +35,19 @@ static int falling(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Returns the k-th largest value that is not NaN. room: scratch of n floats. */
-static float kth_largest(const float *logits, size_t n, size_t k, float *room)
+/* Returns the k-th largest value that is not NaN. scratch: n floats. */
+static float kth_largest(const float *logits, size_t n, size_t k, float *scratch)
 {
     size_t numbers = 0;
 
     for (size_t i = 0; i < n; i++)
         if (!isnan(logits[i]))
-            room[numbers++] = logits[i];
-    qsort(room, numbers, sizeof *room, falling);
-    return room[k < numbers ? k - 1 : numbers - 1];
+            scratch[numbers++] = logits[i];
+    qsort(scratch, numbers, sizeof *scratch, falling);
+    return scratch[k < numbers ? k - 1 : numbers - 1];
 }
 
-int64_t tutti_sample(const tutti_sampling *how, const float *logits, size_t n, uint64_t index, float *room)
+int64_t tutti_sample(const tutti_sampling *how, const float *logits, size_t n, uint64_t index, float *scratch)
 {
     const int64_t best = largest(logits, n);
     const bool some = how->top_k > 0 && (uint64_t)how->top_k < n;
@@ -59,7 +59,7 @@ int64_t tutti_sample(const tutti_sampling *how, const float *logits, size_t n, u
 
     if (best < 0 || how->temperature <= 0)
         return best;
-    least = some ? kth_largest(logits, n, (size_t)how->top_k, room) : -INFINITY;
+    least = some ? kth_largest(logits, n, (size_t)how->top_k, scratch) : -INFINITY;
     for (size_t k = 0; k < n; k++)
         above += logits[k] > least;
     for (int pass = 0; pass < 2; pass++) {

@@ -97,7 +97,7 @@ tutti_status tutti_train_compare(tutti_world *world, const tutti_train_config *c
      0  a plain line;
      1  a progress line, which the next line may replace;
      2  a temporary line: do not print it where lines cannot be replaced;
-     3  a warning, which is to be printed with --quiet too.
+     3  a warning: print it with --quiet, too.
 
    columns: returns how many columns a line of status 1 or 2 may have now. Its least important
    fields are omitted until it fits. 0, or columns NULL: any number.

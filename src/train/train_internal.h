@@ -40,7 +40,7 @@ typedef struct tutti_dry {
     tutti_train_plan *plan;          /* shared by all ranks; each writes its own row */
     tutti_nn_task *task;             /* rank 0 writes the run's task there */
     bool *evaluates;                 /* rank 0 writes there whether the run evaluates */
-    float *draws;                    /* random values, of which gradients are made */
+    float *draws;                    /* random values for gradients */
     float *handed;                   /* buffer for the gradient of one tensor; NULL: the engine has
                                         memory for the gradients */
     uint64_t *named;                 /* scratch of tutti_train_name_rows, for the largest table */
@@ -320,9 +320,10 @@ void tutti_train_meter_pay(tutti_run *run);
 
 /* ---- memory.c: the memory of this rank ---- */
 
-/* Writes at most `room` records, the engine's and then the trainer's, and returns how many there
-   are. The network's memory is its maximum so far. Between steps. */
-size_t tutti_train_memory_records(const tutti_run *run, tutti_memory_record *records, size_t room);
+/* Writes at most `capacity` records, the engine's and then the trainer's, and returns how many
+   there are. The network's memory is its maximum so far. Between steps. */
+size_t tutti_train_memory_records(const tutti_run *run, tutti_memory_record *records,
+                                   size_t capacity);
 /* Sets bytes[kind] to the sum of the records of each kind. */
 tutti_status tutti_train_memory(const tutti_run *run, uint64_t bytes[TUTTI_MEMORY_KINDS],
                                 tutti_error *err);
@@ -370,7 +371,7 @@ tutti_status tutti_train_unit_release(tutti_run *run, int unit, bool backward, t
 
 /* ---- train.c ---- */
 
-/* Sets *run to a run of which nothing is open, and io->started_ns if it is 0. TUTTI_ERR_USAGE:
+/* Sets *run to a run with nothing open yet, and io->started_ns if it is 0. TUTTI_ERR_USAGE:
    --servers leaves no worker. */
 tutti_status tutti_train_begin(tutti_run *run, tutti_world *world, const tutti_train_config *config,
                                tutti_train_io *io, tutti_error *err);

@@ -31,7 +31,7 @@ typedef struct tutti_trained_facts {
 /* A model with its values. One thread at a time. */
 typedef struct tutti_trained tutti_trained;
 /* Opens a model. run is one of these, with model.json in it or in a folder above:
-     - a run's directory, of which it reads model.safetensors, else the newest valid checkpoint;
+     - a run's directory: reads its model.safetensors, else its newest valid checkpoint;
      - one checkpoint, or the folder of a run's checkpoints;
      - a safetensors file with the model's names (docs/PYTORCH-MODELS.md).
 
@@ -86,9 +86,9 @@ typedef struct tutti_sampling {
     uint64_t seed;
 } tutti_sampling;
 /* Returns the index of a logit, drawn from the distribution: the index-th draw of its seed. NaN
-   logits are never drawn; -1: all are NaN. n: number of logits. room: scratch of n floats. */
+   logits are never drawn; -1: all are NaN. n: number of logits. scratch: n floats. */
 int64_t tutti_sample(const tutti_sampling *how, const float *logits, size_t n, uint64_t index,
-                     float *room);
+                     float *scratch);
 /* Sets p[n] to softmax(logits). */
 void tutti_probabilities(const float *logits, size_t n, double *p);
 #ifdef __cplusplus

@@ -54,7 +54,7 @@ class _Slot:
 
 
 class Stage(model.Stages):
-    """The units of a model, some of which are this worker's stage. fetch: returns input and target of a micro-batch."""
+    """The units of a model; a range of them is this worker's stage. fetch: returns a micro-batch's input and target."""
 
     def __init__(
         self,

@@ -371,7 +371,7 @@ class Units:
         self._gathered = None  # of a state_dict() that has failed
 
     def pass_ends(self) -> None:
-        """Releases units that are still acquired, such as those of which backward has used a part."""
+        """Releases units that are still acquired, such as those that backward has used in part."""
         self._unwind()
         for unit in sorted(self._back):
             self._release(unit, True)
@@ -415,7 +415,7 @@ class Units:
 
     @torch.no_grad()
     def write(self, b: Bound, source: torch.Tensor) -> None:
-        """Writes the values of a parameter, of which this worker keeps its part. Where the engine's value rounds to the
+        """Writes the values of a parameter; this worker keeps its part. Where the engine's value rounds to the
         written one it stays, since it is more precise."""
         if not self._run.before_first:
             raise StateError(
