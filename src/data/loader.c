@@ -125,7 +125,7 @@ static tutti_status check_attached(const tutti_data *data, const tutti_share *sh
     return TUTTI_OK;
 }
 
-/* Sets the sizes of the loader. *room: floats, or tokens, of all slots. data need not be attached. */
+/* Sets the sizes of the loader. *room: floats or tokens of all slots. data need not be attached. */
 static tutti_status lay_out(tutti_loader *l, const tutti_data *data, const tutti_share *share, int worker, int depth,
                             size_t *room, tutti_error *err)
 {

@@ -76,8 +76,8 @@ tutti_status tutti_train_prepare(tutti_runtime *rt, const tutti_train_config *co
 
 /* Returns the number of workers with which the newest complete checkpoint of that directory has to
    be resumed; 0: any number can resume it, or there is no checkpoint. *began: the number of workers
-   with which its run began; 0 with 0. rank: the ranks of the workers that were left when it was
-   saved, ascending, as many as are returned. Reads the manifest only. */
+   with which its run began, if the result is above 0. rank: the ranks of the workers that were left
+   when it was saved, ascending, as many as are returned. Reads the manifest only. */
 enum { TUTTI_TRAIN_WORKERS_MOST = 1024 };
 int tutti_train_savers(tutti_runtime *rt, const char *directory, int *began,
                        int rank[TUTTI_TRAIN_WORKERS_MOST]);

@@ -260,7 +260,7 @@ size_t tutti_train_stage_bytes(const tutti_run *run);
 tutti_status tutti_train_measure(tutti_run *run, const tutti_model *model, double *seconds,
                                  tutti_error *err);
 
-/* ---- arrivals.c: --stream. Without it these functions do nothing. ---- */
+/* ---- arrivals.c: --stream. Without it these functions have no effect. ---- */
 
 tutti_status tutti_train_check_stream(const tutti_train_config *c, tutti_error *err);
 /* Sets this worker's rate. After the shares are known. */
@@ -357,7 +357,8 @@ void tutti_train_close(tutti_run *run);
 void tutti_train_close_all(tutti_run *run);
 /* Call after a step: if the engine's share has changed, opens the loader again with it. */
 tutti_status tutti_train_follow_share(tutti_run *run, uint64_t step, tutti_error *err);
-/* Returns the most samples that a pass of this worker can have, whatever its share becomes. */
+/* Returns the most samples that a pass of run->nn can have, whatever this worker's share becomes;
+   1 with run->staged, where run->nn only evaluates. */
 int64_t tutti_train_most_samples(const tutti_run *run);
 
 /* ---- step.c ---- */
@@ -422,7 +423,7 @@ tutti_status tutti_train_meet(tutti_run *run,
                               tutti_status (*body)(tutti_run *run, void *arg, tutti_error *err),
                               void *arg, tutti_error *err);
 /* After index 0 has written a file: all ranks learn whether that succeeded, and fail if not.
-   mine: index 0's status; TUTTI_OK on the others. Collective. */
+   mine: this rank's status; TUTTI_OK if it had nothing to write. Collective. */
 tutti_status tutti_train_written(tutti_run *run, tutti_status mine, tutti_error *err);
 
 /* ---- snapshots.c: evaluations of asynchronous methods, without a meeting for each ---- */
@@ -510,8 +511,8 @@ tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *e
 tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err);
 /* Reports the training since the last report. Collective. */
 tutti_status tutti_train_report(tutti_run *run, tutti_error *err);
-/* Asynchronous methods: index 0 calls it after a step of its own, and reports what it has received
-   from the others so far, if a report is due before the meeting at `until` gradients. Local. */
+/* Asynchronous methods, after a step of this worker: index 0 reports what it has received from the
+   others so far, if a report is due before the meeting at `until` gradients. Local. */
 tutti_status tutti_train_report_received(tutti_run *run, uint64_t until, tutti_error *err);
 /* Reports the last evaluation. Collective. */
 tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err);
