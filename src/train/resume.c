@@ -138,7 +138,7 @@ static const json_t *in_config(const json_t *facts, const char *key)
 }
 
 /* Have the two runs the same method, with equal options except those that may change? */
-static bool alike(const json_t *saved, const json_t *now)
+static bool same_method(const json_t *saved, const json_t *now)
 {
     const char *const was = json_string_value(in_config(saved, "method")),
                      *const is = json_string_value(in_config(now, "method"));
@@ -166,7 +166,7 @@ static tutti_status compare(const tutti_run *run, const char *path, const char *
 
     if (now == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "resuming %s", path);
-    if (status == TUTTI_OK && !(exact(saved) && exact(now)) && !alike(saved, now))
+    if (status == TUTTI_OK && !(exact(saved) && exact(now)) && !same_method(saved, now))
         status = must_equal(path, "method", in_config(saved, "method"), in_config(now, "method"), err);
     else if (status == TUTTI_OK && !json_equal(in_config(saved, "method"), in_config(now, "method")) &&
              strcmp(codec_of(saved), codec_of(now)) != 0) /* what a codec keeps would be lost */
@@ -269,7 +269,7 @@ static tutti_status take_newer(void *user, const char *name, tutti_error *err)
 
 /* s->path is damaged, for the reason `why`. Sets it to the next older checkpoint of its folder that
    seems complete, and adds the damaged ones to s->skipped. */
-static tutti_status look_further(tutti_runtime *rt, search *s, const char *why, tutti_error *err)
+static tutti_status find_older(tutti_runtime *rt, search *s, const char *why, tutti_error *err)
 {
     char folder[4096], found[4096], *name;
     tutti_error next = { .rank = -1 };
@@ -314,7 +314,7 @@ static bool of_other_workers(const tutti_run *run, const tutti_checkpoint *check
 }
 
 /* Worker 0: opens s->path, or an older checkpoint if s->path is found to be damaged. */
-static tutti_status look_at(tutti_run *run, search *s, tutti_error *err)
+static tutti_status find_valid(tutti_run *run, search *s, tutti_error *err)
 {
     for (;;) {
         tutti_checkpoint *checkpoint = NULL;
@@ -329,13 +329,13 @@ static tutti_status look_at(tutti_run *run, search *s, tutti_error *err)
                 *err = why;
             return status;
         }
-        TUTTI_TRY(look_further(run->rt, s, why.text, err));
+        TUTTI_TRY(find_older(run->rt, s, why.text, err));
     }
 }
 
 /* Sends the result of worker 0's search to all, so that they use the same checkpoint. status: of
    the search, at worker 0. Collective. */
-static tutti_status hand_round(tutti_run *run, search *s, tutti_status status, tutti_error *err)
+static tutti_status send_result(tutti_run *run, search *s, tutti_status status, tutti_error *err)
 {
     tutti_error found = { .rank = -1 };
     int64_t how = (int64_t)status;
@@ -401,16 +401,16 @@ static tutti_status resume_by(tutti_run *run, search *s, tutti_error *err)
         status = tutti_checkpoint_find(run->rt, run->config->resume, s->path, sizeof s->path, s->skipped,
                                        sizeof s->skipped, &found);
         s->named = status == TUTTI_OK && strcmp(s->path, run->config->resume) == 0;
-        status = status == TUTTI_OK ? look_at(run, s, err) : tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s", found.text);
+        status = status == TUTTI_OK ? find_valid(run, s, err) : tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s", found.text);
     }
     do {
-        TUTTI_TRY(hand_round(run, s, status, err));
+        TUTTI_TRY(send_result(run, s, status, err));
         s->named = strcmp(s->path, run->config->resume) == 0;
         TUTTI_TRY(agree_on(run, load(run, s->path, err), s->named, why, sizeof why, &damaged, err));
         if (damaged && run->all.index == 0) {
-            status = look_further(run->rt, s, why, err);
+            status = find_older(run->rt, s, why, err);
             if (status == TUTTI_OK)
-                status = look_at(run, s, err);
+                status = find_valid(run, s, err);
         }
     } while (damaged);
     for (const char *line = s->skipped; *line != 0; line += strcspn(line, "\n") + 1)

@@ -4,7 +4,7 @@
    its own clock when it came and when it left. No rank leaves a barrier before all have come.
    So of ranks i and 0, whose clocks are ahead of a true one by a and b:
        came_0 - b <= left_i - a   and   came_i - a <= left_0 - b,
-   that is  came_i - left_0 <= a - b <= left_i - came_0.  The tightest bounds over all meetings
+   that is  came_i - left_0 <= a - b <= left_i - came_0.  The tightest bounds over all barriers
    hold. If 0 lies between the bounds, a - b is taken as 0. Else a - b is taken in the middle, and
    the file states by how much that may be wrong ("within_us" of the event "clock"). This is
    measured at the beginning and at the end of a run, since clocks drift: the difference is
@@ -15,7 +15,7 @@
 
 #include "train_internal.h"
 
-enum { MEETINGS = 16 };
+enum { BARRIERS = 16 };
 
 /* Parses "A:B". false: malformed, or "", which means all steps. */
 static bool steps_of(const char *text, uint64_t *first, uint64_t *last)
@@ -58,18 +58,18 @@ void tutti_train_trace_steps(const tutti_train_config *c, uint64_t *first, uint6
 
 /* Measures how far this rank's clock is ahead of index 0's, and by how much that may be wrong.
    Collective. */
-static tutti_status meet_clocks(tutti_run *run, int64_t *ahead_ns, int64_t *within_ns, tutti_error *err)
+static tutti_status compare_clocks(tutti_run *run, int64_t *ahead_ns, int64_t *within_ns, tutti_error *err)
 {
-    int64_t mine[2 * MEETINGS], first[2 * MEETINGS], least = INT64_MIN, most = INT64_MAX;
+    int64_t mine[2 * BARRIERS], first[2 * BARRIERS], least = INT64_MIN, most = INT64_MAX;
 
-    for (int k = 0; k < MEETINGS; k++) {
+    for (int k = 0; k < BARRIERS; k++) {
         mine[2 * k] = tutti_now_ns(run->rt);
         TUTTI_TRY(tutti_barrier(&run->all, err));
         mine[2 * k + 1] = tutti_now_ns(run->rt);
     }
     memcpy(first, mine, sizeof first);
     TUTTI_TRY(tutti_broadcast(&run->all, 0, tutti_host(first, TUTTI_LENGTH(first), TUTTI_I64), err));
-    for (int k = 0; k < MEETINGS; k++) {
+    for (int k = 0; k < BARRIERS; k++) {
         const int64_t at_least = mine[2 * k] - first[2 * k + 1], at_most = mine[2 * k + 1] - first[2 * k];
         least = at_least > least ? at_least : least;
         most = at_most < most ? at_most : most;
@@ -92,7 +92,7 @@ static tutti_status begin_clock(tutti_run *run, void *nothing, tutti_error *err)
     int64_t within;
 
     (void)nothing;
-    TUTTI_TRY(meet_clocks(run, &run->clock.ahead_ns, &within, err));
+    TUTTI_TRY(compare_clocks(run, &run->clock.ahead_ns, &within, err));
     run->clock.at_ns = tutti_now_ns(run->rt);
     run->clock.reference = tutti_train_rank(run, 0);
     return TUTTI_OK;
@@ -217,7 +217,7 @@ tutti_status tutti_train_trace_gather(tutti_run *run, tutti_train_trace *trace, 
         return TUTTI_OK;
     end.reference = tutti_train_rank(run, 0);
     if (may_differ(run))
-        TUTTI_TRY(meet_clocks(run, &end.ahead_ns, &within, err));
+        TUTTI_TRY(compare_clocks(run, &end.ahead_ns, &within, err));
     end.at_ns = tutti_now_ns(run->rt);
     TUTTI_TRY(write_lines(run, &end, within, &mine, err));
     status = gather_lines(run, &mine, trace, err);

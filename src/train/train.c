@@ -132,7 +132,7 @@ static tutti_status begin_together(tutti_run *run, void *nothing, tutti_error *e
 
 /* Evaluates the snapshots if all workers have stopped for a checkpoint, or no more snapshots can be
    kept. Collective. */
-static tutti_status look_at_snapshots(tutti_run *run, uint64_t done, uint64_t eval_every, uint64_t save_every,
+static tutti_status evaluate_snapshots(tutti_run *run, uint64_t done, uint64_t eval_every, uint64_t save_every,
                                       tutti_error *err)
 {
     if (run->snapshots == 0 ||
@@ -213,7 +213,7 @@ tutti_status tutti_train_loop(tutti_run *run, tutti_error *err)
         if (run->dry == NULL && (run->is_async || falls_on(done, (uint64_t)c->report_every) || over))
             TUTTI_TRY(tutti_train_report(run, err));
         if (!over && !tutti_engine_ended(run->engine))
-            TUTTI_TRY(look_at_snapshots(run, done, eval_every, save_every, err));
+            TUTTI_TRY(evaluate_snapshots(run, done, eval_every, save_every, err));
         if (run->snapshots > 0 || run->dry != NULL)
             ;
         else if (tutti_engine_ended(run->engine)
