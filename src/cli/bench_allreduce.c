@@ -56,16 +56,17 @@ static const char *const algorithms[] = { "exchange", "doubling", "tree", "direc
 enum { MOST_SIZES = 32, MOST_PROGRAMS = 16, CALLS_LEAST = 7, CALLS_MOST = 5000 };
 typedef struct program {
     char name[48];
-    double *median_us, *p99_us;    /* sizes x rounds */
-    uint64_t calls[MOST_SIZES];    /* of the last round */
-    bool ours, measured[MOST_SIZES];
+    double *median_us, *p99_us;    /* [sizes x rounds] */
+    uint64_t calls[MOST_SIZES];    /* [size]: of the last round */
+    bool ours;                     /* it is Tutti, not a peer */
+    bool measured[MOST_SIZES];     /* [size] */
 } program;
 typedef struct bench {
     tutti_bench b;
     config config;
     size_t size[MOST_SIZES], n_sizes, n_programs;
     program program[MOST_PROGRAMS];
-    FILE *report;               /* worker 0's */
+    FILE *report;               /* for worker 0's lines */
 } bench;
 
 /* ---- the worker ---- */
@@ -74,7 +75,7 @@ typedef struct timing { double *us; size_t calls; } timing;
 
 static tutti_status check_sum(const float *x, size_t n, int p, tutti_error *err)
 {
-    const float sum = (float)p * (float)(p + 1) / 2; /* of 1, 2 ... p: exact */
+    const float sum = (float)p * (float)(p + 1) / 2; /* of 1, 2, ..., p, which is exact */
 
     for (size_t i = 0; i < n; i++)
         if (x[i] != sum)

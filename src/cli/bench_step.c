@@ -53,19 +53,19 @@ const tutti_option tutti_bench_step_options[] = {
     { 0 }
 };
 
-/* PEER + 2k: PyTorch k; + 1: without exchange */
+/* The runs that alternate. PEER + 2 k: PyTorch k; PEER + 2 k + 1: PyTorch k without exchange. */
 enum { PEERS_MOST = 4, ASKED = 0, SINGLE, ONE_STEP, PEER, RUNS = PEER + 2 * PEERS_MOST };
 enum { RATE, WALL, EXPOSED, MEMORY, HOST, VALUES };
 static const char *const sources[VALUES] = { "samples_per_second", "wall_seconds", "exposed_comm_seconds",
                                              "peak_rss_bytes_per_worker", "host_seconds" };
 typedef struct pytorch {
-    char python[1024];              /* as TUTTI_PYTHON names it; "": it names none, and the script looks for one */
+    char python[1024];              /* as TUTTI_PYTHON names it; "": the script finds one */
     bool absent;
     char version[64];
-    double *accuracy;               /* of each seed */
-    /* of bench/peers/tune: "settings", the fastest; "tried", [settings, samples a second] */
-    json_t *tuned;
-    const char *settings;           /* of tuned; NULL: not known yet */
+    double *accuracy;               /* [seeds] */
+    json_t *tuned;                  /* result of bench/peers/tune: "settings", the fastest; "tried": pairs of
+                                       settings and samples a second; NULL: not tuned yet */
+    const char *settings;           /* in tuned; NULL: not known yet */
 } pytorch;
 typedef struct bench {
     tutti_bench b;

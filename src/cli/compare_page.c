@@ -19,11 +19,11 @@ static void in_page(FILE *out, const char *text)
 /* The curves of one picture of a condition: each seed of a row, at its best point, is a curve in
    the row's colour. */
 typedef struct drawing {
-    tutti_plot_series *series;
-    double **rooms; /* what series point into */
-    char **names;   /* of lines */
+    tutti_plot_series *series; /* [n] */
+    double **rooms;            /* [n]: memory of each series' points */
+    char **names;              /* [lines of the findings]: labels; NULL: not made yet */
     int n, most;
-    bool whole;
+    bool whole;                /* there was memory for all of it */
 } drawing;
 
 static double *add_series(drawing *d, tutti_plot_kind kind, int colour, const char *name, size_t n)

@@ -18,8 +18,8 @@
 
 enum { MOST_JOBS = 256, LOOK_NS = 50 * 1000 * 1000 };
 
-static struct {               /* written by the signal handler: the user ends it all */
-    volatile sig_atomic_t by; /* which signal; 0: none yet */
+static struct {               /* written by the signal handler */
+    volatile sig_atomic_t by; /* the signal by which the user ends all runs; 0: none yet */
 } asked;
 
 static void note(int number)
@@ -28,23 +28,24 @@ static void note(int number)
 }
 
 typedef struct job {
-    pid_t child;
+    pid_t child;      /* 0: the entry is free */
     size_t run;
     int64_t since_ns;
-} job; /* child 0: free */
+} job;
 typedef struct work {
     tutti_runtime *rt;
     const json_t *plan, *runs;
-    char directory[4096], self[4096]; /* absolute: children change directory */
+    char directory[4096], self[4096]; /* absolute, since children change directory; self: this program */
     job jobs[MOST_JOBS];
-    int active, most; /* children now, and at most */
-    bool limited;    /* by memory, too: --jobs was not given */
-    double *seconds; /* [run]: how long it took, if it ended here with results; else NAN */
-    bool *done;      /* [run]: has results, or has failed here, or its row was refused */
-    double memory;   /* bytes: the most that a run has taken */
-    int failed;      /* runs: without those that were refused or cut */
-    bool *cut;       /* [run]: ended or not begun because of the time limit; NULL: no limit */
-    int64_t until_ns;
+    int active;       /* children now */
+    int most;         /* most children at a time */
+    bool limited;     /* --jobs was not given, so memory also limits the number of children */
+    double *seconds;  /* [runs]: time of a run that ended here with results; else NAN */
+    bool *done;       /* [runs]: has results, or has failed here, or its row was refused */
+    double memory;    /* bytes: the most that a run has used */
+    int failed;       /* runs that failed, without those that were refused or cut */
+    bool *cut;        /* [runs]: ended, or not begun, because of the time limit; NULL: no limit */
+    int64_t until_ns; /* the time limit */
     tutti_screen *screen; /* NULL: no output */
 } work;
 
