@@ -1,7 +1,6 @@
 """Tutti: distributed training that spends as little time as possible waiting.
 
-What there is to choose from (methods, codecs, graphs) and what runs have left (checkpoints) can be asked without
-PyTorch. tutti.torch is the binding for training.
+This package lists methods, codecs and graphs, and reads checkpoints, without PyTorch. tutti.torch trains.
 """
 
 from . import checkpoints

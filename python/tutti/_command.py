@@ -1,4 +1,4 @@
-"""The command `tutti` of the installed package: becomes the program in tutti/bin."""
+"""The command `tutti` of the installed package: replaces this process by the program in tutti/bin."""
 
 import os
 import signal

@@ -1,6 +1,6 @@
-"""Finds and loads libtutti, once: what TUTTI_LIBRARY names, else the one in the package, else the system's.
+"""Finds and loads libtutti once: the file that TUTTI_LIBRARY names, else that of the package, else the system's.
 
-Under `pip install -e .` the package's Python files are the clone's, and what was built is where pip installs.
+After `pip install -e .` the Python files are those of the source tree, and the built files are where pip installs.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ _SONAME = "libtutti.so." + _abi.ABI
 
 
 def built(*name):
-    """The path of a file that was built for this package: built("lib", "libtutti.so.0.3"). None: there is none."""
+    """Returns the path of a built file of this package, such as built("lib", "libtutti.so.0.3"); None: no such file."""
     beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), *name)
     if os.path.exists(beside):
         return beside
@@ -35,7 +35,7 @@ def _refused(path, why):
 
 
 def _interface(version):
-    """What versions with the same interface have in common (cmake/Install.cmake): 0.2 of 0.2.1, 3 of 3.1.0."""
+    """Returns the part of a version that stands for its interface (cmake/Install.cmake): 0.2 of 0.2.1, 3 of 3.1.0."""
     major, minor = version.split(".")[:2]
     return f"0.{minor}" if major == "0" else major
 
@@ -64,7 +64,7 @@ def _load():
 
 
 def table(name):
-    """The entries of a table of the library, which ends with NULL: "tutti_methods"."""
+    """Yields the entries of a NULL-ended table of the library, such as "tutti_methods"."""
     at = ctypes.addressof(ctypes.c_void_p.in_dll(library, name))
     entries = ctypes.cast(at, ctypes.POINTER(_abi.TABLES[name]))
     k = 0

@@ -1,4 +1,4 @@
-"""What there is to choose from, read from the library's own tables: methods, codecs, families of graphs."""
+"""Lists methods, codecs and families of graphs, from the tables of the library."""
 
 import ctypes
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from ._library import table
 
 _TYPES = {_abi.TUTTI_INT: "int", _abi.TUTTI_REAL: "real", _abi.TUTTI_BOOL: "bool", _abi.TUTTI_CHOICE: "choice",
           _abi.TUTTI_TEXT: "text", _abi.TUTTI_SPEC: "spec"}
-# Facts of a method (method.h), in the words of its pages.
+# Names of the trait bits of a method (method.h), by bit.
 _TRAITS = ("replicas-equal", "owns-update", "fault-tolerant", "async", "takes-codec", "non-gradient-update",
            "sparse-rows", "sharded-optimizer", "through-servers", "parameter-servers", "recomputes", "ddp-equivalent",
            "fail-stop", "ddp-equivalent-alone", "sharded-parameters", "pipeline-schedule", "profiles-units",
@@ -21,27 +21,24 @@ _AXES = ("topology", "synchrony", "codec", "schedule", "placement", "update")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of a spec. least and most are inclusive, of numbers only; choices of a choice only.
-
-    when: in which case it has an effect ("momentum>0"); "": always.
-    """
+    """An option of a spec."""
 
     name: str
-    type: str
+    type: str  # "int", "real", "bool", "choice", "text" or "spec"
     default: int | float | bool | str
-    least: int | float | None
-    most: int | float | None
-    choices: tuple[str, ...]
+    least: int | float | None  # inclusive; None: not a number
+    most: int | float | None  # inclusive; None: not a number
+    choices: tuple[str, ...]  # of a choice, else empty
     help: str
-    when: str
+    when: str  # condition under which it has an effect ("momentum>0"); "": always
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionalDefault:
-    """A default of one of the run's own options under a method.
+    """A default that a method sets for an option of the run, under a condition.
 
-    when: conditions on the method's options ("algorithm=qadam"), joined by "&". One on the option itself
-    ("optimizer=adam") is about what is given: value then says what is not given of it.
+    when: conditions on the method's options ("algorithm=qadam"), joined by "&". A condition on the option itself
+    ("optimizer=adam") applies to the value that the user has given; `value` then adds options to it.
     """
 
     option: str
@@ -51,8 +48,7 @@ class ConditionalDefault:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A published method. defaults: of the run's own options, where it has others than the run. conditional_defaults:
-    those that hold under a condition."""
+    """A published method."""
 
     name: str
     title: str
@@ -61,20 +57,20 @@ class Method:
     family: str
     axes: dict[str, str]
     options: tuple[Option, ...]
-    defaults: dict[str, str]
-    conditional_defaults: tuple[ConditionalDefault, ...]
+    defaults: dict[str, str]  # defaults that it sets for options of the run
+    conditional_defaults: tuple[ConditionalDefault, ...]  # those that apply under a condition
     traits: frozenset[str]
     constraints: tuple[str, ...]
 
     @property
     def paper(self) -> str:
-        """Whose and when; docs/methods has a page a method, with the whole reference."""
+        """Authors and year; the method's page in docs/methods has the whole reference."""
         return f"{self.authors}, {self.year}"
 
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """What gradients may travel as. form: "summed", "message" or "wrapper" (round another codec)."""
+    """An encoding of gradients. form: "summed", "message" or "wrapper" (around another codec)."""
 
     name: str
     help: str
@@ -108,7 +104,7 @@ def _option(o: _abi.tutti_option) -> Option:
 
 
 def _options(at) -> tuple[Option, ...]:
-    """Of a table that ends with zeros, or of none."""
+    """Returns the options of a table that ends with zeros; none for NULL."""
     found: list[Option] = []
     while at and at[len(found)].name:
         found.append(_option(at[len(found)]))
@@ -141,12 +137,12 @@ def _method(m: _abi.tutti_method_ops) -> Method:
 
 
 def methods() -> tuple[Method, ...]:
-    """All training methods, those of a family together."""
+    """Returns all training methods, ordered by family."""
     return tuple(map(_method, table("tutti_methods")))
 
 
 def method(name: str) -> Method:
-    """The method of this name; ValueError with near names where there is none."""
+    """Returns the method of this name. ValueError: there is none; the text suggests similar names."""
     known = methods()
     for m in known:
         if m.name == name:
@@ -158,7 +154,7 @@ def method(name: str) -> Method:
 
 
 def codecs() -> tuple[Codec, ...]:
-    """All codecs."""
+    """Returns all codecs."""
     found: list[Codec] = []
     about = _abi.tutti_codec_about()
     while _c.tutti_codec_listed(len(found), about):
@@ -168,7 +164,7 @@ def codecs() -> tuple[Codec, ...]:
 
 
 def topologies() -> tuple[Family, ...]:
-    """All families of graphs; tutti.topology() makes one of n members."""
+    """Returns all families of graphs; tutti.topology() makes a graph of n members."""
     found: list[Family] = []
     name, text, options = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.POINTER(_abi.tutti_option)()
     while _c.tutti_graph_family(len(found), name, text, options):

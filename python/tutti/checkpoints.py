@@ -1,4 +1,4 @@
-"""What runs have left: checkpoints (directories step-00001200/) and model.safetensors.
+"""Reads what runs have saved: checkpoints (directories step-00001200/) and model.safetensors.
 
     for c in tutti.checkpoints.list("runs/mnist"):
         print(c.path, c.step, c.damage or "whole")
@@ -8,9 +8,9 @@
     with tutti.checkpoints.TensorFile("runs/mnist/model.safetensors") as f:
         weight = f.read("0.weight")
 
-Tensors are read as NumPy arrays, or as memoryviews where there is no NumPy. Both are writable and the caller's own.
-Numbers that neither has (bf16, and fp16 without NumPy) are given as the 16 bits that they are. Nothing is unpickled,
-and what a file says of itself is believed only after it has been checked.
+Tensors are returned as NumPy arrays, or as memoryviews if NumPy is not installed. Both are writable copies. Types that
+neither has (bf16, and fp16 without NumPy) are returned as 16-bit integers with the same bits. Nothing is unpickled, and
+all sizes in a file are checked before they are used.
 """
 
 import builtins
@@ -26,7 +26,7 @@ from . import _abi
 from ._library import library as _c
 from .errors import CorruptError, check
 
-# By tutti_dtype: the format of a memoryview, and NumPy's type.
+# tutti_dtype: format of a memoryview, NumPy's type.
 _FORMATS: dict[int, tuple[Any, str]] = {
     _abi.TUTTI_F32: ("f", "f4"), _abi.TUTTI_F64: ("d", "f8"), _abi.TUTTI_F16: ("H", "f2"), _abi.TUTTI_BF16: ("H", "u2"),
     _abi.TUTTI_I8: ("b", "i1"), _abi.TUTTI_U8: ("B", "u1"), _abi.TUTTI_I32: ("i", "i4"), _abi.TUTTI_I64: ("q", "i8"),
@@ -36,17 +36,14 @@ _PATH_MOST = 4096
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A vector of state: of all workers, or owner's own. tensor "": it has no place among the parameters.
-
-    keep: what happens to it when the number of workers changes ("same", "slice", "own-mean", ...; runtime.h).
-    """
+    """A vector of a state, as a checkpoint has it."""
 
     state: str
-    tensor: str
+    tensor: str  # the parameter that it belongs to; "": none
     dtype: str
-    keep: str
-    owner: int | None
-    count: int
+    keep: str  # what happens to it when the number of workers changes ("same", "slice", "own-mean", ...; runtime.h)
+    owner: int | None  # the worker whose state it is; None: that of all workers
+    count: int  # elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +57,12 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A checkpoint of a run. damage: what is wrong with its manifest or the sizes of its files; "": nothing.
-
-    Hashes are not looked at: verify() does that. step is -1 where the manifest cannot be read.
-    """
+    """A checkpoint of a run, as list() finds it. list() does not compare hashes; verify() does."""
 
     path: str
-    step: int
-    workers: int
-    damage: str
+    step: int  # -1: the manifest cannot be read
+    workers: int  # that saved it; 0: the manifest cannot be read
+    damage: str  # what is wrong with the manifest or the sizes of files; "": nothing
 
 
 def _name_of(dtype: int) -> str:
@@ -91,7 +85,7 @@ def _shaped(memory: bytearray, dtype: int, shape: tuple[int, ...]) -> Any:
 
 
 class _Open:
-    """Something of the library's with a runtime of its own, for a `with` or until close()."""
+    """An open object of the library and its runtime. Closed by close(), or at the end of a `with`."""
 
     _at = _runtime = None
 
@@ -125,7 +119,7 @@ class _Open:
 
 
 class Checkpoint(_Open):
-    """A checkpoint, exactly this directory. Its manifest is checked now, each tensor's hash when it is read."""
+    """A checkpoint. path: its directory. The manifest is checked at once, the hash of each tensor when it is read."""
 
     def __init__(self, path: str | os.PathLike[str]):
         super().__init__(path, _c.tutti_checkpoint_open, _c.tutti_checkpoint_close)
@@ -146,9 +140,9 @@ class Checkpoint(_Open):
             k += 1
 
     def read(self, state: str, tensor: str = "", owner: int | None = None) -> Any:
-        """All of one item, flat: checkpoints know parameters by name and number of elements.
+        """Reads one item. The result has one dimension, since a checkpoint does not store shapes.
 
-        KeyError: there is none such. owner may be left out where there is one only.
+        owner: may be omitted if the state has only one. KeyError: there is no such item, or there are several.
         """
         at = self._open()
         named = [i for i in self.items if (i.state, i.tensor) == (state, tensor)]
@@ -168,12 +162,12 @@ class Checkpoint(_Open):
         return _shaped(memory, dtype, (fitting[0].count,))
 
     def verify(self) -> None:
-        """Reads everything and compares all hashes; CorruptError names file, tensor and range."""
+        """Reads everything and compares all hashes. CorruptError: one differs; it names file, tensor and range."""
         check(_c.tutti_checkpoint_verify, self._open())
 
 
 class TensorFile(_Open):
-    """A safetensors file: model.safetensors of a run, or anybody's. Its header is checked now."""
+    """A safetensors file: model.safetensors of a run, or any other. Its header is checked at once."""
 
     def __init__(self, path: str | os.PathLike[str]):
         super().__init__(path, _c.tutti_safetensors_open, _c.tutti_safetensors_close)
@@ -183,12 +177,12 @@ class TensorFile(_Open):
             Tensor(e.name.decode(), _name_of(e.dtype), tuple(e.dim[:e.dims])) for e in entries)
 
     def metadata(self, key: str) -> str | None:
-        """What the file says of itself under this key; None: nothing."""
+        """Returns the file's metadata under this key; None: there is none."""
         value = _c.tutti_safetensors_metadata(self._open(), key.encode())
         return None if value is None else value.decode()
 
     def read(self, name: str) -> Any:
-        """A tensor in its shape. KeyError: there is none of this name."""
+        """Reads a tensor, in its shape. KeyError: there is none of this name."""
         at = self._open()
         entry = _c.tutti_safetensors_find(at, name.encode())
         if not entry:
@@ -201,9 +195,9 @@ class TensorFile(_Open):
 
 
 def find(path: str | os.PathLike[str]) -> str:
-    """The newest checkpoint that is whole: `path` is one, or a run's directory, or its checkpoints folder.
+    """Returns the path of the newest valid checkpoint. path: a checkpoint, a run's directory or its checkpoints folder.
 
-    Manifests and sizes are checked. Damaged ones are passed over.
+    Manifests and sizes of files are checked; damaged checkpoints are skipped.
     """
     runtime, found = ctypes.POINTER(_abi.tutti_runtime)(), ctypes.create_string_buffer(_PATH_MOST)
     check(_c.tutti_runtime_open_posix, runtime)
@@ -223,7 +217,7 @@ def _seen(path: str) -> Found:
 
 
 def list(path: str | os.PathLike[str]) -> builtins.list[Found]:
-    """All checkpoints of a run, the oldest first: of its directory, its checkpoints folder, or just one."""
+    """Returns all checkpoints of a run, oldest first. path: as of find()."""
     at = os.fspath(path)
     if os.path.exists(os.path.join(at, "manifest.json")):
         return [_seen(at)]
@@ -233,7 +227,7 @@ def list(path: str | os.PathLike[str]) -> builtins.list[Found]:
 
 
 def verify(path: str | os.PathLike[str]) -> builtins.list[Found]:
-    """list(), and every hash of each is compared: damage says what is wrong."""
+    """Returns list(), after comparing every hash: `damage` also states a hash that differs."""
     checked = []
     for found in list(path):
         if not found.damage:

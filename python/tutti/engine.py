@@ -1,11 +1,11 @@
-"""World and engine: the public API of the C library (comm.h, tutti.h), a method a call.
+"""World and engine: the C library's API (comm.h, tutti.h), with a method for each function.
 
-Calls block where the headers say so; other Python threads run meanwhile. Calls of one engine never overlap. An open
-object is closed when it is no longer referenced, at the latest when the interpreter ends. Memory of an engine is handed
-out as views, and each view keeps the engine and its world open: memory that can still be read is never freed.
+Calls block where the headers say so; other Python threads run meanwhile. Calls of one engine must not overlap. An open
+object is closed when it is no longer referenced, at the latest when the interpreter ends. Memory of an engine is
+returned as views, and each view keeps the engine and its world open, so memory that can still be read is never freed.
 
-A forked child has copies of these objects and no workers behind them. There every call is refused, nothing is closed,
-and the connections of the run are closed at once, so that the other workers notice when the parent dies.
+In a forked child these objects cannot be used: every call raises StateError, and nothing of the library is closed. Only
+the child's copies of the run's connections are closed at once, so that the other workers notice when the parent dies.
 """
 
 import atexit
@@ -36,12 +36,13 @@ def _text(value: object) -> bytes | None:
 
 # ---- ownership of open objects of the library ----
 class _Held:
-    """A pointer of the library's and the call that closes it. It is closed with its last holder, in this process only.
+    """A pointer to an object of the library, and the function that closes it.
 
-    What depends on it (an engine on its world) is closed before, in whichever order the collector finds them.
+    The object is closed when the _Held is no longer referenced, in the process that opened it only. An object that
+    depends on another (an engine on its world, `below`) is closed first, whatever the order of garbage collection.
 
-    An engine with exchanges in flight is closed when they are over, which is up to the peers. Where this rank has
-    failed (failure report) it must not wait for them: then it stays open and ends with the process.
+    Closing an engine waits for its exchanges in flight, and so for the peers. After a failure report this rank must
+    not wait for them: then the engine stays open until the process ends.
     """
 
     def __init__(self, end: Callable[[ctypes.c_void_p], None], below: "_Held | None" = None):
@@ -55,7 +56,7 @@ class _Held:
     def end(self) -> None:
         self._over = True
         if self._above > 0:
-            return  # the last of those does it
+            return  # the last object that depends on this one calls end() again
         if self.under_way and self.below is not None and self.below.failed:
             return
         at, self.at = self.at, ctypes.c_void_p()
@@ -72,7 +73,7 @@ class _Held:
 
 
 class _Owner:
-    """What has a _Held until it is closed."""
+    """Base of World and Engine: an object with a _Held until it is closed."""
 
     _hold: _Held | None = None
     _what = "engine"
@@ -90,11 +91,11 @@ class _Owner:
         return hold.at
 
     def _mine(self) -> None:
-        """Raises where it is closed, or another process's."""
+        """Raises StateError if it is closed or belongs to another process."""
         _ = self._at
 
     def is_mine(self) -> bool:
-        """Is it open, and this process's?"""
+        """Returns whether it is open and belongs to this process."""
         hold = self._hold
         return hold is not None and bool(hold.at) and hold.pid == os.getpid()
 
@@ -103,7 +104,7 @@ class _Owner:
         return self._hold is None or not self._hold.at
 
     def close(self) -> None:
-        """Releases it. It is closed now, or with the last view of its memory that is still referenced."""
+        """Releases it. It is closed at once, or when the last view of its memory is no longer referenced."""
         self._hold = None
 
     def __enter__(self):
@@ -114,7 +115,7 @@ class _Owner:
 
 
 def _sockets() -> dict[int, tuple[int, int]]:
-    """The open sockets of this process, and what distinguishes each from a later one with the same number."""
+    """Returns the open sockets of this process: number -> (device, inode), which a later socket does not share."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
@@ -125,7 +126,7 @@ def _sockets() -> dict[int, tuple[int, int]]:
 
 
 def _forked() -> None:
-    """In a child: closes its copies of the run's connections. Otherwise a peer would take a dead parent for alive."""
+    """In a forked child: closes its copies of the run's connections. Else a peer would not notice a dead parent."""
     for world in list(_worlds):
         for number, mark in world._connections.items():
             with contextlib.suppress(OSError):
@@ -136,9 +137,9 @@ def _forked() -> None:
 
 
 def _leave() -> None:
-    """At the end of the interpreter: engines first, then their worlds. An exception that ended it is sent to the peers.
+    """At the end of the interpreter: closes engines, then worlds. Reports an exception that ended it to the peers.
 
-    What lies in engines is copied out before, for code that reads it even later.
+    Before that `tenants` copy their tensors out of the engines, for code that reads them even later.
     """
     error = getattr(sys, "last_value", None)
     for world in list(_worlds):
@@ -153,8 +154,8 @@ def _leave() -> None:
 
 # ---- signals ----
 def _apart(call: Callable[..., Any], *arguments: object) -> None:
-    """check(), on a thread of its own, so that signal handlers run meanwhile. If a handler raises, the call is not
-    waited for any more, and what it opens is closed when it returns."""
+    """Calls check() on another thread, so that signal handlers run meanwhile. If a handler raises, this function
+    raises at once, and what the call opens is closed when it returns."""
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -166,17 +167,17 @@ def _apart(call: Callable[..., Any], *arguments: object) -> None:
     thread = threading.Thread(target=run, name="tutti opening", daemon=True)
     thread.start()
     while thread.is_alive():
-        thread.join(0.2)  # what comes just before a wait begins does not end it
+        thread.join(0.2)  # a signal just before a wait does not end the wait
     if raised:
         raise raised[0]
 
 
 class _Signals:
-    """Holds signals back during one call of the library that may call functions of the client's.
+    """Delays signal handlers during one call of the library that may call back into Python.
 
-    Their handlers run wherever Python next runs anything, so before the first line of such a function. An exception
-    there, such as KeyboardInterrupt, cannot be caught: ctypes would print it and forget it, and the library would have
-    no answer. Held back, a handler runs once the function has begun (`within`), or when the call is over.
+    Python runs handlers as soon as it runs again, so before the first line of a callback. An exception there, such as
+    KeyboardInterrupt, cannot be caught: ctypes would print and drop it, and the callback would return nothing. A
+    delayed handler runs once the callback has begun (`within`), or after the call.
     """
 
     _HELD = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGCHLD")
@@ -186,14 +187,14 @@ class _Signals:
         self._was: dict[int, Callable[[int, Any], Any]] = {}
         self._came: list[tuple[int, Any]] = []
 
-    def _hear(self, number: int, frame: Any) -> None:
+    def _handle(self, number: int, frame: Any) -> None:
         if self.within:
             self._was[number](number, frame)
         else:
             self._came.append((number, frame))
 
     def begin(self) -> None:
-        """A function of the client's has begun, and its caller catches what is raised."""
+        """Call at the beginning of a callback, within a try: runs delayed handlers, which may raise."""
         self.within = True
         while self._came:
             number, frame = self._came.pop(0)
@@ -201,14 +202,14 @@ class _Signals:
 
     def __enter__(self) -> None:
         if threading.current_thread() is not threading.main_thread():
-            return  # on no other does Python run handlers
+            return  # Python runs handlers on the main thread only
         self.within = False
         try:
             for name in self._HELD:
                 handler = signal.getsignal(number := getattr(signal, name))
                 if callable(handler):
                     self._was[number] = handler
-                    signal.signal(number, self._hear)
+                    signal.signal(number, self._handle)
         except BaseException:
             self.__exit__()
             raise
@@ -218,7 +219,7 @@ class _Signals:
             self.begin()
         finally:
             for number, handler in self._was.items():
-                if signal.getsignal(number) == self._hear:
+                if signal.getsignal(number) == self._handle:
                     signal.signal(number, handler)
 
 
@@ -230,16 +231,16 @@ atexit.register(_leave)
 
 # ---- the world ----
 def _by_mpi(transport: str) -> bool:
-    """MPI is to be opened and closed by one thread, and its launcher ends a rank that waits in it."""
+    """Returns whether the transport is MPI, which has to be opened and closed by the same thread."""
     return transport.startswith("mpi") if transport else any(k.startswith(("OMPI_", "PMI", "MV2_")) for k in os.environ)
 
 
 class World(_Owner):
-    """This process's view of the run: its rank among all. Its place comes from the launcher's environment (comm.h).
+    """The run, as this process has it: its rank and the number of ranks, from the launcher's environment (comm.h).
 
-    transport: "shm", "tcp", "mpi", with options; "": that of `tutti run --transport`, or by the launcher. A process
-    may open several worlds, all ranks in the same order. The memory that `tutti run` has made is for the first one;
-    where nothing is asked for, later ones use tcp.
+    transport: "shm", "tcp" or "mpi", with options; "": that of `tutti run --transport`, or the launcher's. A process
+    may open several worlds, all ranks in the same order. The shared memory that `tutti run` has made is for the first
+    world; later ones use tcp if transport is "".
     """
 
     _what = "world"
@@ -266,11 +267,11 @@ class World(_Owner):
         return _abi.tutti_buffer(_c.tutti_world_device(self._at), address, count, dtype)
 
     def broadcast(self, address: int, size: int, root: int = 0) -> None:
-        """`size` bytes of the root's come to that address of all ranks. All call it in the same order."""
+        """Copies `size` bytes from that address of the root to that of all other ranks. Collective."""
         check(_c.tutti_broadcast, self._group, root, self._host(address, size, _abi.TUTTI_U8))
 
     def reduce(self, values: Sequence[float], operation: str = "sum") -> list[float]:
-        """A few numbers of each rank, reduced by "sum", "mean", "max" or "min"; the same on all ranks."""
+        """Reduces a few numbers over the ranks, by "sum", "mean", "max" or "min". Collective; all get the result."""
         names = {"sum": _abi.TUTTI_SUM, "mean": _abi.TUTTI_MEAN, "max": _abi.TUTTI_MAX, "min": _abi.TUTTI_MIN}
         self._mine()
         x = (ctypes.c_double * len(values))(*values)
@@ -282,32 +283,32 @@ class World(_Owner):
         check(_c.tutti_barrier, self._group)
 
     def survives(self) -> bool:
-        """Does the transport report losses one by one, and continue after them?"""
+        """Returns whether the transport reports each loss of a rank and continues after it."""
         return _c.tutti_world_survives(self._at)
 
     def lost(self, rank: int) -> str | None:
-        """How a lost rank ended; None: it is not lost."""
+        """Returns why a rank was lost; None: it is not lost."""
         why = ctypes.create_string_buffer(256)
         return why.value.decode(errors="replace") if _c.tutti_world_lost(self._at, rank, why, len(why)) else None
 
     def host(self, rank: int) -> int:
-        """Ranks with equal numbers share a host."""
+        """Returns the number of a rank's host. Ranks with equal numbers share a host."""
         return _c.tutti_world_host(self._at, rank)
 
     def find_checkpoint(self, path: str | os.PathLike) -> str:
-        """That checkpoint, or the newest whole one in that directory (tutti.h). One rank at a time may call."""
+        """Returns `path` if it is a checkpoint, else the newest valid one in that directory (tutti.h). Local."""
         found = ctypes.create_string_buffer(4096)
         check(_c.tutti_checkpoint_find, _c.tutti_world_runtime(self._at), os.fsencode(path), found, len(found), None, 0)
         return os.fsdecode(found.value)
 
     def sent(self, to: int = -1) -> tuple[int, int]:
-        """Payload bytes and messages that this rank has sent to another; -1: to all others."""
+        """Returns the payload bytes and messages that this rank has sent to rank `to`; -1: to all others."""
         size, messages = ctypes.c_uint64(), ctypes.c_uint64()
         _c.tutti_world_sent(self._at, to, size, messages)
         return size.value, messages.value
 
     def is_free(self) -> bool:
-        """May an engine be opened on it? It has none, and has had none but such as were refused (tutti.h)."""
+        """Returns whether an engine may be opened on it: it has none, and has only had refused ones (tutti.h)."""
         free = bool(_c.tutti_world_take(self._at))
         if free:
             _c.tutti_world_give_back(self._at)
@@ -318,11 +319,11 @@ class World(_Owner):
         self._hold._above += 1
 
     def failure_report(self, error: BaseException) -> None:
-        """On failure, before close: why this rank ends, for its launcher and its peers."""
+        """Call on failure, before close(): reports why this rank ends to its launcher and its peers."""
         words = _abi.tutti_error(status=_abi.TUTTI_ERR_STATE, rank=self.rank)
         text = f"{type(error).__name__}: {error}" if not isinstance(error, Error) else str(error)
         if isinstance(error, Error) and getattr(error, "rank", None) is not None:
-            words.status, words.rank = _abi.TUTTI_ERR_PEER, error.rank  # not by itself: because of that one
+            words.status, words.rank = _abi.TUTTI_ERR_PEER, error.rank  # it fails because of that rank
         words.text = text.splitlines()[0].encode()[:479] if text.strip() else type(error).__name__.encode()
         _c.tutti_world_failure_report(self._at, words)
         self._hold.failed = True
@@ -331,23 +332,20 @@ class World(_Owner):
 # ---- the engine ----
 @dataclass
 class Param:
-    """A tensor of the client's (tutti_param). values, gradient: addresses of the client's memory; None: the engine's.
-
-    dtype: of the client's memory: "fp32", "bf16", "fp16".
-    """
+    """A tensor of the client (tutti_param)."""
 
     name: str
     shape: tuple[int, ...]
     unit: int = 0
-    dtype: str = "fp32"
-    values: int | None = None
-    gradient: int | None = None
+    dtype: str = "fp32"  # of the client's memory: "fp32", "bf16" or "fp16"
+    values: int | None = None  # address of the client's memory; None: the engine's memory is used
+    gradient: int | None = None  # likewise
     row_sparse: bool = False
     asks_rows: bool = False
 
 
 class Event(NamedTuple):
-    """What happened: skipped steps, workers that were lost (tutti_event_record)."""
+    """An event of the run, such as a skipped step or a lost worker (tutti_event_record)."""
 
     step: int
     kind: str
@@ -356,11 +354,11 @@ class Event(NamedTuple):
 
 
 class Engine(_Owner):
-    """One method on one world. `params` stand in the order in which gradients become ready.
+    """An engine: one method on one world. params: in the order in which gradients become ready.
 
-    `options` are the members of tutti_engine_options by their names. Texts are str. Sequences are handed over as
-    arrays. initial(tensor, address), evaluate() -> float and update(factor) are functions, and model a model.Stages; an
-    exception in one of them ends the call during which it was called.
+    options: members of tutti_engine_options by name; texts as str, arrays as sequences. initial(tensor, address),
+    evaluate() -> float and update(factor) are callbacks, and model is a model.Stages. An exception in a callback is
+    raised by the call of the engine during which the callback was called.
     """
 
     def __init__(self, world: World, params: Sequence[Param], **options: Any):
@@ -464,7 +462,7 @@ class Engine(_Owner):
         return _abi.TUTTI_ERR_STATE
 
     def _calling(self, call: Callable[..., int], *arguments: object) -> bool:
-        """check(), but what a function of the client's has raised meanwhile comes first."""
+        """Calls check(), and raises instead what a callback has raised meanwhile."""
         try:
             if not self._calls_back:
                 return check(call, *arguments)
@@ -485,24 +483,25 @@ class Engine(_Owner):
         return memory
 
     def values(self, tensor: int) -> ctypes.Array:
-        """The values of a tensor in the engine's memory, float32. It keeps the engine open."""
+        """Returns a view of a tensor's values in the engine, float32, which keeps the engine open."""
         return self._memory(_c.tutti_engine_values(self._at, tensor), self._count(tensor), ctypes.c_float)
 
     def gradient(self, tensor: int) -> ctypes.Array | None:
-        """None: the method holds gradients by piece, and they are handed over (ready_from)."""
+        """Returns a view of a tensor's gradient in the engine, float32; None: the engine has no memory for it, and
+        gradients are handed over (grad_ready_from)."""
         address = _c.tutti_engine_gradient(self._at, tensor)
         return self._memory(address, self._count(tensor), ctypes.c_float) if address else None
 
     def gradients(self) -> ctypes.Array:
-        """All gradients, one tensor behind the other."""
+        """Returns a view of all gradients, one tensor after another."""
         return self._memory(self.method.g, self.method.layout.contents.used, ctypes.c_float)
 
     def firsts(self) -> list[int]:
-        """Where each tensor begins in gradients()."""
+        """Returns the index in gradients() at which each tensor begins."""
         return [self.method.layout.contents.tensor[k].first for k in range(len(self.params))]
 
     def client_state(self) -> ctypes.Array | None:
-        """The client state: own_values floats of this worker."""
+        """Returns a view of the client state, own_values floats; None: there is none."""
         at = _c.tutti_engine_client_state(self._at)
         return self._memory(at, self._options.own_values, ctypes.c_float) if at else None
 
@@ -514,7 +513,7 @@ class Engine(_Owner):
 
     # -- a step --
     def pass_begin(self) -> _abi.tutti_pass | None:
-        """The next pass of this step; None: they are over."""
+        """Begins the next pass of this step; None: the step has no more."""
         p = _abi.tutti_pass()
         return p if self._calling(_c.tutti_engine_pass_begin, self._at, p) else None
 
@@ -522,7 +521,7 @@ class Engine(_Owner):
         check(_c.tutti_engine_unit_acquire, self._at, unit, backward)
 
     def unit_release(self, unit: int, backward: bool) -> bool:
-        """False: the step begins again (tutti_engine_unit_release)."""
+        """Returns False if the step begins again (tutti_engine_unit_release)."""
         return check(_c.tutti_engine_unit_release, self._at, unit, backward)
 
     @staticmethod
@@ -530,7 +529,7 @@ class Engine(_Owner):
         return ids if isinstance(ids, ctypes.Array) else (ctypes.c_uint32 * len(ids))(*ids)
 
     def rows_acquire(self, tensor: int, ids: Sequence[int] | ctypes.Array) -> None:
-        """Before this pass reads these rows of a table with asks_rows, ascending. An array is one of c_uint32."""
+        """Call before this pass reads these rows of a table with asks_rows. ids: ascending; an array of c_uint32."""
         check(_c.tutti_engine_rows_acquire, self._at, tensor, self._ids(ids), len(ids))
 
     def _announce(self, call: Callable[..., int], *arguments: object) -> None:
@@ -542,17 +541,17 @@ class Engine(_Owner):
         self._announce(_c.tutti_engine_grad_ready, tensor)
 
     def grad_ready_from(self, tensor: int, address: int, dtype: str = "fp32") -> None:
-        """grad_ready, with a gradient that lies at `address` for this call only."""
+        """grad_ready, with the gradient at `address`, which is read during the call only."""
         self._announce(_c.tutti_engine_grad_ready_from, tensor, address, _DTYPES[dtype])
 
     def grad_ready_rows(self, tensor: int, ids: Sequence[int] | ctypes.Array) -> None:
-        """grad_ready, of a table where this pass has touched only these rows, ascending."""
+        """grad_ready, for a table in which this pass has touched these rows only. ids: ascending."""
         self._announce(_c.tutti_engine_grad_ready_rows, tensor, self._ids(ids), len(ids))
 
     def grad_ready_rows_from(
         self, tensor: int, ids: Sequence[int] | ctypes.Array, address: int, dtype: str = "fp32"
     ) -> None:
-        """grad_ready_rows, with those rows one behind the other at `address` for this call only."""
+        """grad_ready_rows, with the rows, one after another, at `address`, which is read during the call only."""
         self._announce(_c.tutti_engine_grad_ready_rows_from, tensor, self._ids(ids), len(ids), address, _DTYPES[dtype])
 
     def pass_end(self, loss_sum: float = 0.0) -> None:
@@ -562,21 +561,22 @@ class Engine(_Owner):
         at, hold = self._at, self._hold
         try:
             self._calling(_c.tutti_engine_step, at)
-        except Exception:  # it has waited for all; what is none, an interrupt, may come before the call
+        except Exception:  # the call has waited for all exchanges; an interrupt may come before the call
             hold.under_way = False
             raise
         hold.under_way = False
 
     def drive(self, until: int) -> None:
-        """Under a method that drives, which calls the option model: continues to `until` steps of the run."""
+        """With a method that runs the passes of stages itself: trains until the run has `until` steps, and calls the
+        option model meanwhile."""
         self._calling(_c.tutti_engine_drive, self._at, until)
 
     def lr(self, lr: float) -> None:
-        """The base learning rate from the next update on."""
+        """Sets the base learning rate, from the next update on."""
         check(_c.tutti_engine_lr, self._at, lr)
 
     def doing(self, what: int) -> int:
-        """What the client is doing, for the clock (_abi.TUTTI_DOING_...); returns what it was."""
+        """Tells the clock what the client does now (_abi.TUTTI_DOING_...), and returns what it did before."""
         return _c.tutti_engine_doing(self._at, what)
 
     # -- is there another? --
@@ -601,7 +601,7 @@ class Engine(_Owner):
         check(_c.tutti_engine_reshare, self._at, (ctypes.c_int64 * len(batch_of))(*batch_of))
 
     def takes(self) -> int:
-        """Does the method decide how many samples a step has? 1: a batch or none. 3: not known before it is over."""
+        """Returns whether the method decides how many samples a step has; 0: no; 1, 2, 3: tutti_engine_takes."""
         return int(_c.tutti_engine_takes(self._at))
 
     def share(self) -> _abi.tutti_share:
@@ -619,7 +619,7 @@ class Engine(_Owner):
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
-        """Within it this worker's own model is replaced by the one that the workers would agree on now."""
+        """Context in which this worker's model is replaced by the one that the workers would agree on now."""
         self.eval_begin()
         try:
             yield
@@ -633,11 +633,11 @@ class Engine(_Owner):
         return _c.tutti_engine_swap(self._at)
 
     def save(self, directory: str | os.PathLike, facts: str = "{}", keep: int = 0) -> None:
-        """A checkpoint by all ranks, between steps. facts: a JSON object that is stored with it."""
+        """Saves a checkpoint. All ranks, between steps. facts: a JSON object that is stored in it."""
         self._calling(_c.tutti_engine_save, self._at, os.fsencode(directory), facts.encode(), keep)
 
     def load(self, checkpoint: str | os.PathLike) -> None:
-        """Every declared state of that checkpoint, by all ranks, before the first pass."""
+        """Loads every declared state from a checkpoint. All ranks, before the first pass."""
         at = ctypes.c_void_p()
         check(_c.tutti_checkpoint_open, at, _c.tutti_world_runtime(self.world._at), os.fsencode(checkpoint))
         try:
@@ -646,14 +646,14 @@ class Engine(_Owner):
             _c.tutti_checkpoint_close(at)
 
     def state(self) -> list[_abi.tutti_saved]:
-        """Declared state of this rank where it lies, between steps, until the next call. Where the method has services
-        all ranks must call it."""
+        """Returns this rank's declared state, with addresses that are valid until the next call. Between steps. If
+        the method has services all ranks must call it."""
         at, n = ctypes.POINTER(_abi.tutti_saved)(), ctypes.c_size_t()
         self._calling(_c.tutti_engine_state, self._at, at, n)
         return [at[k] for k in range(n.value)]
 
     def state_written(self) -> None:
-        """All that state() gives has been written, by all ranks, before the first pass."""
+        """Call when the client has written all that state() returned. All ranks, before the first pass."""
         check(_c.tutti_engine_state_written, self._at)
 
     # -- fault-tolerant runs --
@@ -678,7 +678,7 @@ class Engine(_Owner):
         return {name: getattr(h, name) for name, _ in h._fields_}
 
     def events(self, first: int = 0) -> list[Event]:
-        """What happened, oldest first, from number `first` on."""
+        """Returns the events, oldest first, from number `first` on."""
         at = ctypes.POINTER(_abi.tutti_event_record)()
         n = _c.tutti_engine_events(self._at, at)
         return [
@@ -687,12 +687,12 @@ class Engine(_Owner):
         ]
 
     def metrics(self) -> list[tuple[str, int, float, int]]:
-        """(name, worker, value, at) of the figures that the method reports."""
+        """Returns (name, worker, value, at) of each figure that the method has reported."""
         at = ctypes.POINTER(_abi.tutti_metric_record)()
         n = _c.tutti_engine_metrics(self._at, at)
         return [(m.name.decode(), m.worker, m.value, m.at) for m in (at[k] for k in range(n))]
 
     def payload(self) -> list[int] | None:
-        """Bytes that each tensor's gradients were encoded to in this process; None: there is no codec."""
+        """Returns the bytes to which each tensor's gradients were encoded in this process; None: no codec."""
         at = _c.tutti_engine_payload(self._at)
         return [at[k] for k in range(len(self.params))] if at else None

@@ -1,10 +1,10 @@
-"""What a failure of the library becomes: the sentence that the command would print, as an exception."""
+"""Exceptions for failures of the library. Their text is the sentence that the command would print."""
 
 import re
 
 from . import _abi
 
-# A command that a sentence names stays as it is. What else is the command's is an argument here.
+# --option in a sentence becomes argument=; a command, such as `tutti methods`, stays as it is.
 _OPTION = re.compile(
     r"\b(?:tutti|docker) [a-z][^;()`]*"
     r"|--([a-z][a-z-]*)(?: ('[^']*'|\d+|[A-Z]\b|on\b|off\b|tcp\b|shm\b))?"
@@ -27,16 +27,16 @@ def _argument(option: re.Match) -> str:
 
 
 def in_python(text: str) -> str:
-    """A sentence of the library's, rewritten for callers in Python: "--method 'dgc'" is method='dgc'."""
+    """Rewrites a sentence of the library for callers in Python: "--method 'dgc'" becomes method='dgc'."""
     return _OPTION.sub(_argument, text.replace(_HELD_OUT, "give validation=f, which gives the mean loss of some"))
 
 
 class Error(RuntimeError):
-    """A run failed. Its text says what is wrong, where, and what mends it."""
+    """A run failed. The text states what is wrong, where, and what mends it."""
 
 
 class PeerError(Error):
-    """A worker that this call needs has died or left."""
+    """A worker that this call needs is lost. rank: that worker."""
 
     def __init__(self, text, rank):
         super().__init__(text)
@@ -44,7 +44,7 @@ class PeerError(Error):
 
 
 class CorruptError(Error):
-    """A message or a file is not what its format says."""
+    """A message or a file violates its format."""
 
 
 class NumberError(Error, ArithmeticError):
@@ -75,7 +75,7 @@ def _exception(status, error):
 
 
 def check(call, *arguments):
-    """call(*arguments, err); raises what it says. False where it gave TUTTI_CLOSED, which is no failure."""
+    """Calls call(*arguments, err) and raises an exception if it failed. Returns False for TUTTI_CLOSED, else True."""
     error = _abi.tutti_error()
     status = call(*arguments, error)
     if status in (_abi.TUTTI_OK, _abi.TUTTI_CLOSED):

@@ -1,4 +1,4 @@
-"""Mixing graphs of gossip methods: which workers average, with which weight, and how fast that mixes (gossip.h)."""
+"""Graphs of gossip methods: which workers average, with which weights, and how fast that mixes (gossip.h)."""
 
 import ctypes
 import weakref
@@ -10,15 +10,18 @@ from .errors import check
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A round as one member lives it: its own weight, and the members it takes from and gives to, with weights."""
+    """One member's part of a round."""
 
-    own: float
-    takes: dict[int, float]
-    gives: dict[int, float]
+    own: float  # weight of its own model
+    takes: dict[int, float]  # members that it receives from: weight
+    gives: dict[int, float]  # members that it sends to: weight
 
 
 class Graph:
-    """A graph of n members. W of a round is doubly stochastic; of a graph for push-sum its columns sum to 1."""
+    """A graph of n members, with a matrix W of weights for each round.
+
+    W is doubly stochastic; with push (for push-sum) only its columns sum to 1.
+    """
 
     def __init__(self, spec: str, n: int, push: bool = False):
         self.spec = spec
@@ -27,17 +30,17 @@ class Graph:
         weakref.finalize(self, _c.tutti_graph_close, self._at)
         self.size: int = _c.tutti_graph_size(self._at)
         self.period: int = _c.tutti_graph_period(self._at)
-        """Rounds until W repeats; 0: each is drawn anew."""
+        """Rounds after which W repeats; 0: each W is drawn at random."""
         self.degree: int = _c.tutti_graph_degree(self._at)
-        """Most members that any member takes from, or gives to, in any round."""
+        """Most members that any member receives from, or sends to, in any round."""
         self.messages: float = _c.tutti_graph_messages(self._at)
-        """Sent in a round by all members together, on average."""
+        """Messages that all members together send in a round, on average."""
 
     def __repr__(self) -> str:
         return f"<tutti.Graph {self.spec!r} of {self.size}>"
 
     def row(self, member: int, k: int = 0) -> Row:
-        """Round k of a member."""
+        """Returns the part of a member in round k."""
         if not 0 <= member < self.size:
             raise IndexError(f"the graph has members 0 to {self.size - 1}, not {member}")
         room = max(self.degree, 1)
@@ -49,7 +52,7 @@ class Graph:
         return Row(own.value, takes, gives)
 
     def weights(self, k: int = 0) -> list[list[float]]:
-        """W of round k, row by row: x_i <- sum_j W[i][j] x_j."""
+        """Returns W of round k as a list of rows: x_i <- sum_j W[i][j] x_j."""
         w = [[0.0] * self.size for _ in range(self.size)]
         for i in range(self.size):
             row = self.row(i, k)
@@ -60,18 +63,19 @@ class Graph:
 
     @property
     def gap(self) -> float:
-        """The spectral gap: 1 - the factor by which a period shrinks the distance from the mean at least.
+        """The spectral gap: 1 - the largest factor by which a period multiplies the distance from the mean.
 
-        For at most 2048 members, whose weights are doubly stochastic; ValueError says so.
+        ValueError: more than 2048 members, or W is not doubly stochastic.
         """
         gap = ctypes.c_double()
         check(_c.tutti_graph_gap, self._at, gap)
         return gap.value
 
     def has(self, fact: str) -> bool:
-        """static, symmetric, regular, doubly-stochastic, column-stochastic, bipartite, connected or exact.
+        """Returns whether the graph has this property.
 
-        ValueError: it is none of these words.
+        fact: static, symmetric, regular, doubly-stochastic, column-stochastic, bipartite, connected or exact.
+        ValueError: any other.
         """
         known = ("static", "symmetric", "regular", "doubly-stochastic", "column-stochastic", "bipartite", "connected",
                  "exact")
@@ -80,10 +84,10 @@ class Graph:
         return _c.tutti_graph_is(self._at, fact.encode())
 
     def require(self, fact: str) -> None:
-        """ValueError with what shows it, a round, a member or a sum, unless has(fact)."""
+        """Raises ValueError unless has(fact). The text names a round, a member or a sum that shows it."""
         check(_c.tutti_graph_require, self._at, fact.encode())
 
 
 def topology(spec: str, n: int, push: bool = False) -> Graph:
-    """The graph of n members that a spec gives: "ring", "torus(rows=4)", "base(2)", "random-ring(seed=7)"."""
+    """Returns the graph of n members for a spec such as "ring", "torus(rows=4)", "base(2)", "random-ring(seed=7)"."""
     return Graph(spec, n, push)

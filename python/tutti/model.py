@@ -1,4 +1,7 @@
-"""A model in stages, as a client offers it to methods that drive (pipeline.h): Engine(model=...) takes a Stages."""
+"""Interface of a model in stages, for methods that run the passes of stages themselves (tutti_model of pipeline.h).
+
+A client implements Stages and gives it to Engine(model=...). The terms are those of pipeline.h.
+"""
 
 from __future__ import annotations
 
@@ -12,45 +15,53 @@ from . import _abi
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A unit of the model (tutti_model_unit). cut: a stage may begin here. Of a sample: operations of forward and
-    backward, floats that enter where a stage begins here, bytes that forward keeps until backward is over."""
+    """A unit of the model (tutti_model_unit). All figures are of one sample."""
 
-    cut: bool
-    forward: float
-    backward: float
-    enters: int
-    kept: int
+    cut: bool  # a stage may begin with this unit
+    forward: float  # FLOPs
+    backward: float  # FLOPs
+    enters: int  # floats of the unit's input, where a stage begins with it
+    kept: int  # bytes that forward keeps until the end of backward
 
 
 class Stages:
-    """What a method that drives calls, from within Engine's own calls. Addresses are those of the engine's memory, and
-    None where there is none; an exception ends the call during which it was raised."""
+    """The callbacks of the method, which calls them within calls of the Engine. Addresses are of the engine's memory;
+    None: there is no such memory. An exception ends the call of the Engine during which it was raised."""
 
     units: Sequence[Unit]
-    samples: int  # of a micro-batch at most
-    whole: str | None = None  # why it cannot be cut at all
-    seconds: Sequence[float] | None = None  # workers x units, where the method asks for what was measured
+    samples: int  # most samples of a micro-batch
+    whole: str | None = None  # why the model cannot be partitioned; None: it can
+    seconds: Sequence[float] | None = None  # [workers x units]: measured times; None: not measured
 
     def open(self, first: int, end: int, slots: int, samples: int, apart: bool) -> None:
-        """This worker's stage is these units."""
+        """Makes units [first, end) this worker's stage, with slots for that many micro-batches of at most `samples`
+        samples. apart: several slots may be in progress at a time."""
         raise NotImplementedError
 
     def forward(self, slot: int, now: _abi.tutti_pass, values: int, entered: int | None, leaves: int | None) -> bool:
-        """Begins it, and says whether it is over with its first unit."""
+        """Begins the forward of a micro-batch and computes its first unit. Returns whether that was the last one.
+
+        entered: output of the previous stage; leaves: where the output is to be written; None in the first, last stage.
+        """
         raise NotImplementedError
 
     def backward(
         self, slot: int, now: _abi.tutti_pass, values: int, slope: int | None, gradient: int, back: int | None
     ) -> tuple[bool, float]:
-        """The same; and the sum of the samples' losses, where it is over."""
+        """Begins the backward and computes its first unit. Returns whether that was the last one, and then the sum of
+        the samples' losses (0 except in the last stage).
+
+        slope: gradient of the output; gradient: where the gradient of the values is to be written, or added with
+        now.keep; back: where the gradient of the input is to be written.
+        """
         raise NotImplementedError
 
     def go_on(self, slot: int) -> tuple[bool, float]:
-        """The next unit of what was begun there."""
+        """Computes the next unit of the forward or backward in that slot. Returns the same as backward()."""
         raise NotImplementedError
 
     def held(self) -> int:
-        """Bytes that slots have now."""
+        """Returns how many bytes of activations the slots have now."""
         raise NotImplementedError
 
 
@@ -59,7 +70,7 @@ def _at(pointer: Any) -> int | None:
 
 
 def described(stages: Stages, guard: Callable[[Callable[..., None]], Callable[..., int]]) -> _abi.tutti_model:
-    """The library's view of it. guard: makes of a function that raises one that gives a status and takes an error."""
+    """Returns the C structure for stages. guard: wraps a function that may raise into one that returns a status."""
 
     def opens(first: int, end: int, slots: int, samples: int, apart: bool) -> None:
         stages.open(first, end, slots, samples, apart)

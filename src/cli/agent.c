@@ -1,5 +1,5 @@
-/* agent.c: `tutti agent`: the far end of `tutti train -H`, started by ssh.
-   Reads its job from standard input. */
+/* agent.c: `tutti agent`, which `tutti train -H` starts by ssh on each other host. It reads its job
+   from standard input. */
 #include <unistd.h>
 
 #include "cli_internal.h"

@@ -1,5 +1,5 @@
-/* bench.c: `tutti bench`: dispatches to a benchmark, and what all of them share. The command
-   measures and prints; bench/run has the bounds and checks whether they are met. */
+/* bench.c: `tutti bench`: calls a benchmark, and implements bench_internal.h. The command measures
+   and prints; bench/run has the bounds and checks whether they are met. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>

@@ -1,15 +1,15 @@
 /* bench_allreduce.c: `tutti bench allreduce`: the time of a sum over workers, by size, compared
-   with other libraries.
+   with other libraries (peers).
 
-   Every program measures the same way. The buffer is filled, all ranks pass a barrier, and each
+   Every program measures in the same way. The buffer is filled, all ranks pass a barrier, and each
    rank times the call; the time of a call is the maximum over ranks. A figure is the median over
    the calls of a round (as many as fit into --seconds, 7 to 5000), then the median over rounds,
-   in which the programs alternate. Every answer is checked. Workers and peers report in one form,
-   a line a size: BYTES MEDIAN_US P99_US CALLS ALGORITHM.
+   in which the programs alternate. Every result is checked. Workers and peers report in one
+   format, a line for each size: BYTES MEDIAN_US P99_US CALLS ALGORITHM.
 
-   The same command line runs in the launcher and, with a place in the environment, in each worker,
-   as `tutti train` does. Worker 0 reports to the file descriptor that the launcher names in
-   TUTTI_BENCH_FD; one that mpirun, srun or torchrun started prints its lines. */
+   The same command line runs in the launcher and, with the rank in the environment, in each worker,
+   as in `tutti train`. Worker 0 writes its lines to the file descriptor that the launcher names in
+   TUTTI_BENCH_FD; without it, as under mpirun, srun or torchrun, to standard output. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -56,16 +56,17 @@ static const char *const algorithms[] = { "exchange", "doubling", "tree", "direc
 enum { MOST_SIZES = 32, MOST_PROGRAMS = 16, CALLS_LEAST = 7, CALLS_MOST = 5000 };
 typedef struct program {
     char name[48];
-    double *median_us, *p99_us;    /* sizes x rounds */
-    uint64_t calls[MOST_SIZES];    /* of the last round */
-    bool ours, measured[MOST_SIZES];
+    double *median_us, *p99_us;    /* [sizes x rounds] */
+    uint64_t calls[MOST_SIZES];    /* [size]: of the last round */
+    bool ours;                     /* it is Tutti, not a peer */
+    bool measured[MOST_SIZES];     /* [size] */
 } program;
 typedef struct bench {
     tutti_bench b;
     config config;
     size_t size[MOST_SIZES], n_sizes, n_programs;
     program program[MOST_PROGRAMS];
-    FILE *report;               /* worker 0's */
+    FILE *report;               /* for worker 0's lines */
 } bench;
 
 /* ---- the worker ---- */
@@ -74,7 +75,7 @@ typedef struct timing { double *us; size_t calls; } timing;
 
 static tutti_status check_sum(const float *x, size_t n, int p, tutti_error *err)
 {
-    const float sum = (float)p * (float)(p + 1) / 2; /* of 1, 2 ... p: exact */
+    const float sum = (float)p * (float)(p + 1) / 2; /* of 1, 2, ..., p, which is exact */
 
     for (size_t i = 0; i < n; i++)
         if (x[i] != sum)
@@ -247,8 +248,8 @@ static tutti_status add_program(bench *k, const char *name, size_t length, bool 
                : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the samples");
 }
 
-/* Lines "NAME BYTES MEDIAN_US P99_US CALLS ..." into round r; peers'
-   lines lack the name, it is `peer`. */
+/* Parses lines "NAME BYTES MEDIAN_US P99_US CALLS ..." into round r. peer: the name, which lines of
+   peers do not have; NULL: lines have one. */
 static tutti_status parse_round(bench *k, char *text, const char *peer, int64_t r, tutti_error *err)
 {
     char *rest = NULL;
@@ -443,8 +444,9 @@ static void print_all(bench *k)
         }
 }
 
-/* The format of tutti_collective_table_load (comm.h). A line covers calls up to its bytes: to the
-   geometric mean of the last size that it was fastest at and the next. */
+/* Writes a table for tutti_collective_table_load (comm.h). A line applies to calls up to its number
+   of bytes: the geometric mean of the last size at which its algorithm was fastest and the next
+   size. */
 static tutti_status write_table(bench *k, tutti_error *err)
 {
     FILE *f = fopen(k->config.tune, "w");

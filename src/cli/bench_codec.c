@@ -32,8 +32,12 @@ const tutti_option tutti_bench_codec_options[] = {
     { 0 }
 };
 
-/* Goals in memcpys, NAN: none; both: of the two together. */
-typedef struct subject { const char *spec; double encode, decode, both; } subject;
+/* A codec, and the goals of its times, in times of a memcpy; NAN: none. */
+typedef struct subject {
+    const char *spec;
+    double encode, decode;
+    double both;                    /* encode and decode together */
+} subject;
 static const subject subjects[] = {
     { "fp16", 0.7, 0.7, NAN },
     { "bf16", 0.7, 0.7, NAN },
@@ -188,7 +192,8 @@ static tutti_status decode_candidate(candidate *c, const tutti_view *v, float *y
     return TUTTI_OK;
 }
 
-/* Once unmeasured, in the first round: pages, and what a codec keeps from the step before. */
+/* The first round is preceded by an unmeasured one, which touches pages and fills a codec's
+   state. */
 static tutti_status measure(bench *k, candidate *c, int64_t r, tutti_error *err)
 {
     for (int64_t step = r == 0 ? -1 : r; step <= r; step++) {

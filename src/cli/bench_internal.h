@@ -1,5 +1,5 @@
-/* bench_internal.h: what the benchmarks share: their options, samples, rows and the programs they
-   start. */
+/* bench_internal.h: what the benchmarks (bench_*.c) share, implemented in bench.c: their options,
+   statistics, rows of results, and the programs that they start. */
 #ifndef TUTTI_CLI_BENCH_INTERNAL_H
 #define TUTTI_CLI_BENCH_INTERNAL_H
 #include <signal.h>
@@ -8,11 +8,13 @@
 #include "base/settings.h"
 #include "nn/nn.h"
 
-/* What every benchmark accepts; first member of each one's own config, last lines of its table. */
+/* The options of every benchmark: the member `common` of its config, and TUTTI_BENCH_COMMON in its
+   table. */
 typedef struct tutti_bench_common {
     int64_t repeat;
-    bool json, with_peers;
-    const char *peers;
+    bool json;
+    bool with_peers;                /* also measure other libraries */
+    const char *peers;              /* names of the peers, with commas; allreduce only */
 } tutti_bench_common;
 #define TUTTI_BENCH_COMMON(type) \
     { "repeat", TUTTI_INT, TUTTI_AT(type, common.repeat), 3, 1, 1000, NULL, \
@@ -22,65 +24,76 @@ typedef struct tutti_bench_common {
 
 typedef struct tutti_bench {
     const char *name;               /* "allreduce" */
-    tutti_bench_common *common;
+    tutti_bench_common *common;     /* of its config */
     tutti_runtime *rt;
     tutti_settings *settings;
-    char command[1024];             /* as typed, for the rows */
-    bool help;
+    char command[1024];             /* as it was typed, for the rows */
+    bool help;                      /* -h or --help was given */
 } tutti_bench;
-/* Defaults, then the flags (--name value, --name=value, -n 4) into *config, whose table ends with
-   {0}. No environment: figures depend on the command line alone. */
+/* Sets *config to the defaults of its table and the flags (--name value, --name=value, -n 4).
+   options: {0}-ended. The environment is ignored, so that figures depend on the command line
+   alone. */
 tutti_status tutti_bench_open(tutti_bench *b, const char *name, const tutti_option *options,
                               void *config, tutti_bench_common *common, int argc, char **argv,
                               tutti_error *err);
 void tutti_bench_close(tutti_bench *b);
 
-/* One figure as a line of JSON: name, value, unit, ratio to `against` (NAN and NULL: none),
-   command, version, then the members of `more` (stolen; may be NULL). */
+/* Prints a figure as a line of JSON: name, value, unit, its ratio to the figure `against` (ratio
+   NAN and against NULL: none), command, version, then the members of `more`, which is released
+   (NULL: none). */
 void tutti_bench_row(const tutti_bench *b, const char *name, double value, const char *unit,
                      double ratio, const char *against, json_t *more);
-/* With six digits, more than any figure here has; null for what is not finite. */
+/* Returns x with six digits; null if it is not finite. */
 json_t *tutti_bench_number(double x);
-/* On standard error, if it is a terminal: what is being measured now. "" wipes it. */
+/* Shows on standard error, if that is a terminal, what is being measured. "": erases the line. */
 void tutti_bench_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Sorts x; the middle one (mean of two), and the smallest with at least the fraction q
-   of all at or below it. n above 0. */
+/* Sort x[n], n above 0, and return the median (the mean of the two in the middle), or the smallest
+   element such that at least the fraction q of all elements is not above it. */
 double tutti_bench_median(double *x, size_t n);
 double tutti_bench_quantile(double *x, size_t n, double q);
-void tutti_bench_print_bytes(char out[32], size_t bytes);   /* "64KiB" */
+void tutti_bench_print_bytes(char out[32], size_t bytes);   /* writes "64KiB" */
 
-/* argv[0] is searched in PATH; standard output is taken as *text (tutti_free it; at most 1 MiB),
-   the rest is inherited. *code: exit code, 128 + signal. */
+/* Runs a program, which is searched for in PATH, until it ends. argv: NULL-ended. *text: its
+   standard output, at most 1 MiB; tutti_free it. It inherits everything else. *code: its exit code,
+   or 128 + the signal that ended it. Blocks. */
 tutti_status tutti_bench_capture(const char *const *argv, char **text, int *code, tutti_error *err);
-/* The folder bench/peers: of the source tree if this command lies in a build folder there, else of
-   its installation, else in the working directory. */
+/* Writes the path of the folder bench/peers: in the working directory, else of the source tree if
+   this program is in a build folder there, else of its installation. TUTTI_ERR_USAGE: none. */
 tutti_status tutti_bench_peers(const tutti_bench *b, char *path, size_t bytes, tutti_error *err);
-/* Exit code of a peer's script that has reported on standard error that the peer is not
-   installed. */
+/* The exit code by which a peer's script reports that the peer is not installed. */
 enum { TUTTI_BENCH_ABSENT = 77 };
 
-/* A temporary folder below `parent`, removed with its contents. Between make and remove SIGINT,
-   SIGTERM and SIGHUP stay pending (programs started meanwhile receive them): call
+/* A temporary folder below `parent`, which is removed with its contents. Between make and remove
+   SIGINT, SIGTERM and SIGHUP are blocked in this process, but not in programs that it starts: call
    tutti_bench_interrupted now and then. */
-typedef struct tutti_bench_folder { char path[4096]; sigset_t mask; bool made; } tutti_bench_folder;
+typedef struct tutti_bench_folder {
+    char path[4096];
+    sigset_t mask;                  /* to be restored */
+    bool made;
+} tutti_bench_folder;
 tutti_status tutti_bench_folder_make(tutti_bench_folder *f, const char *parent, tutti_error *err);
 void tutti_bench_folder_remove(tutti_bench_folder *f);
-int tutti_bench_interrupted(void);  /* the signal that is pending, or 0 */
+/* Returns the signal that is pending; 0: none. */
+int tutti_bench_interrupted(void);
 
-/* bench_layers.c: passes of one worker, here. row: by time, longest first; the same layers of
-   identical blocks share a row. All figures are of one pass of `batch` samples. */
+/* ---- bench_layers.c ---- */
+
+/* The times of a network's layers, of one pass over `batch` samples by one worker. */
 typedef struct tutti_bench_layers {
     int count;
-    tutti_nn_time *row;
-    double seconds, flops;          /* of a pass; of a sample, forward and backward */
-    double peak;                    /* operations a second of one large product */
-    size_t bytes;                   /* the network's: activations and scratch */
+    tutti_nn_time *row;             /* [count]: longest first. The same layers of identical blocks
+                                       are one row */
+    double seconds;                 /* of the pass */
+    double flops;                   /* of a sample, forward and backward */
+    double peak;                    /* FLOPs a second of one large product */
+    size_t bytes;                   /* memory of the network: activations and scratch */
 } tutti_bench_layers;
+/* Measures in this process, with that many threads. Blocks. */
 tutti_status tutti_bench_layers_measure(tutti_bench_layers *l, tutti_runtime *rt, const char *model,
                                         const char *data, int64_t batch, int threads,
                                         tutti_dtype precision, tutti_error *err);
-void tutti_bench_layers_free(tutti_bench_layers *l); /* takes a zeroed one */
+void tutti_bench_layers_free(tutti_bench_layers *l); /* zeroed is allowed */
 
 int tutti_bench_allreduce(int argc, char **argv), tutti_bench_kernels(int argc, char **argv),
     tutti_bench_io(int argc, char **argv), tutti_bench_step(int argc, char **argv),

@@ -1,16 +1,16 @@
-/* bench_io.c: `tutti bench io`: how fast checkpoints are written and read, against what the disk of
-   the same directory does when nothing is in the way.
+/* bench_io.c: `tutti bench io`: how fast checkpoints are written and read, compared with the disk
+   of the same directory.
 
-   The yardstick measures the disk as fio does: O_DIRECT, blocks of 1 MiB, 8 of them in flight
-   (here 8 threads with one each), then fsync. The file's space is allocated before the clock
-   starts, as fio does, and the file that it replaces is removed before.
+   The disk is measured as fio does it: O_DIRECT, blocks of 1 MiB, 8 of them in flight (here 8
+   threads with one each), then fsync. As with fio, the file's space is allocated before the clock
+   starts, and the file that it replaces is removed before.
 
    A checkpoint writes the same number of bytes, hashes them, and is durable at its end; its time
-   includes all of it. A run also removes the checkpoint that is one too many, which some disks
-   take long over (discard): the second write of a round includes that, as a figure of its own.
-   Before reading, a checkpoint's pages are dropped from the cache, so that both read the disk.
-   Where the file system refuses O_DIRECT (tmpfs) the yardstick is ordinary writes, and the report
-   says so. */
+   includes all of that. A run also removes its oldest checkpoint, which takes long on some disks
+   (discard): the second write of a round includes the removal, and is a figure of its own. Before
+   reading, the pages of the checkpoint are dropped from the cache, so that the disk is read. Where
+   the file system refuses O_DIRECT (tmpfs) the disk is measured with ordinary writes, which the
+   report states. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -112,7 +112,7 @@ static tutti_status direct(bench *k, bool write, double *rate, tutti_error *err)
     return status;
 }
 
-/* Pages of the file that are on the disk leave the cache. */
+/* Drops the pages of a file from the cache. */
 static tutti_status drop_file(void *user, const char *name, tutti_error *err)
 {
     char path[8192];
@@ -158,7 +158,7 @@ static tutti_status checkpoint_write(bench *k, uint64_t step, int keep, double *
     return TUTTI_OK;
 }
 
-/* The checkpoint of the round before. */
+/* Removes the checkpoint of the previous round. */
 static tutti_status remove_last(void *user, const char *name, tutti_error *err)
 {
     char path[8192];
@@ -192,7 +192,7 @@ static tutti_status checkpoint_read(bench *k, uint64_t step, tutti_error *err)
     return status;
 }
 
-/* "WRITE READ" in bytes a second. */
+/* Runs the script of fio, which prints "WRITE READ" in bytes a second. */
 static tutti_status fio(bench *k, const char *peers, int64_t r, tutti_error *err)
 {
     char script[4200], size[32], *text;

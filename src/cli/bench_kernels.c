@@ -1,11 +1,11 @@
 /* bench_kernels.c: `tutti bench kernels`: each vector kernel of runtime.h at each SIMD level.
 
-   The figure is bytes moved a second as STREAM counts them: arrays read and arrays written, no
+   The figure is bytes moved per second as STREAM counts them: arrays read and arrays written, no
    write-allocate (McCalpin, "Memory Bandwidth and Machine Balance", 1995). It is compared with
-   memcpy and a triad of plain C of the same run. A kernel that computes little should come near a
-   ratio of 1 when the vectors are larger than the caches. The programs alternate in every round,
-   since the memory's bandwidth changes by the minute. Values are kept small and ordinary, so that
-   neither infinities nor denormals are timed. */
+   memcpy and with a triad in plain C in the same run. A kernel that computes little should come
+   near a ratio of 1 when the vectors are larger than the caches. The programs alternate in every
+   round, since the memory's bandwidth changes by the minute. Values are small normal numbers, so
+   that neither infinities nor denormals are timed. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>

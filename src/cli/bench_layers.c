@@ -1,7 +1,6 @@
-/* bench_layers.c: where the time of a step goes. Passes of the network over the first samples of
-   the data run here, on one worker's threads, timed layer by layer by the network itself. Before
-   and after them one large product of oneDNN is timed on the same threads; no step can exceed its
-   rate. */
+/* bench_layers.c: the times of a network's layers. Passes over the first samples of the data run in
+   this process, on the threads of one worker, and the network times its layers. Before and after
+   them one large product of oneDNN is timed on the same threads, whose rate no step can exceed. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,21 +1,21 @@
-/* bench_step.c: `tutti bench step`: the cost of exchanging in a training run, measured by runs of
-   `tutti train` that alternate:
+/* bench_step.c: `tutti bench step`: the cost of exchanges in a training run, measured by
+   alternating runs of
 
-     METHOD    as asked
-     single    the same workers without any exchange: the ceiling of METHOD's samples a second, and
-               what its exposed communication is measured against
-     one step  a run of one step: from the command to the first step, and all that follows it
-     settings  with peers: of each PyTorch, with which of several it trains this network fastest
-               (bench/peers/tune); all runs of it have them
-     ddp       with peers: PyTorch's DistributedDataParallel on Gloo, and without synchronisation,
-               its own ceiling; a pair of runs for each Python of TUTTI_PYTHON. Of the second on,
-               figures carry the version in their name
-     accuracy  with seeds: METHOD after one epoch from as many seeds, and each PyTorch
-     layers    passes of one worker, in this process (bench_layers.c): how much of a large product's
-               rate a step reaches, and where its time goes
+     METHOD    `tutti train` as requested
+     single    the same workers without any exchange: the upper bound of METHOD's samples a second,
+               and the reference of its exposed communication
+     one step  METHOD with one step: the time from the command to the first step and of the end
+     settings  with peers: finds the settings with which each PyTorch trains this network fastest
+               (bench/peers/tune); all its later runs have them
+     ddp       with peers: PyTorch's DistributedDataParallel on Gloo, and the same without
+               synchronisation, its upper bound; one pair of runs for each Python in TUTTI_PYTHON.
+               Names of figures include the version from the second Python on
+     accuracy  with seeds: METHOD, and each PyTorch, after one epoch from that many seeds
+     layers    passes of one worker, in this process (bench_layers.c): which share of the rate of a
+               large product a step reaches, and the time of each layer
 
-   Only the run's own summary.json is read, whose figures are tested. Wall times are those of
-   training (start and evaluation are outside). */
+   The figures of a run are read from its summary.json. Wall times are those of training, without
+   start and evaluation. */
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -53,19 +53,19 @@ const tutti_option tutti_bench_step_options[] = {
     { 0 }
 };
 
-/* PEER + 2k: PyTorch k; + 1: without exchange */
+/* The runs that alternate. PEER + 2 k: PyTorch k; PEER + 2 k + 1: PyTorch k without exchange. */
 enum { PEERS_MOST = 4, ASKED = 0, SINGLE, ONE_STEP, PEER, RUNS = PEER + 2 * PEERS_MOST };
 enum { RATE, WALL, EXPOSED, MEMORY, HOST, VALUES };
 static const char *const sources[VALUES] = { "samples_per_second", "wall_seconds", "exposed_comm_seconds",
                                              "peak_rss_bytes_per_worker", "host_seconds" };
 typedef struct pytorch {
-    char python[1024];              /* as TUTTI_PYTHON names it; "": it names none, and the script looks for one */
+    char python[1024];              /* as TUTTI_PYTHON names it; "": the script finds one */
     bool absent;
     char version[64];
-    double *accuracy;               /* of each seed */
-    /* of bench/peers/tune: "settings", the fastest; "tried", [settings, samples a second] */
-    json_t *tuned;
-    const char *settings;           /* of tuned; NULL: not known yet */
+    double *accuracy;               /* [seeds] */
+    json_t *tuned;                  /* result of bench/peers/tune: "settings", the fastest; "tried": pairs of
+                                       settings and samples a second; NULL: not tuned yet */
+    const char *settings;           /* in tuned; NULL: not known yet */
 } pytorch;
 typedef struct bench {
     tutti_bench b;
@@ -103,8 +103,8 @@ static numbers write_numbers(const bench *k)
     return t;
 }
 
-/* One `tutti train` into folder `name`, for `steps` steps without an evaluation, or, with "", for
-   an epoch with one. *summary: json_decref it; NULL if k->code is not 0. */
+/* Runs `tutti train` in folder `name`: for `steps` steps without an evaluation, or, with "", for an
+   epoch with an evaluation. *summary: json_decref it; NULL if k->code is not 0. */
 static tutti_status train(bench *k, const char *name, const char *method, const char *steps, const char *seed,
                           json_t **summary, tutti_error *err)
 {
@@ -217,7 +217,7 @@ static tutti_status tune(bench *k, pytorch *p, const char *script, tutti_error *
     return status;
 }
 
-/* One run of PyTorch p, for that many `steps` or an "epoch". *o: json_decref it; NULL if PyTorch
+/* Runs PyTorch p for that many `steps`, or for an "epoch". *o: json_decref it; NULL if PyTorch
    is absent. */
 static tutti_status peer(bench *k, pytorch *p, const char *script, const char *steps, const char *kind,
                          const char *seed, json_t **o, tutti_error *err)
@@ -289,7 +289,7 @@ static tutti_status read_accuracy(json_t *o, const char *name, double *accuracy,
     return TUTTI_OK;
 }
 
-/* Ours and theirs from seed s. */
+/* Measures the accuracy of METHOD and of each PyTorch from seed s. */
 static tutti_status measure_accuracy(bench *k, const char *script, int64_t s, tutti_error *err)
 {
     char name[64], seed[24];
@@ -314,8 +314,8 @@ static tutti_status measure_accuracy(bench *k, const char *script, int64_t s, tu
     return status;
 }
 
-/* Over rounds: of each pair by itself, since the runs of a round meet the same
-   machine. what: 0 a / b, 1 a - b. */
+/* Returns the median over rounds of a / b, or with `minus` of a - b. Each round is a pair, since
+   the speed of the machine may differ between rounds. b NULL: of a. */
 static double middle(bench *k, double *a, double *b, bool minus, double *least, double *most)
 {
     const size_t n = (size_t)k->config.common.repeat;
@@ -329,7 +329,7 @@ static double middle(bench *k, double *a, double *b, bool minus, double *least, 
     return result;
 }
 
-/* counted, times: of what the value is a figure, and of how many. */
+/* counted, times: what the value counts, and over how many of them. */
 static void report_figure(bench *k, const char *name, double value, double least, double most, const char *unit,
                           double ratio, const char *against, const pytorch *peer, const char *counted, int64_t times)
 {
@@ -349,7 +349,7 @@ static void report_figure(bench *k, const char *name, double value, double least
         printf("  %-44s %12.5g %-10s (%.5g - %.5g)\n", name, value, unit, least, most);
 }
 
-/* over: what the ratio is to; NULL: none. */
+/* over: the figures by which those of a are divided for the ratio; NULL: no ratio. */
 static void figure(bench *k, const char *name, double *a, double scale, const char *unit, double *over,
                    const char *against, const pytorch *peer)
 {
@@ -426,8 +426,7 @@ static void print_peer(bench *k, int i)
     }
 }
 
-/* The rate is that of the run that was asked for, everything
-   included: batches, optimiser, exchange. */
+/* Prints the layers. The rate is that of METHOD's steps, with batches, optimiser and exchange. */
 static void print_layers(bench *k)
 {
     const tutti_bench_layers *l = &k->layers;
@@ -496,7 +495,7 @@ static void print_all(bench *k)
     print_layers(k);
 }
 
-/* Names one peer for each PyTorch of TUTTI_PYTHON; if that is unset, one that the script
+/* Makes a peer for each PyTorch of TUTTI_PYTHON; if that is not set, for the one that the script
    finds. */
 static tutti_status name_peers(bench *k, tutti_error *err)
 {

@@ -1,5 +1,5 @@
-/* catalogue.c: commands that list the entries of a kind, or explain one of them: `tutti methods`,
-   `tutti codecs`, `tutti transports`. */
+/* catalogue.c: tutti_cli_list, by which commands list the entries of a registry or explain one of
+   them: `tutti methods`, `tutti codecs`, `tutti transports`. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,7 +47,7 @@ json_t *tutti_cli_option_json(const tutti_option *o)
     return object;
 }
 
-/* Its place, or -1: there is none of that name. */
+/* Returns the number of the entry with that name; -1: there is none. */
 static int index_of(const tutti_cli_catalogue *c, const char *name)
 {
     for (size_t i = 0; c->name(i) != NULL; i++)

@@ -1,5 +1,5 @@
-/* cells.c: one table in three places: the terminal, a CSV file, a page. A figure becomes text when
-   it is put in, so all three have the same digits. */
+/* cells.c: a table that is printed to the terminal, to a CSV file and to a page. Numbers become
+   text when they are added, so all three have the same digits. */
 #include <math.h>
 #include <string.h>
 
@@ -10,12 +10,12 @@ enum { WIDE = 4 }; /* columns that fit on a telephone's screen */
 struct tutti_cells {
     const tutti_column *columns;
     int n;
-    char **cells; /* a RANGE has three of them */
+    char **cells;        /* [used]: texts; a RANGE has three */
     size_t used, room;
-    char (*anchors)[32]; /* a row each */
+    char (*anchors)[32]; /* [rows]; "": none */
     size_t at;           /* column of the next cell */
     size_t rows, rows_room;
-    bool whole;
+    bool whole;          /* there was memory for all cells */
 };
 
 static size_t cells_of(tutti_cell kind)
@@ -91,8 +91,8 @@ void tutti_figure_print(double value, char *text, size_t bytes)
     snprintf(text, bytes, "%.*f", exact || whole >= 4 ? 0 : whole < -8 ? 12 : 4 - whole, value);
 }
 
-/* A number with the decimals of its column, so that figures below each other can be compared; in
-   a column without decimals, with four significant digits, also if it is whole. */
+/* Appends a number with the decimals of its column, so that numbers below each other can be
+   compared; in a column without decimals, with four significant digits, also if it is whole. */
 static void put_number(tutti_cells *t, const tutti_column *column, double value)
 {
     char text[400] = "";
@@ -143,7 +143,7 @@ bool tutti_cells_whole(const tutti_cells *t)
     return t != NULL && t->whole;
 }
 
-/* For people to read: 12.3 (11.9 to 13.0), and a dash for what there is not. */
+/* Writes a cell for people to read: 12.3 (11.9 to 13.0), or a dash if it is empty. */
 static void shown(char *const *cell, tutti_cell kind, char *text, size_t bytes)
 {
     if (cell[0][0] == 0)
@@ -154,7 +154,7 @@ static void shown(char *const *cell, tutti_cell kind, char *text, size_t bytes)
         snprintf(text, bytes, "%s (%s to %s)", cell[0], cell[1], cell[2][0] != 0 ? cell[2] : "never");
 }
 
-/* A column of nothing is for CSV alone. */
+/* A column without any content is printed in CSV only. */
 static bool empty(const tutti_cells *t, int column)
 {
     size_t at = 0;

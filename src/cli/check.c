@@ -1,4 +1,4 @@
-/* check.c: `tutti check DIR`: reads a run's checkpoints and checks every hash. */
+/* check.c: `tutti check DIR`: reads the checkpoints of a run and verifies every hash. */
 #include <string.h>
 
 #include "cli_internal.h"

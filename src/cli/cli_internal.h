@@ -1,5 +1,7 @@
-/* cli_internal.h: what the commands share. One file a command; each is a function of its
-   arguments that gives the exit code. */
+/* cli_internal.h: the table of commands and the functions that commands share. Included by all
+   files of src/cli. Each command is a function in a file of the same name, which gets its arguments
+   and returns the exit code of the process. Each section is named after the file that implements
+   it. */
 #ifndef TUTTI_CLI_INTERNAL_H
 #define TUTTI_CLI_INTERNAL_H
 #include <jansson.h>
@@ -10,16 +12,18 @@
 #include "tutti/launch.h"
 
 typedef struct tutti_command {
-    const char *name, *arguments, *help;
+    const char *name;
+    const char *arguments;             /* as help prints them; "": none */
+    const char *help;                  /* one sentence; NULL: only programs call the command */
     int (*run)(int argc, char **argv); /* argv[0]: the command's name */
-    const tutti_option *tables[2];     /* of its flags; NULL: no more */
-    const struct tutti_command *sub;   /* {0}-ended; NULL: none */
-    bool computes;                     /* in this process, with several threads */
+    const tutti_option *tables[2];     /* tables of its flags, {0}-ended each; NULL: none */
+    const struct tutti_command *sub;   /* its subcommands, {0}-ended; NULL: none */
+    bool computes;                     /* it computes in this process, with several threads */
 } tutti_command;
-/* {0}-ended. help NULL: nothing for people */
-extern const tutti_command tutti_cli_benchmarks[], tutti_cli_plans[];
-/* All commands: main() sets it before it calls one. */
+extern const tutti_command tutti_cli_benchmarks[], tutti_cli_plans[]; /* {0}-ended */
+/* All commands, {0}-ended. main() sets it before it calls a command. */
 extern const tutti_command *tutti_commands;
+/* The flags of commands, {0}-ended each. */
 extern const tutti_option tutti_cli_run_options[], tutti_cli_compare_options[],
     tutti_cli_report_options[], tutti_cli_plan_options[], tutti_cli_eval_options[],
     tutti_cli_predict_options[], tutti_cli_generate_options[];
@@ -36,8 +40,9 @@ int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **a
     tutti_cli_man(int argc, char **argv), tutti_cli_eval(int argc, char **argv),
     tutti_cli_predict(int argc, char **argv), tutti_cli_generate(int argc, char **argv);
 
-/* eval.c: what is left of the arguments when the command's flags were taken: no other flag, and a
-   run at their head. */
+/* eval.c: sets *run to the first of the arguments that are left after the command's flags were
+   taken. TUTTI_ERR_USAGE: there is none, or a flag is among them. options: the command's, for a
+   suggestion. */
 tutti_status tutti_cli_one_run(const char *command, int argc, char **argv,
                                const tutti_option *options, const char **run, tutti_error *err);
 
@@ -48,60 +53,77 @@ int tutti_cli_plan_memory(int argc, char **argv),  /* plan_memory.c; argv[0]: me
     tutti_cli_plan_stages(int argc, char **argv),  /* plan_stages.c; argv[0]: stages */
     tutti_cli_plan_methods(int argc, char **argv); /* plan_methods.c; argv[0]: plan */
 
+/* ---- common.c and output.c ---- */
+
 enum { EXIT_DONE = 0, EXIT_TRAINING = 1, EXIT_USAGE = 2, EXIT_LOST = 3 };
+/* Returns the exit code of a status. */
 int tutti_cli_code(tutti_status status);
-/* "tutti: sentence" on standard error; gives the exit code of the status. */
+/* Prints "tutti: SENTENCE" to standard error, and returns the exit code of the status. */
 int tutti_cli_fail(const tutti_error *err);
-/* For commands whose work is worth more than what they print: they live on when the reader of
-   standard output has gone. flush: fflush(stdout); once the reader has gone, this is reported
-   once and further output is discarded. TUTTI_ERR_IO: any other failure. */
-void tutti_cli_keep_running(void);
-tutti_status tutti_cli_flush(tutti_error *err);
+/* Prints "tutti COMMAND: SENTENCE; see ..." to standard error, and returns EXIT_USAGE. */
 int tutti_cli_usage(const char *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* Returns the path of DIR/../share/tutti/FOLDER, where DIR is the directory of this program; "": it
+   is not known. path: buffer for the result. */
+const char *tutti_cli_installed(char *path, size_t bytes, const char *folder);
+/* For a command whose results are files: it continues when the reader of standard output has closed
+   it. Call first, and tutti_cli_flush instead of fflush. */
+void tutti_cli_keep_running(void);
+/* Flushes standard output. If that fails (its reader has closed it, the disk is full), this is
+   reported once, and further output is discarded. TUTTI_ERR_IO: it cannot be discarded. */
+tutti_status tutti_cli_flush(tutti_error *err);
 
 /* ---- screen.c: the terminal ---- */
 
 typedef struct tutti_screen {
-    bool terminal; /* lines can be taken back there */
-    bool open;     /* a line that the next may replace stands without its end */
+    bool terminal; /* standard output is a terminal on which lines can be replaced */
+    bool open;     /* the cursor is at the end of a line that the next one may replace */
 } tutti_screen;
-bool tutti_screen_replaces(void); /* is standard output such a terminal (TERM is not "dumb")? */
-/* `say` and `columns` of tutti_train_io. */
+/* Is standard output a terminal on which lines can be replaced (TERM is not "dumb")? */
+bool tutti_screen_replaces(void);
+/* `say` and `columns` of tutti_train_io. screen: a tutti_screen. */
 void tutti_screen_say(void *screen, int status, const char *line);
 int tutti_screen_columns(void *screen);
+/* Ends an open line. */
 void tutti_screen_end(tutti_screen *screen);
-/* The terminal's width now, else the value of COLUMNS; 0: no terminal, or its width is unknown. */
+/* Returns the width of the terminal at fd, or else the value of COLUMNS; 0: fd is no terminal, or
+   its width is not known. */
 int tutti_cli_columns(int fd);
-int tutti_cli_page_width(void); /* of pages on standard output: 80 where that is no terminal */
-/* `lead`, then text from column `indent` on, in lines of the page's width; a lead that reaches
-   past `indent` has a line of its own. */
+/* Returns the width of pages on standard output, 40 to 120; 80 if that is no terminal. */
+int tutti_cli_page_width(void);
+/* Prints `lead`, then text from column `indent` on, in lines of the page's width. A lead that
+   reaches past `indent` gets its own line. */
 void tutti_cli_wrap(FILE *out, const char *lead, int indent, const char *text);
 
 /* ---- started.c: what train and run share ---- */
 
 struct tutti_launch_host;
 
-/* The workers of the run whose checkpoint is resumed (train.h: tutti_train_savers). n 0: any
-   number of workers will do. */
-typedef struct tutti_cli_savers { int n, began, rank[TUTTI_TRAIN_WORKERS_MOST]; } tutti_cli_savers;
-/* Leaves of each host those that are left, or, where the hosts are not those of its run, as many as
-   they were, from the first host on. With fewer workers than that nothing changes. */
+/* The workers that a checkpoint has to be resumed with (tutti_train_savers). */
+typedef struct tutti_cli_savers {
+    int n;                                /* their number; 0: any number can resume it */
+    int began;                            /* number of workers with which its run began */
+    int rank[TUTTI_TRAIN_WORKERS_MOST];   /* [n]: ranks in its run, ascending */
+} tutti_cli_savers;
+/* Reduces *workers to of->n: if the hosts have of->began workers, keeps on each host the workers
+   whose ranks are in of->rank; else the first of->n workers. Hosts without workers are removed.
+   Does nothing if of->n is 0 or not less than *workers. */
 void tutti_cli_keep_left(const tutti_cli_savers *of, struct tutti_launch_host *hosts, int *n_hosts,
                          int *workers);
-/* Ranks that only serve: on each host in turn, from the last one on. */
+/* Adds `servers` ranks that only serve, after all workers, to the hosts in turn, from the last host
+   on. A host that gets some is listed once more. *hosts is replaced, tutti_free it. */
 tutti_status tutti_cli_place_servers(struct tutti_launch_host **hosts, int *n_hosts, int servers,
                                      int workers, tutti_error *err);
-/* `output` of tutti_launch_hosts_options, `lost` of tutti_launch_options. */
+/* Callbacks `output` of tutti_launch_hosts_options and `lost` of tutti_launch_options. */
 void tutti_cli_show_output(void *user, int stream, const char *text, size_t bytes);
 void tutti_cli_show_loss(void *user, const char *line);
 
 /* ---- flags.c ---- */
 
-/* Takes the flags of this table, with their values, out of the arguments; the others stay, in their
-   order. argv has a NULL behind its end, as main's has. each: has them set; NULL: they are set in
-   user, the table's struct, where the defaults have been written before. -h, --help: *help = true,
-   and nothing else counts. */
+/* Removes the flags of this table, with their values, from the arguments; the others stay, in their
+   order. argv[*argc] is NULL, before and after. each: called with each flag; NULL: the values are
+   written to `user`, which is the table's struct with its defaults. -h and --help set *help, and
+   the rest is ignored. */
 tutti_status tutti_cli_take_flags(const tutti_option *options, int *argc, char **argv,
                                   tutti_status (*each)(void *user, const tutti_option *option,
                                                        const char *value, tutti_error *err),
@@ -109,94 +131,103 @@ tutti_status tutti_cli_take_flags(const tutti_option *options, int *argc, char *
 
 /* ---- help.c ---- */
 
+/* Prints the help of `tutti train`. all: with all options. */
 void tutti_cli_train_help(FILE *out, bool all);
-/* Our option for a flag known from other tools, or NULL. */
+/* Returns the name of the option that does what that flag does in other programs; NULL: none. */
 const char *tutti_cli_known_elsewhere(const char *flag);
 
 /* ---- complete.c ---- */
 
-/* For an option whose value is a name of a registry (method, codec, tier ...): the options of
-   `name` in that registry. NULL: none. */
+/* Returns the options of entry `name` in the registry that `option` (method, codec, tier ...)
+   chooses from; NULL: there is no such registry or entry. */
 const tutti_option *tutti_cli_options_of(const char *option, const char *name);
 
-/* ---- folder.c: which settings of a folder count, as it may be a stranger's ---- */
+/* ---- folder.c: settings in a run's folder, which is not trusted ---- */
 
-/* The option whose value reaches beyond the folder (base.h): this one, or one within the spec
-   that is its value. NULL: none does. */
+/* Returns the option whose value reaches beyond the folder (tutti_option.reach): this one, or one
+   within the spec that is its value; NULL: none. */
 const tutti_option *tutti_cli_reach(const tutti_option *option, const char *value);
 
-/* A value of a run's folder that is not taken, since it reaches beyond it. */
+/* A setting of a run's folder that is ignored, since it reaches beyond the folder. */
 typedef struct tutti_cli_left {
-    const tutti_option *option, *by; /* by: which reaches, the option or one within its spec */
-    char where[200], value[4200];
+    const tutti_option *option;
+    const tutti_option *by;      /* the option that reaches: `option`, or one within its spec */
+    char where[200];             /* file and line */
+    char value[4200];
     struct tutti_cli_left *next;
 } tutti_cli_left;
 
 /* ---- settings.c ---- */
 
-/* The trainer's settings from arguments, environment and files, with the flags `extra`
-   (own, NULL-ended list of names without dashes that take no value) reported by bits.
-   argv[0] is skipped. One positional argument: the configuration file. help: -h or --help
-   was there; help_all: with "all" behind it. */
+/* The settings of a run, from arguments, environment and files. */
 typedef struct tutti_cli_settings {
     tutti_train_config config;
-    tutti_settings *settings;
+    tutti_settings *settings;    /* knows where each value comes from */
     tutti_runtime *rt;
-    const char *file;
-    char out[4096]; /* --out, or the default; empty until tutti_cli_default_out has made it */
-    unsigned extra;
-    bool help, help_all;
-    bool transport_saved; /* that of the run which this one resumes; not overridden */
-    tutti_cli_savers savers; /* of the run that is resumed, unless the user gives a number of
-                                workers */
-    tutti_cli_left *left; /* folder.c: that run's settings that are neither taken nor given again */
+    const char *file;            /* the configuration file; NULL: none */
+    char out[4096];              /* --out, else the directory of the resumed run; "": the command
+                                    has to choose one */
+    unsigned extra;              /* bit i: flag extra[i] was given */
+    bool help, help_all;         /* -h or --help was given; --help all */
+    bool transport_saved;        /* the transport is that of the resumed run */
+    tutti_cli_savers savers;     /* of the resumed run; n 0: the user gives a number of workers */
+    tutti_cli_left *left;        /* settings of the resumed run that are ignored, and that the user
+                                    has not given again; NULL: none */
 } tutti_cli_settings;
+/* Reads the settings; *s is overwritten. argv[0] is skipped. One argument that is no flag may be
+   given: the configuration file. extra: NULL-ended list of the command's own flags, names without
+   dashes, which have no value; NULL: none. Call tutti_cli_close also after a failure. */
 tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra,
                             tutti_error *err);
-/* Sets the method's own defaults, which may depend on the number of workers n, where the user has
-   set nothing. Once, after both are known. */
+/* Sets the options for which the method has defaults of its own, unless the user has set them. Call
+   once, when method and number of workers are known: the defaults may depend on both. */
 tutti_status tutti_cli_method_defaults(tutti_cli_settings *s, tutti_error *err);
 void tutti_cli_close(tutti_cli_settings *s);
 
-/* ---- folder.c, for settings.c and what resumes runs ---- */
+/* ---- folder.c, for commands that resume runs ---- */
 
-/* The filter for a file in a run's folder (base.h; settings: tutti_cli_settings): records what
-   is not taken. */
+/* The filter for tutti_settings_file_filtered, for files of a run's folder. settings: a
+   tutti_cli_settings. false: the setting is ignored, and was added to `left`. */
 bool tutti_cli_leave(void *settings, const tutti_option *option, const char *value,
                      const char *where);
-/* When all has been read: removes from `left` what the user has given again. TUTTI_ERR_USAGE: a
-   spec is still left because of one option within it, so the rest of the spec would be missing. */
+/* Call when all has been read: removes from `left` what the user has given again. TUTTI_ERR_USAGE:
+   a spec remains in `left` because of one option within it, so the rest of the spec would be
+   missing. */
 tutti_status tutti_cli_given_again(tutti_cli_settings *s, tutti_error *err);
-/* Prints a line for each value that is left, on standard error. */
+/* Prints a line for each setting in `left` to standard error. */
 void tutti_cli_say_left(const tutti_cli_settings *s);
+/* Empties `left`. */
 void tutti_cli_forget_left(tutti_cli_settings *s);
-/* Prints `tutti train --resume OUT` with what OUT does not contain: how many workers are left, if
-   no other number can resume, and the values that would be left. */
+/* Prints `tutti train --resume OUT` with the arguments that OUT does not contain: the number of
+   workers, if only that number can resume it, and settings that reach beyond OUT. */
 void tutti_cli_print_resume(const tutti_cli_settings *s, FILE *out);
 
-/* ---- catalogue.c ---- */
-
-/* The entries of a kind, by number from 0 on; name gives NULL after the last. help: the command's
-   description, printed before that of --json. */
-typedef struct tutti_cli_catalogue {
-    const char *command, *kind, *help;
-    const char *(*name)(size_t i);
-    json_t *(*json)(size_t i);
-    void (*print)(size_t i);                          /* all of one */
-    const char *(*group)(size_t i);                   /* its group's name */
-    const char *(*group_title)(const char *group);    /* what stands above the group in the list */
-    void (*line)(size_t i, char *text, size_t bytes); /* its line in the list */
-    int room;                                         /* columns for its name there */
-    const char *advice;                               /* at the list's end */
-} tutti_cli_catalogue;
-/* COMMAND [NAME] [--json]; an exit code. */
-int tutti_cli_list(const tutti_cli_catalogue *c, int argc, char **argv);
+/* Prints a table of options (settings.c). flags: names begin with dashes. */
 void tutti_cli_print_options(FILE *out, const tutti_option *options, bool flags);
-json_t *tutti_cli_option_json(const tutti_option *o);
 
-void tutti_word_print(FILE *out, const char *word); /* words.c: as a shell reads it */
+/* ---- catalogue.c: commands that list the entries of a registry ---- */
 
-/* DIR/../share/tutti/FOLDER, where DIR is the running command's directory; "" if unknown. */
-const char *tutti_cli_installed(char *path, size_t bytes, const char *folder);
+/* A registry. Entries have the numbers 0, 1, ... */
+typedef struct tutti_cli_catalogue {
+    const char *command;         /* "methods" */
+    const char *kind;            /* "method" */
+    const char *help;            /* the command's description */
+    const char *(*name)(size_t i);                    /* NULL: i is after the last entry */
+    json_t *(*json)(size_t i);                        /* all about an entry, owned by the caller */
+    void (*print)(size_t i);                          /* prints all about an entry */
+    const char *(*group)(size_t i);                   /* name of the entry's group */
+    const char *(*group_title)(const char *group);    /* printed above the group in the list */
+    void (*line)(size_t i, char *text, size_t bytes); /* the entry's line in the list */
+    int room;                    /* columns for names in the list */
+    const char *advice;          /* printed after the list */
+} tutti_cli_catalogue;
+/* Runs `tutti COMMAND [NAME] [--json]` and returns its exit code. */
+int tutti_cli_list(const tutti_cli_catalogue *c, int argc, char **argv);
+json_t *tutti_cli_option_json(const tutti_option *o); /* owned by the caller */
+
+/* ---- words.c ---- */
+
+/* Prints a word, quoted such that a shell reads it as this word. */
+void tutti_word_print(FILE *out, const char *word);
 extern char **environ;
 #endif

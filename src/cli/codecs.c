@@ -1,4 +1,4 @@
-/* codecs.c: `tutti codecs`: the encodings of gradients, from the codecs' own tables. */
+/* codecs.c: `tutti codecs`: lists and explains the codecs, from the registry of codecs. */
 #include <string.h>
 
 #include "cli_internal.h"
@@ -12,7 +12,7 @@ static tutti_codec_about about(size_t i)
     return codec;
 }
 
-/* How workers exchange a codec's output. */
+/* Returns how workers exchange a codec's output. */
 static const char *form_help(const char *form)
 {
     return strcmp(form, "wrapper") == 0 ? "wraps other codecs"

@@ -1,4 +1,4 @@
-/* common.c: what all commands share: exit codes, messages of errors, the installed files. */
+/* common.c: what all commands share: exit codes, error messages, the path of installed files. */
 #include <stdarg.h>
 #include <string.h>
 #include <unistd.h>

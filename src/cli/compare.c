@@ -1,16 +1,17 @@
-/* compare.c: `tutti compare`: the same work by several methods.
+/* compare.c: `tutti compare`: the same training by several methods.
 
-   C does all but the pictures:
-     compare_plan.c     the lists become a plan: which runs there are, and their commands, each
-                        checked before anything runs; DIR/plan.json
-     compare_runs.c     each run is a child, `tutti train` with its words, into DIR/runs/NAME; what
-                        has a whole summary.json is not run again, so an interrupted comparison
-                        continues. Methods alternate: a machine that slows down slows down all
-     compare_findings.c reads the runs back: the best point of each row, ranges, the front
-     compare_results.c  writes table and CSV files, and compare_page.c the page, from the same cells
-   gnuplot, a child, draws the pictures (plot.c). Nothing is written by Python, which the user of
-   the command may not have. A run is a process of its own, also under sim: one that fails fails
-   alone, and its memory is given back. */
+     compare_plan.c     makes the plan: which runs there are, and their commands, each checked
+                        before anything runs; writes DIR/plan.json
+     compare_runs.c     runs each as a child process, `tutti train` with its words, in
+                        DIR/runs/NAME. A run with a summary.json is not run again, so an
+                        interrupted comparison continues. Methods alternate, so that a machine
+                        that slows down slows down all of them
+     compare_findings.c reads the results: the best point of each row, ranges, the front
+     compare_results.c  writes the tables, and compare_page.c the page, from the same cells
+
+   gnuplot, a child process, draws the pictures (plot.c). No Python is used, since the user may not
+   have it. Each run is a process of its own, also in simulation, so that a failure does not affect
+   the others and its memory is freed. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +80,7 @@ static tutti_status append_entry(void *user, const tutti_option *option, const c
     return TUTTI_OK;
 }
 
-/* A flag that neither this command nor train has. */
+/* Reports a flag that neither this command nor train has. */
 static tutti_status check_flags(int argc, char **argv, tutti_error *err)
 {
     const char *names[160];
@@ -118,8 +119,8 @@ static const tutti_option *flag_of(const json_t *words, size_t k)
     return tutti_option_find(tutti_train_options, flag + dashes);
 }
 
-/* Calls `each` for what reaches beyond the folder (folder.c), until one gives true; that is the
-   answer. */
+/* Calls `each` for each value of the plan that reaches beyond the folder (folder.c), until a call
+   returns true. Returns whether one did. */
 static bool any_reach(const json_t *plan,
                       bool (*each)(void *user, const tutti_option *o, const char *value, const tutti_option *by),
                       void *user)
@@ -142,7 +143,7 @@ static bool any_reach(const json_t *plan,
 /* A flag in addition to --resume DIR, with its value in the same word or in the next one. */
 typedef struct typed_again { int argc; char **argv; tutti_error *err; char name[64]; const char *value; } typed_again;
 
-/* Gives where the next one is. */
+/* Returns the index of the next argument. */
 static int read_again(typed_again *t, int at)
 {
     const char *word = t->argv[at], *equals = strchr(word, '=');
@@ -177,9 +178,9 @@ static bool not_given(void *user, const tutti_option *o, const char *value, cons
     return true;
 }
 
-/* The flags of a resumed comparison are those of its plan. A plan may come from a stranger, so
-   its runs must be `tutti train` with flags and values, and values that reach beyond the folder
-   must be given again. */
+/* Checks a plan that is resumed, and the flags with it, which may only repeat those of the plan. A
+   plan may come from a stranger, so its runs must be `tutti train` with flags and values, and
+   values that reach beyond the folder must be given again. */
 static tutti_status check_resumed(const tutti_compare_config *c, const json_t *plan, int argc, char **argv,
                                   tutti_error *err)
 {

@@ -1,12 +1,12 @@
-/* compare_findings.c: what a comparison has found, from its runs' files alone, so it is the same
-   for every caller and however often the comparison was interrupted. Nothing of it depends on
-   this machine's speed where time was virtual.
+/* compare_findings.c: computes the results of a comparison from the files of its runs. So they do
+   not depend on how often it was interrupted, nor, where time was virtual, on this machine's speed.
 
-   Of each row the best point of the grid is taken: that with which most seeds reach the target,
-   of several the one that reaches it soonest (median); where there is no target, that with the
-   lowest loss. A best point at the end of a list is reported: a better one may lie beyond. Ranges
-   are over seeds. The front has the rows that no other of their condition beats in time and bytes
-   to the target: by more than a hundredth in one, and not worse by as much in the other. */
+   The results of a row are those of its best point of the grid: with a target, that with which
+   most seeds reach it, and of several the one that reaches it first (median); without a target,
+   that with the lowest loss. A best point at the end of its list is reported, since a better one
+   may lie beyond. Ranges are over seeds. The front has the rows that no other row of their
+   condition beats in time and bytes to the target. A row beats another if it is better by more than
+   a hundredth in one of them, and not worse by as much in the other. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ void tutti_compare_value(const json_t *run, const tutti_option *option, char *te
         tutti_option_print(option, &usual, text, bytes);
 }
 
-/* The value of an optimizer's option "lr", its default where the text does not give it. */
+/* Writes the value of an optimizer's option "lr", or its default if the text does not give it. */
 static void rate_of(const char *optimizer, char rate[64])
 {
     tutti_spec *spec = NULL;
@@ -103,8 +103,8 @@ static tutti_status read_run(tutti_findings *f, tutti_compare_result *r, tutti_e
     return TUTTI_OK;
 }
 
-/* At least half of the rows reach it with each seed, at their best point; down to a whole percent.
-   0: there is no accuracy. */
+/* Returns the default target: the highest whole percent of accuracy that at least half of the rows
+   reach with each seed, at their best point. 0: there is no accuracy. */
 static double usual_target(const tutti_findings *f)
 {
     const size_t n_rows = json_array_size(f->rows);
@@ -134,7 +134,7 @@ static double usual_target(const tutti_findings *f)
     return found;
 }
 
-/* The first evaluation that is there. */
+/* Sets the time and bytes of the first evaluation that reaches the target. */
 static void find_target(const tutti_findings *f, tutti_compare_result *r)
 {
     r->seconds_to = r->megabytes_to = (double)NAN;
@@ -157,8 +157,8 @@ static int by_size(const void *a, const void *b)
     return isnan(x) || isnan(y) ? isnan(x) - isnan(y) : (x > y) - (x < y);
 }
 
-/* Median, least, most over seeds. Without a value counts as later than any; as the middle one it
-   makes the median unknown. */
+/* Sets `of` to median, least and most over seeds. A NAN is sorted after all numbers; if it is in
+   the middle, the median is NAN. */
 static void range(const tutti_compare_result *const *seeds, int n, size_t offset, double of[3])
 {
     double *v = tutti_alloc((size_t)n + 1, sizeof *v);
@@ -205,7 +205,6 @@ static bool better(const tutti_findings *f, const tutti_compare_line *a, const t
     return isfinite(a->loss[0]) && (!isfinite(b->loss[0]) || a->loss[0] < b->loss[0]);
 }
 
-/* The time or bytes that a row is judged by: to the target, else of the whole run. */
 const double *tutti_compare_judged(const tutti_findings *f, const tutti_compare_line *l, bool bytes)
 {
     return f->aims ? bytes ? l->megabytes_to : l->seconds_to : bytes ? l->megabytes : l->seconds;
@@ -221,8 +220,8 @@ bool tutti_compare_together(const tutti_findings *f, const tutti_compare_line *a
     return strcmp(tutti_compare_condition(f, a->row), tutti_compare_condition(f, b->row)) == 0;
 }
 
-/* By more than what counts as equal. The relation has no cycles, as the gain is larger than the
-   loss. */
+/* Is (time, bytes) better than the other in one figure by more than 1 %, and not worse in the other
+   by more? */
 static bool beats(double time, double bytes, double other_time, double other_bytes)
 {
     return time <= 1.01 * other_time && bytes <= 1.01 * other_bytes &&
@@ -241,7 +240,6 @@ static void find_front(tutti_findings *f)
     }
 }
 
-/* " (border)" if one of a point's values is the first or the last of its list. */
 const char *tutti_compare_border(const tutti_findings *f, size_t point)
 {
     const char *mine = json_string_value(json_array_get(f->points, point));

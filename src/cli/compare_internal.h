@@ -1,130 +1,152 @@
-/* compare_internal.h: what the files of `tutti compare` share. A comparison is its plan: an object
-   of JSON, which is DIR/plan.json.
+/* compare_internal.h: what the files of `tutti compare` (compare*.c) and of `tutti plan`
+   (plan_internal.h) share. Each section is named after the file that implements it.
 
+   A comparison is described by its plan, a JSON object, which is stored as DIR/plan.json:
      version    of this format
-     command    words, as they were typed
-     directory  where the runs start, so that paths hold
-     target     "accuracy=0.9" as given, or ""
+     command    the words of the command, as they were typed
+     directory  working directory of the runs, so that relative paths keep their meaning
+     target     "accuracy=0.9" as it was given, or ""
      rows       what is compared: {method, codec, condition}
-     points     of the tuning grid, "lr=0.1"; one that is "" where there is no grid
+     points     points of the tuning grid, such as "lr=0.1"; without a grid one point, ""
      left_out   combinations that were refused before anything ran: {row, why}
-     runs       {name, row, point, seed, words}: indexes of rows and points; name: of the folder in
-                DIR/runs; words: of `tutti train`, without --out. In the order in which they run. */
+     runs       {name, row, point, seed, words}, in the order in which they run. name: of the folder
+                in DIR/runs; row, point: indexes; words: of `tutti train`, without --out. */
 #ifndef TUTTI_CLI_COMPARE_INTERNAL_H
 #define TUTTI_CLI_COMPARE_INTERNAL_H
 #include "page_internal.h"
 
+/* The options of `tutti compare`. */
 typedef struct tutti_compare_config {
     const char *methods, *codecs, *seeds, *target, *out, *resume;
     int64_t jobs;
     bool pictures, quiet;
-    const char *grid, *vary;     /* the last one */
-    json_t *grids, *varies;      /* all: texts "KEY=A,B" */
-    /* Of `tutti plan`: no evaluations are added, and what is refused is excluded and reported
-       even where nothing of its method is left. */
-    bool of_plan;
+    const char *grid, *vary;     /* the last --grid and --vary */
+    json_t *grids, *varies;      /* all of them: arrays of texts "KEY=A,B" */
+    bool of_plan;                /* for `tutti plan`: no evaluations are added, and it is no error
+                                    if all combinations of a method are refused */
 } tutti_compare_config;
-enum { TUTTI_COMPARE_FORMAT = 1 };
+enum { TUTTI_COMPARE_FORMAT = 1 }; /* `version` of a plan */
 
 /* ---- compare_plan.c ---- */
 
-/* argv: the flags of train that hold for all. typed: the command. */
+/* Makes a plan, and checks each of its runs. argv: options of `tutti train` for all runs. typed:
+   the command, an array of words. *plan: json_decref it. */
 tutti_status tutti_compare_make_plan(const tutti_compare_config *c, int argc, char **argv,
                                      json_t *typed, json_t **plan, tutti_error *err);
+/* Reads DIR/plan.json. TUTTI_ERR_CORRUPT: it is no such plan. *plan: json_decref it. */
 tutti_status tutti_compare_read_plan(tutti_runtime *rt, const char *directory, json_t **plan,
                                      tutti_error *err);
 tutti_status tutti_compare_write_plan(tutti_runtime *rt, const char *directory, const json_t *plan,
                                       tutti_error *err);
-/* Steps of all workers that an epoch of this run has. */
+/* Sets *steps to the number of steps of an epoch of this run, which may be a fraction. */
 tutti_status tutti_compare_epoch(const tutti_train_config *c, tutti_runtime *rt, double *steps,
                                  tutti_error *err);
-/* "ddp", "ddp with fp16": of a row, without its condition. */
+/* Writes the name of a row without its condition: "ddp" or "ddp with fp16". */
 void tutti_compare_label(const json_t *row, char *text, size_t bytes);
-/* accuracy or loss, and the value. */
+/* Parses a target. *accuracy: "accuracy=A"; else "loss=L". */
 tutti_status tutti_compare_target(const char *text, bool *accuracy, double *value,
                                   tutti_error *err);
 
 /* ---- compare_runs.c ---- */
 
-/* After `seconds` no further run is begun, and those in progress are ended. cut: one flag a run;
-   true for runs that have no results for that reason. */
-typedef struct tutti_compare_limit { double seconds; bool *cut; } tutti_compare_limit;
-/* Runs what is not there yet, at most `jobs` at a time (0: as many as fit into the cores and the
-   memory, where time is virtual, else one), within the limit (NULL: none). *failed: how many have
-   ended without results, not counting those that were refused, whose rows are excluded, and those
-   that were cut. *signal: the signal by which the user has ended it, else 0. Blocks. */
+/* A limit of the time of all runs together. */
+typedef struct tutti_compare_limit {
+    double seconds;              /* after them no run is begun, and those in progress are ended */
+    bool *cut;                   /* [runs]: set for runs that have no results for that reason */
+} tutti_compare_limit;
+/* Runs those runs of the plan that have no results yet, at most `jobs` at a time, each as a child
+   process. jobs 0: simulated runs as many as there are cores and memory for, others one at a time.
+   limit: NULL: none. *failed: how many runs have ended without results; runs that were refused
+   (their rows are excluded) or cut do not count. *signal: the signal by which the user has ended
+   the comparison; 0: none. Blocks. */
 tutti_status tutti_compare_run_all(tutti_runtime *rt, const char *directory, const json_t *plan,
                                    int jobs, bool quiet, const tutti_compare_limit *limit,
                                    int *failed, int *signal, tutti_error *err);
-/* The last message of a run without results; false: it was not begun. */
+/* Writes the last message of a run without results to text. false: the run was not begun. */
 bool tutti_compare_failure_report(tutti_runtime *rt, const char *directory, const char *name,
-                              char *text, size_t bytes);
+                                  char *text, size_t bytes);
 
 /* ---- compare_findings.c ---- */
 
-typedef struct tutti_compare_result { /* of a run */
-    const json_t *run;
-    tutti_history h;                                    /* without a summary: no results */
-    double accuracy, loss, seconds, megabytes, waiting; /* at its end; % and MB */
-    double best_accuracy;                               /* of all evaluations */
-    double seconds_to, megabytes_to;                    /* the target; NAN: not reached */
+/* The results of a run. Figures that are not known are NAN. */
+typedef struct tutti_compare_result {
+    const json_t *run;                  /* in the plan */
+    tutti_history h;                    /* h.summary NULL: the run has no results */
+    double accuracy;                    /* final, in percent */
+    double loss;                        /* final */
+    double seconds;                     /* of training */
+    double megabytes;                   /* sent by all ranks */
+    double waiting;                     /* percent of its time that a worker waits, mean */
+    double best_accuracy;               /* of all evaluations, 0 to 1 */
+    double seconds_to, megabytes_to;    /* until the target was reached */
 } tutti_compare_result;
 
-typedef struct tutti_compare_line { /* of a row, at its best point */
-    size_t row, point;
-    int seeds, reached;
-    double accuracy[3], loss[3], seconds[3], megabytes[3], waiting[3]; /* median, least, most */
+/* The results of a row at its best point. Each figure is {median, least, most} over seeds. */
+typedef struct tutti_compare_line {
+    size_t row, point;                  /* indexes in the plan */
+    int seeds;                          /* runs that have results */
+    int reached;                        /* runs that reached the target */
+    double accuracy[3], loss[3], seconds[3], megabytes[3], waiting[3];
     double seconds_to[3], megabytes_to[3];
-    bool front;
+    bool front;                         /* no row of its condition beats it in time and bytes */
 } tutti_compare_line;
 
 typedef struct tutti_findings {
+    /* Set by the caller: the plan and its members, their directory. */
     tutti_runtime *rt;
     const json_t *plan, *rows, *points, *runs;
     const char *directory;
-    tutti_compare_result *results; /* runs */
-    size_t n;
-    tutti_compare_line *lines;
-    size_t n_lines;      /* rows with results */
-    bool aims, accuracy; /* is there a target, and is it an accuracy */
+    size_t n;                           /* number of runs */
+    /* Set by tutti_compare_find. */
+    tutti_compare_result *results;      /* [n] */
+    tutti_compare_line *lines;          /* [n_lines]: of the rows that have results */
+    size_t n_lines;
+    bool aims;                          /* there is a target */
+    bool accuracy;                      /* the target is an accuracy; else a loss */
     double target;
-    bool simulated;
+    bool simulated;                     /* times are virtual */
 } tutti_findings;
 
-size_t tutti_compare_index(const json_t *run, const char *what); /* "row", "point" */
-/* An option of train in a run's words, its default where it is not among them. */
+/* Returns the member "row" or "point" of a run. */
+size_t tutti_compare_index(const json_t *run, const char *what);
+/* Writes the value that an option of train has in a run: from its words, else the default. */
 void tutti_compare_value(const json_t *run, const tutti_option *option, char *text, size_t bytes);
-/* The optimizer of a row at a point, and its learning rate ("": it has none). */
+/* Writes the optimizer of a row at a point, and its learning rate ("": it has none). */
 void tutti_compare_optimizer(const tutti_findings *f, size_t row, size_t point, char *text,
                              size_t bytes, char rate[64]);
-/* plan, rows, points, runs, n, rt and directory of f are set. drop also after a failure. */
+/* Reads the results of the runs. Call tutti_compare_drop also after a failure. */
 tutti_status tutti_compare_find(tutti_findings *f, tutti_error *err);
 void tutti_compare_drop(tutti_findings *f);
+/* Returns the condition of a row, such as "slow=0:5"; "": none. */
 const char *tutti_compare_condition(const tutti_findings *f, size_t row);
+/* Have the two rows the same condition? */
 bool tutti_compare_together(const tutti_findings *f, const tutti_compare_line *a,
-                            const tutti_compare_line *b); /* of one condition */
-/* The time or bytes that a row is judged by: to the target, else of the whole run. */
+                            const tutti_compare_line *b);
+/* Returns the figure by which rows are compared: time, or bytes, to the target; without a target of
+   the whole run. */
 const double *tutti_compare_judged(const tutti_findings *f, const tutti_compare_line *l,
                                    bool bytes);
-/* " (border)" if one of a point's values is the first or the last of its list, "". */
+/* Returns " (border)" if one of a point's values is the first or the last of its list; else "". */
 const char *tutti_compare_border(const tutti_findings *f, size_t point);
 
 /* ---- compare_results.c ---- */
 
-typedef void (*tutti_compare_speaker)(FILE *out, const char *text); /* a sentence */
-/* Prints what all runs have in common: model, data, workers, network, slow workers, and given
-   options. */
+typedef void (*tutti_compare_speaker)(FILE *out, const char *text); /* prints a sentence */
+/* Each of these prints sentences by `say`: what all runs have in common (model, data, workers,
+   network, slow workers, given options); what the target is; which row of each condition is first;
+   which runs have no results, and why. */
 void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare_speaker say);
 void tutti_compare_say_target(const tutti_findings *f, FILE *out, tutti_compare_speaker say);
 void tutti_compare_say_answers(const tutti_findings *f, FILE *out, tutti_compare_speaker say);
 void tutti_compare_say_missing(const tutti_findings *f, FILE *out, tutti_compare_speaker say);
-/* table.txt (and standard output), results.csv, runs.csv and compare.html, of the runs that are
-   there. TUTTI_ERR_USAGE: there are none. */
+/* Writes table.txt (and prints it), results.csv, runs.csv and compare.html, from the runs that have
+   results. TUTTI_ERR_USAGE: no run has. */
 tutti_status tutti_compare_results(tutti_runtime *rt, const char *directory, const json_t *plan,
                                    bool pictures, tutti_error *err);
 
 /* ---- compare_page.c ---- */
 
+/* Writes DIR/compare.html. table: the rows. pictures: draw them. */
 tutti_status tutti_compare_write_page(const tutti_findings *f, const tutti_cells *table,
                                       bool pictures, tutti_error *err);
 #endif

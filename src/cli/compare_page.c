@@ -1,5 +1,5 @@
-/* compare_page.c: DIR/compare.html: what is first, the table, pictures by condition, and the
-   command of every run. */
+/* compare_page.c: writes DIR/compare.html: which row is first, the table, pictures for each
+   condition, and the command of every run. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -16,14 +16,14 @@ static void in_page(FILE *out, const char *text)
 
 /* ---- the page ---- */
 
-/* The curves of a condition's lines: every seed at the best point is a curve of the row's
-   colour. */
+/* The curves of one picture of a condition: each seed of a row, at its best point, is a curve in
+   the row's colour. */
 typedef struct drawing {
-    tutti_plot_series *series;
-    double **rooms; /* what series point into */
-    char **names;   /* of lines */
+    tutti_plot_series *series; /* [n] */
+    double **rooms;            /* [n]: memory of each series' points */
+    char **names;              /* [lines of the findings]: labels; NULL: not made yet */
     int n, most;
-    bool whole;
+    bool whole;                /* there was memory for all of it */
 } drawing;
 
 static double *add_series(drawing *d, tutti_plot_kind kind, int colour, const char *name, size_t n)
@@ -39,7 +39,7 @@ static double *add_series(drawing *d, tutti_plot_kind kind, int colour, const ch
     return room;
 }
 
-/* The row's label, as long as the drawing is. */
+/* Returns the row's label, which lives as long as the drawing. */
 static const char *name_of(const tutti_findings *f, drawing *d, const tutti_compare_line *l)
 {
     char label[4200];
@@ -56,7 +56,7 @@ static void clear(drawing *d)
         tutti_free(d->rooms[--d->n]);
 }
 
-/* Over the axis, or (axis NULL) each worker's waiting. */
+/* Adds the curves over the axis, or, with axis NULL, the waiting of each worker. */
 static void add_run(drawing *d, const tutti_compare_result *r, int colour, const char *name, bool first,
                     const tutti_over_axis *axis, bool accuracy)
 {
@@ -115,7 +115,7 @@ static tutti_status draw_runs(const tutti_findings *f, tutti_page *p, drawing *d
 
 enum { NAMES_HIGH = 80, ROW_HIGH = 19 }; /* of a picture of rows with names */
 
-/* Time against bytes to the target, with ranges of the time; the front is joined. */
+/* Draws time against bytes to the target, with ranges of the time; a line joins the front. */
 static tutti_status draw_front(const tutti_findings *f, tutti_page *p, drawing *d, const tutti_compare_line *of,
                                bool ranges, tutti_error *err)
 {

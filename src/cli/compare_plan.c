@@ -1,6 +1,7 @@
-/* compare_plan.c: from lists to runs. Each run is read and checked as `tutti train` would do it,
-   so a misspelt option is reported before anything runs. A combination that a method refuses is
-   excluded and reported, as long as each method, codec and condition is left somewhere. */
+/* compare_plan.c: makes, writes and reads the plan of a comparison. Each run is checked as
+   `tutti train` would check it, so that a misspelt option is reported before anything runs. A
+   combination that a method refuses is excluded and reported; it is an error if nothing remains of
+   a method, a codec or a condition. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@ enum { MOST_RUNS = 10000 };
 
 /* ---- lists ---- */
 
-/* Parts of the text between separators that stand outside of brackets and quotes. */
+/* Splits text at separators that are outside of brackets and quotes. */
 static tutti_status split(const char *what, const char *text, char separator, bool empty, json_t **list,
                           tutti_error *err)
 {
@@ -86,7 +87,8 @@ static tutti_status read_seeds(const char *text, json_t **seeds, tutti_error *er
 
 /* ---- axes: KEY=VALUES, and all combinations of several ---- */
 
-/* texts -> [{"lr": "0.1", "momentum": "0"}, ...], the first axis slowest; [{}] of none. */
+/* Converts texts to [{"lr": "0.1", "momentum": "0"}, ...], where the first axis changes slowest;
+   without texts to [{}]. */
 static tutti_status combine(const char *flag, const json_t *texts, char separator, json_t **points, tutti_error *err)
 {
     *points = json_array();
@@ -121,7 +123,7 @@ static tutti_status combine(const char *flag, const json_t *texts, char separato
     return TUTTI_OK;
 }
 
-/* "slow=0:5 n=4"; "slow=none" for an empty value. */
+/* Writes "slow=0:5 n=4"; for an empty value "slow=none". */
 static void print_point(json_t *point, char *text, size_t bytes)
 {
     const char *key;
@@ -165,7 +167,7 @@ static tutti_status refuse_ours(const tutti_cli_settings *s, bool of_plan, tutti
     return TUTTI_OK;
 }
 
-/* An option of the optimizer in its spec, or false if it has none of that name. */
+/* Sets an option of the optimizer in its spec. false: it has none of that name. */
 static tutti_status tune_optimizer(tutti_cli_settings *s, const char *key, const char *value, bool *known,
                                    tutti_error *err)
 {
@@ -242,7 +244,7 @@ tutti_status tutti_compare_epoch(const tutti_train_config *c, tutti_runtime *rt,
     return TUTTI_OK;
 }
 
-/* Ten evaluations over a run, unless the user has set how many. */
+/* Sets ten evaluations and reports in a run, unless the user has set how many. */
 static tutti_status set_evaluations(tutti_cli_settings *s, tutti_error *err)
 {
     char every[32];
@@ -262,7 +264,7 @@ static tutti_status set_evaluations(tutti_cli_settings *s, tutti_error *err)
     return reports ? tutti_settings_flag(s->settings, "report-every", every, "a tenth of the run", err) : TUTTI_OK;
 }
 
-/* The command of one run. Refused: what `train` would refuse. */
+/* Makes the command of one run, and refuses what `train` would refuse. */
 static tutti_status make_words(int argc, char **argv, const choice *of, bool of_plan, json_t **words, tutti_error *err)
 {
     tutti_cli_settings s;
@@ -420,7 +422,8 @@ static const char *text_at(const json_t *list, size_t i)
     return json_string_value(json_array_get(list, i));
 }
 
-/* Are all of one kind excluded? `at`: which member of a row it is. */
+/* Refuses a plan in which all rows with one value of a member ("method", "codec", "condition") are
+   excluded. */
 static tutti_status check_left(const json_t *rows, const json_t *left_out, const char *member, tutti_error *err)
 {
     for (size_t i = 0; i < json_array_size(rows); i++) {
@@ -443,8 +446,8 @@ static tutti_status check_left(const json_t *rows, const json_t *left_out, const
     return TUTTI_OK;
 }
 
-/* Adds the rows and those that are excluded; then the runs, in an order in which methods
-   alternate. */
+/* Adds the rows and the excluded combinations to the plan; then the runs, in an order in which
+   methods alternate. */
 static tutti_status fill_rows(json_t *plan, const lists *l, bool of_plan, int argc, char **argv, tutti_error *err)
 {
     json_t *rows = json_object_get(plan, "rows"), *out = json_object_get(plan, "left_out"),
@@ -534,7 +537,7 @@ tutti_status tutti_compare_write_plan(tutti_runtime *rt, const char *directory, 
     return status;
 }
 
-/* The file may have been edited by hand: what is used later without a check must be there. */
+/* Checks a file that may have been edited: everything that is used later without a check. */
 static bool is_plan(const json_t *plan)
 {
     const json_t *rows = json_object_get(plan, "rows"), *points = json_object_get(plan, "points"),

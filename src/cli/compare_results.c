@@ -1,5 +1,5 @@
-/* compare_results.c: what a comparison has found, in words, tables and files. Table, CSV and page
-   are written from the same cells. */
+/* compare_results.c: writes the results of a comparison as sentences, tables and files. The text
+   table, the CSV files and the page are printed from the same cells. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -186,7 +186,7 @@ void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare
     say(out, text);
 }
 
-/* The one that is least, of a condition's lines. */
+/* Returns the line of a condition whose time, or bytes, are least; NULL: none has any. */
 static const tutti_compare_line *first_of(const tutti_findings *f, const tutti_compare_line *of, bool bytes)
 {
     const tutti_compare_line *best = NULL;
@@ -213,7 +213,8 @@ void tutti_compare_say_target(const tutti_findings *f, FILE *out, tutti_compare_
     say(out, text);
 }
 
-/* Those whose range over seeds overlaps that of the best: which of them is first is chance. */
+/* Lists the lines whose range over seeds overlaps that of the best: which of them is first is
+   chance. */
 static void say_ties(const tutti_findings *f, const tutti_compare_line *best, bool bytes, char *text, size_t room)
 {
     const double *const of = tutti_compare_judged(f, best, bytes);
@@ -232,7 +233,6 @@ static void say_ties(const tutti_findings *f, const tutti_compare_line *best, bo
     }
 }
 
-/* Per condition: which line is first, by time and by bytes. */
 void tutti_compare_say_answers(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
 {
     for (size_t i = 0; i < f->n_lines; i++) {
@@ -258,7 +258,8 @@ void tutti_compare_say_answers(const tutti_findings *f, FILE *out, tutti_compare
     }
 }
 
-/* Why the row has no results: the last message of its first run that has left one. */
+/* Writes why the row has no results: the last message of the first of its runs that has left
+   one. */
 static void words_of_missing(const tutti_findings *f, size_t row, char *why, size_t bytes)
 {
     snprintf(why, bytes, "not run yet");

@@ -1,6 +1,6 @@
-/* compare_runs.c: carries out the runs of `tutti compare`, each in a child process. A run that
-   has a summary.json is done: a run writes it last, and it appears whole. A run without one is
-   repeated and its files are overwritten. The children die with this process, however it ends. */
+/* compare_runs.c: carries out the runs of a comparison, each in a child process. A run that has a
+   summary.json is done, since a run writes it last and atomically. A run without one is repeated,
+   and its files are overwritten. The children die with this process, however it ends. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -18,8 +18,8 @@
 
 enum { MOST_JOBS = 256, LOOK_NS = 50 * 1000 * 1000 };
 
-static struct {               /* written by the signal handler: the user ends it all */
-    volatile sig_atomic_t by; /* which signal; 0: none yet */
+static struct {               /* written by the signal handler */
+    volatile sig_atomic_t by; /* the signal by which the user ends all runs; 0: none yet */
 } asked;
 
 static void note(int number)
@@ -28,23 +28,24 @@ static void note(int number)
 }
 
 typedef struct job {
-    pid_t child;
+    pid_t child;      /* 0: the entry is free */
     size_t run;
     int64_t since_ns;
-} job; /* child 0: free */
+} job;
 typedef struct work {
     tutti_runtime *rt;
     const json_t *plan, *runs;
-    char directory[4096], self[4096]; /* absolute: children change directory */
+    char directory[4096], self[4096]; /* absolute, since children change directory; self: this program */
     job jobs[MOST_JOBS];
-    int active, most; /* children now, and at most */
-    bool limited;    /* by memory, too: --jobs was not given */
-    double *seconds; /* [run]: how long it took, if it ended here with results; else NAN */
-    bool *done;      /* [run]: has results, or has failed here, or its row was refused */
-    double memory;   /* bytes: the most that a run has taken */
-    int failed;      /* runs: without those that were refused or cut */
-    bool *cut;       /* [run]: ended or not begun because of the time limit; NULL: no limit */
-    int64_t until_ns;
+    int active;       /* children now */
+    int most;         /* most children at a time */
+    bool limited;     /* --jobs was not given, so memory also limits the number of children */
+    double *seconds;  /* [runs]: time of a run that ended here with results; else NAN */
+    bool *done;       /* [runs]: has results, or has failed here, or its row was refused */
+    double memory;    /* bytes: the most that a run has used */
+    int failed;       /* runs that failed, without those that were refused or cut */
+    bool *cut;        /* [runs]: ended, or not begun, because of the time limit; NULL: no limit */
+    int64_t until_ns; /* the time limit */
     tutti_screen *screen; /* NULL: no output */
 } work;
 
@@ -84,8 +85,9 @@ bool tutti_compare_failure_report(tutti_runtime *rt, const char *directory, cons
     return true;
 }
 
-/* A run's words include the options that the environment had when the plan was made. Those that
-   it has now must not change them. TUTTI_DATA stays: it says where data sets are (settings.c). */
+/* Removes options from the environment. The words of a run include the options that the environment
+   had when the plan was made, and the present ones must not change them. TUTTI_DATA stays: it is
+   the folder of data sets (settings.c). */
 static void forget_options(void)
 {
     for (const tutti_option *o = tutti_train_options; o->name != NULL; o++) {
@@ -171,8 +173,8 @@ static bool same_row(const work *w, size_t a, size_t b)
                       json_object_get(json_array_get(w->runs, b), "row"));
 }
 
-/* The expected seconds of a run: the mean of those of its row that have ended, else of all that
-   have. < 0: none has. */
+/* Returns the expected seconds of a run: the mean over those of its row that have ended, else over
+   all that have ended. Below 0: none has. */
 static double expected(const work *w, size_t run)
 {
     double own = 0, all = 0;
@@ -262,9 +264,9 @@ static void note_end(work *w, const job *of, int state)
     print_progress(w, 0, what);
 }
 
-/* May another run begin? A simulated one has all its workers in one process. If each took as much
-   memory as the largest so far, all together must stay below 80 % of the machine's: a run beyond
-   that might be killed. */
+/* Is there memory for another run? A simulated run has all its workers in one process. If each run
+   took as much memory as the largest so far, all together have to stay below 80 % of the machine's
+   memory, since a run beyond that might be killed. */
 static bool has_room(const work *w)
 {
     if (w->active == 0)
@@ -285,7 +287,7 @@ static void reap_jobs(work *w)
     }
 }
 
-/* SIGTERM to all children, SIGKILL after 10 s, until none is left. */
+/* Ends all children: sends SIGTERM, after 10 s SIGKILL, and waits until none is left. */
 static void end_all(work *w)
 {
     const int64_t until = tutti_now_ns(w->rt) + INT64_C(10000000000);

@@ -1,11 +1,11 @@
-/* complete.c: completions of a command line, for shells, and the shells' scripts that ask for
-   them. `tutti complete WORD...`: the words after "tutti", the last of them incomplete, maybe
-   empty. It prints each completion of that word on a line. One that ends with "=" or "(", or has
-   a "(" without its ")", is continued without a blank. Nothing printed: the word may be a file's
-   name.
+/* complete.c: `tutti complete` and `tutti completion`: completions of a command line, and the
+   scripts by which shells ask for them. `tutti complete WORD...` gets the words after "tutti"; the
+   last is incomplete, maybe empty. It prints each completion of that word on a line.
+   After a completion that ends with "=" or "(", or has a "(" without its ")", the shell adds no
+   blank. If nothing is printed, the word may be the name of a file.
 
    All completions come from the tables that commands use: of commands (main.c), of their options,
-   of methods, codecs, models and the like with theirs. */
+   of methods, codecs, models and the like with their options. */
 #include <string.h>
 
 #include "cli_internal.h"
@@ -15,7 +15,7 @@
 #include "tutti/method.h"
 #include "nn/nn.h"
 
-/* An entry of a registry; the last one has no name. */
+/* An entry of a registry; name NULL: the end. */
 typedef struct entry {
     const char *name;
     const tutti_option *options;
@@ -62,7 +62,7 @@ static entry tier(size_t i)
     return (entry){ tutti_tiers[i].name, tutti_tiers[i].options };
 }
 
-/* The values of options with these names, apart from files. by_commas: several values. */
+/* The values of options with these names. by_commas: an option may have several. */
 static const struct {
     const char *option;
     entry (*of)(size_t i);
@@ -93,12 +93,12 @@ const tutti_option *tutti_cli_options_of(const char *option, const char *name)
     return NULL;
 }
 
-/* The word that is completed, whole, and where in it what has to match begins. */
+/* The word that is completed, and the position in it from which it has to match. */
 typedef struct begun {
     const char *word, *at;
 } begun;
 
-/* Prints a line, if it continues what was typed. tail: what follows at once. */
+/* Prints a completion, if it continues what was typed. tail: appended to it. */
 static void offer(begun b, const char *with, size_t length, const char *tail)
 {
     if (strlen(b.at) <= length && strncmp(with, b.at, strlen(b.at)) == 0)
@@ -117,7 +117,7 @@ static void offer_choices(begun b, const char *choices)
         offer(b, at, strcspn(at, "|"), "");
 }
 
-/* Behind the last comma that is in no parentheses. */
+/* Returns what follows the last comma outside of parentheses. */
 static begun last_of_list(begun b)
 {
     const char *from = b.at;
@@ -133,7 +133,7 @@ static begun last_of_list(begun b)
 
 static void offer_values(const tutti_option *o, begun b);
 
-/* Behind "name(": options, or a value of one. */
+/* Completes what follows "name(": options, or a value of one. */
 static void offer_inside(const tutti_option *options, begun b)
 {
     const begun last = last_of_list(b);
@@ -151,7 +151,7 @@ static void offer_inside(const tutti_option *options, begun b)
         offer_values(o, (begun){ b.word, equals + 1 });
 }
 
-/* Entries of a registry, or what is inside of one whose "(" stands there. */
+/* Completes the name of an entry of a registry, or, after its "(", its options. */
 static void offer_entries(entry (*of)(size_t i), begun b)
 {
     const size_t length = strcspn(b.at, "(");
@@ -185,7 +185,7 @@ static const tutti_option *find_option(const tutti_command *c, const char *name)
     return o;
 }
 
-/* Does the flag take a value in a word of its own? */
+/* Is the value of the flag the next word? */
 static bool wants_value(const tutti_option *o)
 {
     return o->type != TUTTI_BOOL || o->initial != 0;
@@ -202,7 +202,8 @@ static void offer_flags(const tutti_command *c, const char *word)
     offer_word((begun){ word, word }, "--help");
 }
 
-/* Words that are no flags: subcommands, or "list|inspect [...]" of the command's arguments. */
+/* Offers words that are no flags: subcommands, or "list|inspect [...]" of the command's
+   arguments. */
 static void offer_words(const tutti_command *c, begun b)
 {
     char first[160];
@@ -266,8 +267,8 @@ int tutti_cli_complete(int argc, char **argv)
     return EXIT_DONE;
 }
 
-/* bash splits a line at "=", "(" and quotes as well, so the script splits it again, at blanks
-   only, and returns completions without the part that bash considers typed already. */
+/* bash splits a line also at "=", "(" and quotes. So the script splits it again, at blanks only,
+   and returns completions without the part that bash considers typed already. */
 static const char bash[] =
     "# Completion of tutti for bash: source it, or put it where bash-completion looks for `tutti`.\n"
     "_tutti()\n"

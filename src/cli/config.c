@@ -1,13 +1,13 @@
-/* config.c: `tutti config`: what `train` with the same arguments would use, and where each value
-   comes from. */
+/* config.c: `tutti config`: prints the settings that `tutti train` with the same arguments would
+   use, and where each value comes from. */
 #include <string.h>
 
 #include "cli_internal.h"
 #include "base/settings.h"
 #include "tutti/launch.h"
 
-/* Counts the workers as `train` does: by the hosts, unless -n alone was given; and a checkpoint,
-   if only as many can resume it. */
+/* Sets the number of workers as `train` does: from the hosts, unless -n alone was given, and from a
+   checkpoint that only that number can resume. */
 static tutti_status count_workers(tutti_cli_settings *s, tutti_error *err)
 {
     const bool n_given = tutti_settings_origin(s->settings, "n", NULL) == TUTTI_FROM_FLAG;

@@ -1,5 +1,5 @@
-/* data.c: `tutti data`: lists the data sets, shows the contents of one, verifies it, shows the
-   parts that workers would have. data_make.c makes files. */
+/* data.c: `tutti data`: lists the data sets, shows the contents of one, verifies it, and shows the
+   parts that workers would have. Subcommands that make files are in data_make.c. */
 #include <errno.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static tutti_status open_set(tutti_data **data, tutti_runtime *rt, const char *n
     return tutti_data_given(tutti_data_attach(*data, *memory, true, err), err);
 }
 
-/* place: where it is, or NULL to leave that out. */
+/* Prints a data set. place: its path; NULL: not printed. */
 static void print_known(const tutti_data_set *set, const char *place)
 {
     char text[300];

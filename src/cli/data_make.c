@@ -1,5 +1,5 @@
-/* data_make.c: the verbs of `tutti data` that make files: an encoding learnt from a text, a text as
-   token ids, a click log. */
+/* data_make.c: the subcommands of `tutti data` that make files: bpe learns an encoding from a text,
+   tokens converts a text to token ids, clicks converts a click log. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -57,7 +57,7 @@ static int read_given(const tutti_option *options, bool reads, given *g, int arg
     return EXIT_DONE;
 }
 
-/* Called before the work, so that an existing file is refused at once. */
+/* Refuses a file that exists already. Called before the work. */
 static tutti_status check_out(tutti_runtime *rt, const char *out, tutti_error *err)
 {
     return tutti_file_exists(rt, out)
@@ -65,7 +65,7 @@ static tutti_status check_out(tutti_runtime *rt, const char *out, tutti_error *e
                : TUTTI_OK;
 }
 
-/* ids as many as the text has bytes, at most. */
+/* ids: space for as many as the text has bytes. */
 static tutti_status encode_text(const tutti_bpe *bpe, const char *path, const tutti_contents *text, uint32_t **ids,
                                 uint64_t *count, tutti_error *err)
 {

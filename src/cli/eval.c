@@ -1,4 +1,4 @@
-/* eval.c: `tutti eval RUN`: the model of a run or of a checkpoint on a data set. */
+/* eval.c: `tutti eval RUN`: evaluates the model of a run or of a checkpoint on a data set. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

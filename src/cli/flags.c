@@ -1,4 +1,5 @@
-/* flags.c: the flags of a command that has a table of its own; other flags may stand among them. */
+/* flags.c: takes the flags of a command's own table out of its arguments, among which there may be
+   flags of other tables. */
 #include <string.h>
 
 #include "cli_internal.h"

@@ -1,8 +1,9 @@
-/* folder.c: how far a folder is trusted. A run's config.json and a comparison's plan.json state
-   how it was started, and so how it continues. But a folder may come from a stranger. Options
-   whose values reach beyond it (base.h) count only where the user of this command gives them:
-   on the command line, in the environment or in a file of settings named there. The folder's
-   values of such options are reported once, with the arguments that would set them again. */
+/* folder.c: which settings of a folder are used. The config.json of a run and the plan.json of a
+   comparison contain the settings with which they continue. But a folder may come from a stranger.
+   So options whose values reach beyond the folder (tutti_option.reach) are used only if the user of
+   this command gives them: on the command line, in the environment or in a settings file named
+   there. The folder's values of such options are reported once, with the arguments that would set
+   them again. */
 #include <errno.h>
 #include <string.h>
 

@@ -29,7 +29,7 @@ const tutti_option tutti_cli_generate_options[] = {
     { 0 }
 };
 
-/* A text as tokens: those of the prompt, then those that the model adds. */
+/* A text as tokens: first those of the prompt, then those that the model adds. */
 typedef struct story {
     tutti_bpe *bpe;              /* NULL: tokens are bytes */
     uint32_t *tokens;
@@ -89,8 +89,8 @@ static tutti_status decode_tokens(story *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Adds all c->length tokens, one after the other, and decodes them. The second half of `logits`
-   is scratch of tutti_sample. */
+/* Adds c->length tokens, one after another, and decodes them. The second half of `logits` is
+   scratch for tutti_sample. */
 static tutti_status generate_token(story *s, tutti_trained *t, const generate_config *c, tutti_error *err)
 {
     const tutti_trained_facts *f = tutti_trained_facts_of(t);
@@ -114,7 +114,8 @@ static tutti_status generate_token(story *s, tutti_trained *t, const generate_co
     return status == TUTTI_OK ? decode_tokens(s, err) : status;
 }
 
-/* A JSON string. Each byte that is no part of a valid UTF-8 character becomes U+FFFD. */
+/* Returns text as a JSON string. Each byte that is no part of a valid UTF-8 character becomes
+   U+FFFD. */
 static json_t *as_text(const uint8_t *bytes, size_t n)
 {
     char *text = tutti_alloc(3 * n + 1, 1);

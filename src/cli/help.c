@@ -1,11 +1,12 @@
-/* help.c: the pages of `tutti train --help`: a short one with what most runs need, and all options.
-   Both come from the trainer's table. Only two things stand here: which group an option is in, and
-   the names that other programs have for it. */
+/* help.c: the pages of `tutti train --help`: a short one with what most runs need, and one with all
+   options. Both are made from the trainer's table of options. This file only adds the group of each
+   option, and the names that other programs have for it. */
 #include <string.h>
 
 #include "cli_internal.h"
 
-/* A '*': on the short page too. */
+/* The names of the options of each group. A '*' after a name: the option is on the short page,
+   too. */
 static const struct {
     const char *title, *options;
 } groups[] = {
@@ -22,7 +23,7 @@ static const struct {
     { "Unequal workers, streams and simulated runs", "slow stream stream-buffer platform fail step-time" },
 };
 
-/* Does a list of words have it, and with a '*'? */
+/* Does a list of names have this one, and with a '*'? */
 static bool listed(const char *words, const char *name, bool *starred)
 {
     const size_t bytes = strlen(name);
@@ -36,7 +37,7 @@ static bool listed(const char *words, const char *name, bool *starred)
     return false;
 }
 
-/* "  --batch N", and in the next column the meaning, with the default at its end. */
+/* Prints "  --batch N", and in the next column the meaning and the default. */
 static void print_option(FILE *out, const tutti_option *o)
 {
     static const char *const kinds[] = {
@@ -125,7 +126,7 @@ void tutti_cli_train_help(FILE *out, bool all)
     }
 }
 
-/* ---- what others call them ---- */
+/* ---- names of options in other programs ---- */
 static const struct {
     const char *theirs, *ours;
 } known_elsewhere[] = {

@@ -1,5 +1,5 @@
-/* history.c: a run, read back from its directory. Its files may be half written, of another
-   version or edited wrongly, so everything in them is checked. */
+/* history.c: reads a run from its directory. The files may be incomplete, from another version or
+   edited wrongly, so everything in them is checked. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

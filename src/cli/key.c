@@ -1,4 +1,4 @@
-/* key.c: `tutti key`: the secret of a run whose ranks another launcher starts. */
+/* key.c: `tutti key`: makes the secret of a run whose ranks another launcher starts. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

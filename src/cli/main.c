@@ -1,4 +1,4 @@
-/* main.c: the commands, and which one is called. */
+/* main.c: the table of commands, and main(), which calls one of them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -73,9 +73,9 @@ static void print_commands(FILE *out)
                    "3 a worker was lost and the method could not continue, 128 + signal when stopped by one.");
 }
 
-/* The process that started us may have closed standard streams (>&-). The next file that is opened
-   would have such a number, and messages for the user would be written into it. So each of the
-   three is there from the first moment on, here and in all that this process starts. */
+/* Opens /dev/null for each standard stream that the calling process has closed (>&-). Otherwise the
+   next file that is opened would get its number, and messages for the user would be written into
+   it. */
 static void open_closed_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -83,7 +83,8 @@ static void open_closed_streams(void)
             _exit(EXIT_TRAINING); /* without /dev/null, and without a place to say so */
 }
 
-/* The exit code of a command that has ended; EXIT_TRAINING if its output could not be written. */
+/* Returns the exit code of a command that has ended; EXIT_TRAINING if its output was not
+   written. */
 static int reported(int code)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
@@ -106,8 +107,8 @@ static int no_such_command(const char *name)
     return EXIT_USAGE;
 }
 
-/* `tutti help COMMAND [MORE]` is `tutti COMMAND [MORE] --help`; of train it
-   may be `all`, which stands behind. */
+/* Runs `tutti help COMMAND [MORE]` as `tutti COMMAND [MORE] --help`; `tutti help train all` as
+   `tutti train --help all`. */
 static int help(int argc, char **argv)
 {
     const tutti_command *c = commands;

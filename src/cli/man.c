@@ -1,6 +1,6 @@
-/* man.c: pages of the manual, from the tables that commands read: `tutti man` writes tutti(1), and
-   `tutti man COMMAND [SUBCOMMAND]` that of one. For the build, which installs them; nothing for
-   people. */
+/* man.c: pages of the manual, from the tables that commands use: `tutti man` prints tutti(1), and
+   `tutti man COMMAND [SUBCOMMAND]` the page of a command. The build calls it and installs the
+   pages; it is not listed for users. */
 #include <ctype.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ static void put_upper(const char *text)
         putchar(*text == '-' ? '-' : toupper((unsigned char)*text));
 }
 
-/* "TUTTI-PLAN-MEMORY" 1, and what it is in a line. */
+/* Prints the title of a page, "TUTTI-PLAN-MEMORY" 1, and its section NAME. */
 static void put_head(const char *name, const char *help)
 {
     fputs(".TH ", stdout);

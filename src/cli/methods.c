@@ -1,4 +1,4 @@
-/* methods.c: `tutti methods`: the catalogue, from the methods' own tables. */
+/* methods.c: `tutti methods`: lists and explains the methods, from the registry of methods. */
 #include <string.h>
 
 #include "cli_internal.h"
@@ -45,8 +45,7 @@ static json_t *method_json(size_t k)
     return object;
 }
 
-/* For a method whose states may be in a tier: the possible values of `tier`, with their own
-   options. */
+/* Prints the possible values of the option `tier`, with their options, of a method that has it. */
 static void print_tiers(const tutti_method_ops *m)
 {
     const tutti_option *tier = tutti_option_find(m->options, "tier");

@@ -1,6 +1,6 @@
-/* output.c: standard output, whose reader may leave before a run ends (`tutti train ... | head`),
-   or whose disk may be full. What a run is for lies in its files, so it trains on. It reports
-   once, on standard error, that its output no longer arrives, and discards further output. */
+/* output.c: standard output, whose reader may close it before a run ends (`tutti train ... |
+   head`), or whose disk may be full. The results of a run are its files, so the run continues. It
+   reports once, on standard error, that its output is lost, and discards further output. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>

@@ -1,7 +1,7 @@
-/* page.c: one file of HTML: style, pictures and figures are in it, and it loads nothing from
-   elsewhere. It follows the reader's choice of light or dark, and fits screens from a telephone's
-   width to a monitor's: pictures stand side by side where they fit, and a table that is too wide
-   scrolls by itself. There is no script in it. */
+/* page.c: writes a page as one HTML file, which contains its style and pictures and loads nothing
+   from elsewhere. It follows the reader's choice of light or dark, and adapts to the width of the
+   screen: pictures are side by side where they fit, and a table that is too wide scrolls by
+   itself. It has no scripts. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -127,7 +127,7 @@ static bool shows_something(const tutti_plot *plot)
     return false;
 }
 
-/* The name, shortened to TUTTI_PLOT_NAME characters. */
+/* Prints a name, shortened to TUTTI_PLOT_NAME characters. */
 static void put_name(tutti_page *p, const char *name)
 {
     char shown[4 * TUTTI_PLOT_NAME + 8];
@@ -143,7 +143,7 @@ static void put_name(tutti_page *p, const char *name)
     tutti_page_say(p->out, shown);
 }
 
-/* Text of an SVG with the names of series in place of ~0~, ~1~, ... */
+/* Prints text of an SVG, with the names of series in place of ~0~, ~1~, ... */
 static void put_text(tutti_page *p, const tutti_plot *plot, const char *from, const char *end)
 {
     while (from < end) {
@@ -158,9 +158,9 @@ static void put_text(tutti_page *p, const tutti_plot *plot, const char *from, co
     }
 }
 
-/* An element's id must be unique in the whole page, so the ids that gnuplot gives to groups in
-   every picture are dropped. A series' group gets the series' name as its title, which the
-   browser shows when the reader points at it. */
+/* Prints the drawing of a picture. Ids must be unique in a page, so those that gnuplot gives to
+   groups in every picture are removed. The group of a series gets the name of the series as its
+   title, which the browser shows when the reader points at it. */
 static void put_drawing(tutti_page *p, const tutti_plot *plot, const char *from)
 {
     static const char group[] = "<g id=\"gnuplot_plot_";

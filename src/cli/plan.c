@@ -1,4 +1,5 @@
-/* plan.c: `tutti plan`: what a run will be like, before it is begun. One file a subcommand. */
+/* plan.c: `tutti plan`: predicts properties of a run before it is begun. Calls the subcommands
+   (plan_*.c). */
 #include <string.h>
 
 #include "cli_internal.h"

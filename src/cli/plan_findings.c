@@ -1,5 +1,5 @@
-/* plan_findings.c: the results of a plan's simulated runs: the order, reasons, the table,
-   JSON. */
+/* plan_findings.c: the results of a plan's simulated runs: the order of methods, the reasons for
+   it, and their output as a table and as JSON. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "plan_internal.h"
 #include "tutti/method.h"
 
-/* ---- what a method does to the course of training ---- */
+/* ---- the effect of a method on the course of training ---- */
 
 enum { EXACT, SYNCHRONOUS, COMPRESSED, DELAYED, PARTIAL, LOCAL, NEIGHBOURS, STALE };
 static const tutti_effect effects[] = {
@@ -64,7 +64,7 @@ static double sum_of(const json_t *workers, const char *member)
     return sum;
 }
 
-/* The run's figures when its method had settled, from the report of that step. */
+/* Returns the report of the first step at or after `steps`; zeros: steps is 0, or there is none. */
 static tutti_moment settled_at(const tutti_history *h, uint64_t steps)
 {
     tutti_moment at = { 0 };
@@ -75,7 +75,7 @@ static tutti_moment settled_at(const tutti_history *h, uint64_t steps)
     return at;
 }
 
-/* false: the run has no such figures. */
+/* Sets the figures of a row, without its first `settled` steps. false: the run lacks some. */
 static bool read_row(tutti_planned *row, const tutti_history *h, const tutti_train_config *c)
 {
     const json_t *s = h->summary, *workers = json_object_get(s, "by_worker");
@@ -141,7 +141,7 @@ static void times(double ratio, const char *more, const char *less, const char *
         snprintf(text, bytes, "%s", same);
 }
 
-/* A run's first steps are other ones with some methods. "": not with this one. */
+/* Writes a warning if the first steps of the method differ from the later ones; else "". */
 static void beware(const tutti_plan_findings *f, const tutti_planned *row, char *text, size_t bytes)
 {
     text[0] = 0;
@@ -159,7 +159,7 @@ static void beware(const tutti_plan_findings *f, const tutti_planned *row, char 
                  (unsigned long long)(row->settles / TUTTI_PLAN_LOOKS + 1));
 }
 
-/* Against ddp, without a codec, if that is there. */
+/* Sets the reason of each row: compared with ddp without a codec, if that is a row. */
 static void give_reasons(tutti_plan_findings *f)
 {
     const tutti_planned *ddp = NULL;
@@ -185,8 +185,8 @@ static void give_reasons(tutti_plan_findings *f)
     }
 }
 
-/* Shares by speed come first where they help, as they are an option and no other method, and go
-   where they do not: workers are equal there. */
+/* Moves the row with shares by speed to the front if they help, since they are an option and not
+   another method. Otherwise workers are equal, and the row is removed. */
 static void order_shares(tutti_plan_findings *f)
 {
     const tutti_planned *ddp = NULL;
@@ -337,7 +337,7 @@ static tutti_status print_table(const tutti_plan_findings *f, tutti_error *err)
     return whole ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a table of %zu methods", f->n);
 }
 
-/* ---- the comparison that measures what steps are worth ---- */
+/* ---- the `tutti compare` that measures accuracy, too ---- */
 
 enum { COMPARED = 8 }; /* methods at most, and ddp */
 
@@ -365,8 +365,8 @@ static bool add_flags(json_t *to, const json_t *words, const char *const *flags,
     return whole;
 }
 
-/* `tutti compare` of the soonest methods and ddp, under the conditions of this plan. NULL: nothing
-   is to be compared, or there is no memory. */
+/* Returns the words of a `tutti compare` of the fastest methods and ddp, under the conditions of
+   this plan. NULL: there is nothing to compare, or no memory. */
 static json_t *comparison(const tutti_plan_findings *f)
 {
     static const char *const conditions[] = { "--transport", "--step-time", "--slow", NULL }, *const places[] = {
@@ -423,7 +423,7 @@ static json_t *comparison(const tutti_plan_findings *f)
     return whole ? words : NULL;
 }
 
-/* First of all, since the order of the table is none of what trains soonest. */
+/* Prints that command before the table, whose order is not that of the time to an accuracy. */
 static void print_comparison(const tutti_plan_findings *f)
 {
     json_t *words = comparison(f);
@@ -442,7 +442,7 @@ static void print_comparison(const tutti_plan_findings *f)
     json_decref(words);
 }
 
-/* The choice that the figures suggest, and reasons for caution. */
+/* Prints the choice that the figures suggest, and reasons for caution. */
 static void print_choice(const tutti_plan_findings *f)
 {
     char name[300], text[800];

@@ -1,76 +1,87 @@
-/* plan_internal.h: what the files of `tutti plan` share. A plan is a comparison
-   (compare_internal.h) of one seed, whose runs are short and simulated. */
+/* plan_internal.h: what the files of `tutti plan` (plan*.c) share. A plan is a comparison
+   (compare_internal.h) with one seed, whose runs are short and simulated. Each section is named
+   after the file that implements it. */
 #ifndef TUTTI_CLI_PLAN_INTERNAL_H
 #define TUTTI_CLI_PLAN_INTERNAL_H
 #include "compare_internal.h"
 
 /* ---- plan_methods.c ---- */
 
-/* Runs of these methods by flags of train, argv[1..] and `more` (NULL-ended, or NULL; the later one
-   of two counts), each checked; what is refused is excluded. json_decref it. */
+/* Makes a plan of runs of these methods and codecs, and checks each run; those that are refused are
+   excluded. Flags of train: argv[1] to argv[argc - 1], then `more` (NULL-ended, or NULL); the last
+   value of an option counts. *plan: json_decref it. */
 tutti_status tutti_plan_of(int argc, char **argv, const char *const *more, const char *methods,
                            const char *codecs, json_t **plan, tutti_error *err);
 
 /* ---- plan_measure.c: this machine, as a platform ---- */
 
+/* Measurements of this machine. */
 typedef struct tutti_measured {
-    double pass_seconds;         /* of a worker's pass over its batch, all of them at work */
-    double update_seconds;       /* of a step of a worker, besides: batches, updates */
-    /* The rest is not there (platform "") of hosts and links that are known. */
-    double latency, rate;        /* of a message from each worker to the next one: s, bit/s */
-    double speed;                /* flop/s at which a simulated update takes as long as it does */
-    char platform[160];          /* the spec of `tutti platform` that follows */
+    double pass_seconds;         /* of a worker's pass over its batch, while all workers compute */
+    double update_seconds;       /* of the rest of a worker's step: batches, updates */
+    /* Set only with `links`. */
+    double latency, rate;        /* of a message from each worker to the next: s, bit/s */
+    double speed;                /* FLOP/s at which a simulated update takes update_seconds */
+    char platform[160];          /* spec of `tutti platform` with these values; "": no `links` */
 } tutti_measured;
-/* c, argv: the run, as the user requested it. links: measure those, too, and write
-   DIRECTORY/platform.xml. directory: where the runs of the measurement may be. Takes seconds:
-   runs without any exchange, and messages. Blocks. */
+/* Measures this machine by runs without any exchange. links: also by messages, and writes
+   DIRECTORY/platform.xml. c, argv: the run, as the user requested it. directory: for the runs of
+   the measurement. *signal: as of tutti_compare_run_all. Takes seconds. Blocks. */
 tutti_status tutti_plan_measure(tutti_measured *m, tutti_runtime *rt, const tutti_train_config *c,
                                 int argc, char **argv, bool links, const char *directory,
                                 int *signal, tutti_error *err);
 
 /* ---- plan_findings.c ---- */
 
-/* The known effect of a method on the course of training: a word and a sentence. */
+/* The effect of a method on the course of training: a word, and a sentence. */
 typedef struct tutti_effect { const char *name, *text; } tutti_effect;
+/* Returns the effect of a method with a codec ("": none), from its traits and description. */
 const tutti_effect *tutti_plan_effect(const char *method, const char *codec);
 
-/* Steps of a method that settles late are this many times `over`, at most. */
+/* The first steps of some methods differ from the later ones. A plan simulates them, and leaves
+   them out of its figures, if they are at most this many times --over. */
 enum { TUTTI_PLAN_LOOKS = 10 };
-typedef struct tutti_planned { /* a row that was simulated */
-    const char *method, *codec;
-    const char *condition;       /* "batch-share=auto", "" */
-    const json_t *simulated;     /* words */
-    /* Steps that its figures exclude, and those that they would have to exclude: more, where the
-       plan is too short for that (TUTTI_SETTLES_UNKNOWN: it cannot be predicted). */
-    uint64_t settled, settles;
-    const json_t *command;       /* words */
+/* A row that was simulated. A step is one batch of each worker. */
+typedef struct tutti_planned {
+    const char *method, *codec;  /* codec "": none */
+    const char *condition;       /* "batch-share=auto"; "": none */
+    const json_t *simulated;     /* words of the simulated run */
+    uint64_t settled;            /* first steps that its figures leave out */
+    uint64_t settles;            /* first steps that they should leave out: more, if the run is too
+                                    short for that. TUTTI_SETTLES_UNKNOWN: not known */
+    const json_t *command;       /* words of the run that the user would start */
     const tutti_effect *effect;
-    /* A step is one batch of each worker. seconds: of a step; exposed: the fraction of the
-       workers' time that they wait, 0 to 1; memory: of the worker that has most; bytes: sent in a
-       step, by all ranks over the number of workers. */
-    double seconds, exposed, memory, bytes;
-    char reason[600];
+    double seconds;              /* of a step */
+    double exposed;              /* fraction of the workers' time in which they wait, 0 to 1 */
+    double memory;               /* bytes of the worker that has most */
+    double bytes;                /* sent in a step by all ranks, over the number of workers */
+    char reason[600];            /* for its speed, compared with ddp if that is a row */
 } tutti_planned;
 
 typedef struct tutti_plan_findings {
+    /* Set by the caller. */
     const tutti_train_config *config;
-    const tutti_measured *measured; /* NULL: nothing was */
-    const char *platform, *slow;    /* as given, "" */
-    double step_time;               /* as given; 0 */
-    int64_t over;
-    bool optimizer;                 /* was given, for all methods */
-    tutti_planned *rows;            /* the fastest first, after shares by speed if these pay */
+    const tutti_measured *measured; /* NULL: nothing was measured */
+    const char *platform, *slow;    /* as given; "": not given */
+    double step_time;               /* as given; 0: not given */
+    int64_t over;                   /* --over: steps of each method that the figures are of */
+    bool optimizer;                 /* an optimizer was given, which all methods have */
+    /* Set by tutti_plan_find. */
+    tutti_planned *rows;            /* [n]: fastest first, after `shares` if there is one */
     size_t n;
-    const tutti_planned *fastest, *shares; /* NULL: there is none */
-    const tutti_planned *synchronous; /* the fastest one with ddp's mathematics; NULL */
-    json_t *refused;                /* {method, codec, why} */
+    const tutti_planned *fastest;   /* NULL: no rows */
+    const tutti_planned *shares;    /* the row with shares by speed; NULL: they do not pay */
+    const tutti_planned *synchronous; /* the fastest row with ddp's mathematics; NULL: none */
+    json_t *refused;                /* array of {method, codec, why} */
 } tutti_plan_findings;
-/* asked, simulated: the plans; runs of the latter have `settled` and `settles`, texts of numbers.
-   directory: of the runs. cut: as of tutti_compare_limit. The rest of f is set. */
+/* Reads the results. asked, simulated: the plans of the runs that the user would start, and of
+   those that were simulated, whose runs have the members `settled` and `settles` (numbers as
+   texts). directory: of the simulated runs. cut: [runs], as of tutti_compare_limit. */
 tutti_status tutti_plan_find(tutti_plan_findings *f, tutti_runtime *rt, const json_t *asked,
                              const json_t *simulated, const char *directory, const bool *cut,
                              tutti_error *err);
-void tutti_plan_drop(tutti_plan_findings *f); /* zeroed, too */
+void tutti_plan_drop(tutti_plan_findings *f); /* zeroed is allowed */
 tutti_status tutti_plan_print(const tutti_plan_findings *f, tutti_error *err);
+/* Returns the findings as docs/PLAN.md describes them, owned by the caller. */
 json_t *tutti_plan_json(const tutti_plan_findings *f);
 #endif

@@ -1,18 +1,18 @@
-/* plan_measure.c: this machine as a platform of the simulator, in seconds.
+/* plan_measure.c: measures this machine, to describe it as a platform of the simulator.
 
-   Pass: the time of a worker's pass while all of them compute, from two runs of `single`, which
-   exchanges nothing. One is a few steps long. The other has some more, and the difference is the
+   Pass: the time of a worker's pass while all workers compute, from two runs of `single`, which
+   exchanges nothing. One run has a few steps and the other some more, so that the difference is the
    time of steps that have warmed up.
 
-   Speed: the part of a step other than its pass (the update) is charged by the simulator as
-   operations of a host with a speed. A simulated run of `single` gives the charge, so the speed
-   is chosen such that the charge equals the measured time. Exchanges and codecs are loops over
-   vectors, as updates are, so it is their speed too.
+   Speed: the simulator charges the part of a step other than its pass (the update) as operations
+   of a host with a speed. A simulated run of `single` gives the number of operations, so the speed
+   is chosen such that they take the measured time. Exchanges and codecs are loops over vectors, as
+   updates are, so the speed applies to them, too.
 
    If a platform is given, its speed is used, and the whole step is counted as the pass.
 
-   Network: all workers send to the next one and receive from the one before, at the same time. In
-   a simulated `cluster` a message takes latency + bytes / rate, which is solved for both here.
+   Network: all workers send to the next worker and receive from the previous one, at the same time.
+   In a simulated `cluster` a message takes latency + bytes / rate, which is solved for both here.
    Unequal links are not measured: they need a platform file. */
 #include <errno.h>
 #include <math.h>
@@ -51,7 +51,7 @@ static double mean_of(const json_t *summary, const char *member)
     return sum / (double)json_array_size(workers);
 }
 
-/* more: flags, NULL-ended. */
+/* Runs `single` for that many steps, and sets *f to its times. more: further flags, NULL-ended. */
 static tutti_status run_single(const place *at, const char *name, int steps, const char *const *more, figures *f,
                                tutti_error *err)
 {
@@ -89,8 +89,8 @@ static tutti_status run_single(const place *at, const char *name, int steps, con
     return status;
 }
 
-/* The time of a step, from the difference that MORE steps make; where noise hides that, from the
-   whole longer run. */
+/* Returns the time of a step, from the difference that MORE steps make; if noise exceeds that, from
+   the whole longer run. */
 static double of_a_step(double few, double many)
 {
     return many > few ? (many - few) / MORE : many / (WARM + MORE);

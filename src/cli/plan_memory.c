@@ -1,5 +1,5 @@
-/* plan_memory.c: `tutti plan memory`: what train's plan of a run (tutti_train_plan_make) counts,
-   as a table or as JSON (docs/PLAN.md has its members). Ranks with the same figures are one row. */
+/* plan_memory.c: `tutti plan memory`: prints what tutti_train_plan_make determines of a run, as a
+   table or as JSON (docs/PLAN.md has its members). Ranks with the same figures are one row. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 
 enum { OVER = 16, OVER_MOST = 100000 }; /* steps that are simulated */
 
-/* Consecutive ranks of one role, whose every kind differs by at most a hundredth of their total
-   from the first's. What is shown is the most that one of them has. */
+/* Consecutive ranks of one role. Each kind of memory differs from that of the first rank by at most
+   a hundredth of the total. The most that one of them has is shown. */
 typedef struct group {
     int first, last, most;       /* most: the rank with the largest total */
     uint64_t sent;               /* the most that one of them sent */
@@ -36,7 +36,7 @@ static bool alike(const tutti_train_plan_rank *a, const tutti_train_plan_rank *b
     return a->serves == b->serves;
 }
 
-/* tutti_free it; *n: how many. */
+/* Returns the groups, *n of them; tutti_free it. */
 static group *group_ranks(const tutti_train_plan *plan, int *n)
 {
     const int ranks = plan->workers + plan->servers;
@@ -62,7 +62,8 @@ static group *group_ranks(const tutti_train_plan *plan, int *n)
 
 typedef struct unit { const char *name; double bytes; } unit;
 
-/* One for all figures: that in which the largest has two to four digits before its point. */
+/* Chooses a unit for all figures: that in which the largest has two to four digits before its
+   point. */
 static unit unit_of(uint64_t most)
 {
     static const unit units[] = { { "bytes", 1 }, { "KiB", 1024 }, { "MiB", 1048576 }, { "GiB", 1073741824 } };
@@ -85,7 +86,7 @@ static void name_group(const tutti_train_plan *plan, const group *g, char *text,
         snprintf(text, bytes, "%s %d-%d", role, from, to);
 }
 
-/* The table is a page wide, for names as long as "worker 0-999". */
+/* Prints the table, which is as wide as a page for names up to "worker 0-999". */
 enum { NAME = 12, FIGURE = 8 };
 static int width_of(int kind)
 {
@@ -93,7 +94,7 @@ static int width_of(int kind)
     return name > FIGURE ? name : FIGURE;
 }
 
-/* Prints the parts with a hundredth of the total or more. */
+/* Prints the components that have at least a hundredth of the total. */
 static void print_parts(const tutti_train_plan *plan, const group *g, unit u)
 {
     const tutti_train_plan_rank *r = &plan->rank[g->most];
@@ -264,7 +265,7 @@ static void print_help(void)
            "  tutti plan memory -n 8 --servers 2 --method asgd --transport tcp --json\n");
 }
 
-/* Takes "--over N" or "--over=N" out of the words. */
+/* Removes "--over N" or "--over=N" from the words, and sets its value. */
 static tutti_status take_over(int *argc, char **argv, uint64_t *over, tutti_error *err)
 {
     int n = 1;

@@ -1,9 +1,9 @@
-/* plan_methods.c: `tutti plan`: how fast each method would be in a run, before it is begun.
+/* plan_methods.c: `tutti plan`: predicts how fast each method would be in a run.
 
    Nothing is computed by a formula. Each method trains for some steps in the simulator, with its
-   own code and messages, each as a child (compare_runs.c). The hosts and links are in a platform
-   file; without one this machine is measured (plan_measure.c). What the runs have counted becomes
-   the table (plan_findings.c). */
+   own code and messages, in a child process (compare_runs.c). The hosts and links come from a
+   platform file; without one this machine is measured (plan_measure.c). The table is made from the
+   figures of the runs (plan_findings.c). */
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -101,7 +101,7 @@ tutti_status tutti_plan_of(int argc, char **argv, const char *const *more, const
     return status;
 }
 
-/* All methods that train with several workers: the default. */
+/* Lists all methods that train with several workers, the default. */
 static char *all_methods(void)
 {
     char *text = NULL;
@@ -128,8 +128,8 @@ typedef struct work {
     int signal;
 } work;
 
-/* Shares by speed are the simplest that helps unequal workers, so a plan with ddp tries them, too.
-   The row goes behind the others. */
+/* Appends a row of ddp with shares by speed, the simplest remedy for unequal workers, to a plan
+   that has ddp and several workers with even shares. */
 static tutti_status add_shares(const work *w, const char **more, size_t n, json_t *plan, tutti_error *err)
 {
     json_t *rows = json_object_get(plan, "rows"), *runs = json_object_get(plan, "runs"), *other = NULL;
@@ -173,8 +173,8 @@ static void set_word(json_t *words, const char *flag, uint64_t value)
             json_array_set_new(words, i + 1, json_string(text));
 }
 
-/* Makes runs long enough to have `over` steps that are like those that follow, and reports where
-   these begin. */
+/* Makes runs long enough to have `over` steps after the first ones that differ
+   (tutti_method_settles), and adds `settled` and `settles` to each run. */
 static tutti_status look_long_enough(const work *w, json_t *plan, tutti_error *err)
 {
     const uint64_t over = (uint64_t)w->config->over, most = TUTTI_PLAN_LOOKS * over;
@@ -206,8 +206,8 @@ static tutti_status look_long_enough(const work *w, json_t *plan, tutti_error *e
     return TUTTI_OK;
 }
 
-/* Called before measuring, since nothing need be measured of runs that would be refused in any
-   case. */
+/* Makes the plan of the runs that the user would start. Called before measuring, so that runs that
+   would be refused are not measured. */
 static tutti_status list_asked(const work *w, json_t **asked, tutti_error *err)
 {
     const plan_config *c = w->config;
@@ -333,7 +333,7 @@ static tutti_status plan_it(work *w, tutti_error *err)
     return status;
 }
 
-/* Plans in --out, or in a temporary folder that is removed when the plan is made. */
+/* Makes the plan in --out, or in a temporary folder, which is removed at the end. */
 static tutti_status plan_somewhere(work *w, tutti_error *err)
 {
     const char *const out = w->config->out, *const temporary = getenv("TMPDIR");
@@ -363,7 +363,7 @@ static tutti_status plan_somewhere(work *w, tutti_error *err)
     return status;
 }
 
-/* Checks once what each of the methods would otherwise report. */
+/* Checks settings once that each of the methods would otherwise report. */
 static tutti_status check_cluster(const plan_config *c, const tutti_train_config *run, tutti_runtime *rt,
                                   tutti_error *err)
 {

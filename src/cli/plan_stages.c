@@ -1,7 +1,7 @@
 /* plan_stages.c: `tutti plan stages`: which layers go to which type of resources and how many units
    each stage gets (placement.h), as a table or as a schedule in JSON (docs/PLAN.md has its
-   members). Layers' times come with the resources; or they are modelled for a network, from its
-   operations and bytes and from how fast a unit of each type is. */
+   members). The times of layers are given with the resources, or modelled for a network, from its
+   operations and bytes and from the speed of a unit of each type. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -31,8 +31,8 @@ typedef struct placed {
 
 /* ---- layers of a model ---- */
 
-/* Bytes of a batch's rows of the tables among a unit's parameters, with their keys; as many rows as
-   the batch may name. */
+/* Returns the bytes of the rows, with their keys, that a batch reads in the tables of a unit: at
+   most as many rows as the batch may name. */
 static double rows_of(const tutti_nn_param *params, const tutti_nn_unit *u, const tutti_nn_task *task, double batch)
 {
     double bytes = 0;
@@ -53,7 +53,7 @@ static bool has_tables(const tutti_nn_param *params, const tutti_nn_unit *u)
     return false;
 }
 
-/* Units that cannot be separated are one layer. */
+/* Makes layers of units. Units that cannot be separated are one layer. */
 static tutti_status add_unit(placed *x, const tutti_nn_unit *u, int unit, const tutti_nn_param *params,
                              const tutti_nn_task *task, tutti_error *err)
 {
@@ -183,7 +183,7 @@ static void print_compared(const json_t *all)
 
 /* ---- for programs ---- */
 
-/* Seconds as numbers; an infinite rate, of a stage that does not communicate, is null. */
+/* Returns a number; null: an infinite rate, that of a stage that does not communicate. */
 static json_t *stages_of(const placed *x)
 {
     const tutti_placement_problem *p = &x->problem;
@@ -228,7 +228,7 @@ static json_t *json_of(const placed *x, const char *search)
     return o;
 }
 
-/* Every search with its defaults. brute as long as it takes seconds. */
+/* Runs every search with its defaults; brute only if it takes seconds. */
 static json_t *compare(const placed *x, tutti_runtime *rt)
 {
     json_t *array = json_array(), *row;
@@ -300,7 +300,7 @@ static void print_help(void)
     printf("\nExample:\n  tutti plan stages --resources cluster.json --search dp --schedule stages.json\n");
 }
 
-/* Takes "--NAME VALUE" or "--NAME=VALUE" of ours out of the words. */
+/* Removes "--NAME VALUE" and "--NAME=VALUE" of this command from the words. */
 static tutti_status take_own(int *argc, char **argv, request *r, tutti_error *err)
 {
     const struct { const char *name; const char **value; } own[] = {
@@ -351,7 +351,7 @@ static tutti_status read_resources(placed *x, const char *path, tutti_runtime *r
     return status;
 }
 
-/* The types of a file without layers must have a speed. */
+/* Checks that the types of a file without layers have a speed. */
 static tutti_status check_speeds(const placed *x, tutti_error *err)
 {
     for (int t = 0; t < x->problem.types; t++) {
@@ -419,7 +419,7 @@ static tutti_status search_and_show(placed *x, const request *r, const tutti_cli
     return status;
 }
 
-/* A search takes seconds, so a name that is taken is refused before. */
+/* Refuses an output file that exists already, before the search, which takes seconds. */
 static tutti_status show(placed *x, const request *r, const tutti_cli_settings *s, tutti_error *err)
 {
     tutti_file *schedule = NULL;

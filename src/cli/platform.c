@@ -1,4 +1,4 @@
-/* platform.c: `tutti platform`: a cluster for simulated runs, on standard output. */
+/* platform.c: `tutti platform`: prints the description of a cluster for simulated runs. */
 #include <string.h>
 
 #include "cli_internal.h"

@@ -1,7 +1,7 @@
-/* plot.c: pictures by gnuplot, a child that reads a script of ours and writes SVG. It gets numbers
-   and our own words only, never text from a file: a gnuplot script can start programs. Names are
-   put into its SVG by page.c, in place of ~0~, ~1~, ... From the SVG only the marks and the
-   drawing are used. */
+/* plot.c: draws pictures by gnuplot, a child process that reads a script from us and writes SVG.
+   The script contains numbers and constant texts only, never text from a file, since a gnuplot
+   script can start programs. page.c puts names into the SVG, in place of ~0~, ~1~, ... Only the
+   marks and the drawing of the SVG are used. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -13,7 +13,7 @@
 
 #include "page_internal.h"
 
-/* Colours that can be distinguished on white and on black, by colour-blind readers too. */
+/* The colours can be distinguished on white and on black, by colour-blind readers too. */
 const char *tutti_plot_colour(int colour)
 {
     static const char *const colours[TUTTI_PLOT_COLOURS] = { "#3b82c4", "#d9772b", "#2a9d6f", "#c4508f",
@@ -39,7 +39,7 @@ static void put_data(FILE *script, const tutti_plot *plot)
     }
 }
 
-/* All our axes begin at 0; bars need half of their width on either side. */
+/* Sets the range of x, which begins at 0. Bars need half of their width on either side. */
 static void put_range(FILE *script, const tutti_plot *plot)
 {
     double most = 0;
@@ -70,7 +70,7 @@ static int by_height(const void *a, const void *b)
     return (l->y > m->y) - (l->y < m->y);
 }
 
-/* Labels that would overlap are moved up; each is a line high. */
+/* Moves labels up that would overlap; each is a line high. */
 static void spread(label *labels, int n, double wide, double high)
 {
     qsort(labels, (size_t)n, sizeof *labels, by_height);
@@ -111,7 +111,7 @@ static void put_numbers(FILE *script, const tutti_plot *plot)
 
 /* ---- the script ---- */
 
-/* One point is a dot that can be seen; where there are more, the line is. */
+/* Has the series only one point? Then a dot is drawn, since a line would not be visible. */
 static bool is_dot(const tutti_plot_series *s)
 {
     size_t n = 0;
@@ -140,7 +140,7 @@ static void put_style(FILE *script, const tutti_plot *plot, const tutti_plot_ser
         fprintf(script, "1:2 with linespoints lw 1.6 dt %s pt %d ps 0.25", dashes[sort], points[sort]);
 }
 
-/* Names of series at the axis, from the top. */
+/* Puts the names of series at the axis, from the top. */
 static void put_names(FILE *script, const tutti_plot *plot)
 {
     size_t longest = 1;
@@ -186,7 +186,7 @@ static void put_script(FILE *script, const tutti_plot *plot)
     putc('\n', script);
 }
 
-/* gnuplot without the user's settings; its standard streams. */
+/* In the child: becomes gnuplot, without the user's settings. in, out: its standard streams. */
 static void become_gnuplot(int in, int out, const char *argument)
 {
     const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -198,8 +198,8 @@ static void become_gnuplot(int in, int out, const char *argument)
     _exit(127);
 }
 
-/* Starts it with a script and reads all that it prints; *code: how it ended, 127: it is not
-   there. */
+/* Runs gnuplot with a script and reads all that it prints. *code: its exit code; 127: it is not
+   installed. */
 static tutti_status run_gnuplot(FILE *script, const char *argument, char **text, int *code, tutti_error *err)
 {
     size_t bytes = 0;

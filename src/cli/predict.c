@@ -1,4 +1,4 @@
-/* predict.c: `tutti predict RUN FILE...`: the classes of pictures by the model of a run. */
+/* predict.c: `tutti predict RUN FILE...`: classifies pictures with the model of a run. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ const tutti_option tutti_cli_predict_options[] = {
     { 0 }
 };
 
-/* The k-th likeliest, of equals the first; of each picture in turn. */
+/* Sets order[classes] to the classes, likeliest first; equally likely ones in their order. */
 static void rank(const double *p, int classes, int *order)
 {
     for (int k = 0; k < classes; k++) {

@@ -1,6 +1,7 @@
-/* report.c: `tutti report DIR`: the page of a run. C reads the run's files and writes the page
-   (history.c, cells.c, page.c); gnuplot, a child, draws (plot.c). Nothing is trained, and nothing
-   in DIR changes but the page. A run that has not ended has a page too, of what there is. */
+/* report.c: `tutti report DIR`: writes a page about a run. It reads the run's files (history.c) and
+   writes the page (cells.c, page.c); gnuplot, a child process, draws (plot.c). Nothing is trained,
+   and nothing in DIR changes but the page. For a run that has not ended, the page has what there
+   is. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -229,7 +230,7 @@ static tutti_status put_rows(tutti_page *p, const char *title, const tutti_colum
     return status;
 }
 
-/* The figures of the first screen. */
+/* Prints the figures of the first screen. */
 static const struct figure {
     const char *name, *title;
     double unit;
@@ -295,7 +296,8 @@ static tutti_status put_summary(tutti_page *p, const json_t *s, tutti_error *err
     return TUTTI_OK;
 }
 
-/* The command, of the run's settings; those that this version does not know are refused. */
+/* Prints the command, from the run's settings; settings that this version does not know are
+   refused. */
 static tutti_status words_of_run(const char *directory, json_t **words, tutti_error *err)
 {
     tutti_train_config config;
@@ -366,7 +368,7 @@ static tutti_status report(const char *directory, bool pictures, tutti_error *er
     return status;
 }
 
-/* Exactly one directory, and no flag that the table does not have. */
+/* Checks the arguments: exactly one directory, and only flags of the table. */
 static tutti_status take_directory(int argc, char **argv, const char **directory, tutti_error *err)
 {
     const char *const names[] = { "pictures" };

@@ -1,6 +1,6 @@
-/* run.c: `tutti run -n 4 -- python train.py`: any command as the workers of a run. Each one gets
-   its place, the run's key and memory, cores of its own and the number of its threads, as the
-   workers of `tutti train` do, and also its place under the names of torchrun. */
+/* run.c: `tutti run -n 4 -- python train.py`: starts any command as the workers of a run. Each one
+   gets its rank, the run's key and shared memory, its cores and number of threads, as the workers
+   of `tutti train` do, and also its rank in the variables of torchrun. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -92,7 +92,7 @@ static tutti_status no_such(const char *flag, tutti_error *err)
                       near);
 }
 
-/* Options up to "--" or the first word that is none. *at: the command's first word. */
+/* Parses options up to "--" or the first word that is no option. *at: the command's first word. */
 static tutti_status read_options(run_config *c, int argc, char **argv, int *at, bool *help, tutti_error *err)
 {
     char name[64], what[80];
@@ -139,7 +139,8 @@ static tutti_status read_options(run_config *c, int argc, char **argv, int *at, 
     return TUTTI_OK;
 }
 
-/* The command's file, by PATH if its name has no '/': workers on other hosts have the same. */
+/* Finds the command's file, in PATH if its name has no '/'. Workers on other hosts use the same
+   file. */
 static tutti_status find_command(const char *name, char *path, size_t bytes, tutti_error *err)
 {
     const char *at = getenv("PATH");
@@ -161,7 +162,7 @@ static tutti_status find_command(const char *name, char *path, size_t bytes, tut
 }
 
 /* ---- the workers' environment ---- */
-/* A rank and size in another run must not be inherited. */
+/* Workers must not inherit the rank and size of another run. */
 static void forget_outer_run(void)
 {
     static const char *const names[] = { "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_SHM_FD", "TUTTI_MEET",
@@ -192,7 +193,8 @@ static int free_port(void)
     return port;
 }
 
-/* For programs that open a process group of torch. MASTER_ADDR is how the workers reach rank 0. */
+/* Sets variables for programs that open a process group of torch. MASTER_ADDR: how workers reach
+   rank 0. */
 static void tell_torch(const tutti_launch_host *first, int n_hosts)
 {
     const char *name = n_hosts > 1 ? first->name : "127.0.0.1";

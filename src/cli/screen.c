@@ -1,5 +1,4 @@
-/* screen.c: the terminal: its width, lines that replace each other on it, text that is wrapped at
-   its edge. */
+/* screen.c: the terminal: its width, lines that replace each other, text that is wrapped. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -17,7 +16,6 @@ int tutti_cli_columns(int fd)
     return isatty(fd) && given != NULL && atoi(given) > 0 ? atoi(given) : 0;
 }
 
-/* Can lines be replaced on this terminal? */
 bool tutti_screen_replaces(void)
 {
     const char *kind = getenv("TERM");

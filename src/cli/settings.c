@@ -1,6 +1,6 @@
-/* settings.c: arguments -> the trainer's settings. The flags are the option table. getopt_long is
-   not used because it takes any prefix of a flag for the flag, and a misspelt one must be an error
-   with a suggestion. */
+/* settings.c: reads the trainer's settings from arguments, environment and files. The flags are the
+   table of options. getopt_long is not used, because it accepts any prefix of a flag for the flag,
+   and a misspelt flag must be an error with a suggestion. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -31,8 +31,8 @@ static tutti_status no_such_flag(const char *flag, const char *const *extra, tut
                       flag, near);
 }
 
-/* One argument, or two: --name=value, --name value, -n4, -n 4; switches (booleans that are off by
-   default) need no value. Gives how many it took. */
+/* Takes the flag at argv[*at], with its value: --name=value, --name value, -n4, -n 4; switches
+   (booleans that are off by default) need no value. *at: index of its last word on return. */
 static tutti_status take_argument(tutti_cli_settings *s, int argc, char **argv, int *at, const char *const *extra,
                                   tutti_error *err)
 {
@@ -92,7 +92,7 @@ static tutti_status take_argument(tutti_cli_settings *s, int argc, char **argv, 
     return tutti_settings_flag(s->settings, option->name, value, where, err);
 }
 
-/* The directory of the run that `resume` is in: itself, or above its checkpoints. */
+/* Finds the directory of the run that `resume` belongs to: `resume` itself or a folder above it. */
 static bool run_of(const tutti_cli_settings *s, const char *resume, char *run, size_t bytes)
 {
     static const char *const up[] = { "", "/..", "/../.." };
@@ -107,8 +107,8 @@ static bool run_of(const tutti_cli_settings *s, const char *resume, char *run, s
     return false;
 }
 
-/* Other variables that begin with TUTTI_, by their readers. Names that end with '_' are
-   prefixes. */
+/* Variables that begin with TUTTI_ and are no options, grouped by their readers. Names that end
+   with '_' are prefixes. */
 static const char *const variables[] = {
     /* the library's */
     "TUTTI_DATA",
@@ -140,7 +140,7 @@ static const char *const variables[] = {
     "TUTTI_TEST_",
 };
 
-/* TUTTI_LR_SCHEDULE for lr-schedule, as tutti_settings_environment has it. */
+/* Writes TUTTI_LR_SCHEDULE for lr-schedule, as tutti_settings_environment does. */
 static void variable_of(const tutti_option *option, char *name, size_t bytes)
 {
     snprintf(name, bytes, "TUTTI_%s", option->name);
@@ -167,7 +167,8 @@ static bool is_variable(const char *entry, size_t length)
     return false;
 }
 
-/* Offered if it is near without the common beginning, which would make all names near. */
+/* Adds a name to the suggestions if it is similar to the entry, both without the prefix TUTTI_,
+   which would make all names similar. */
 static void offer(const char *name, const char *entry, const char **names, size_t *n)
 {
     const char *const rest = name + strlen("TUTTI_");
@@ -178,7 +179,7 @@ static void offer(const char *name, const char *entry, const char **names, size_
         names[(*n)++] = name;
 }
 
-/* A misspelt variable would be as silent as a misspelt flag is loud. */
+/* Refuses a variable that begins with TUTTI_ and that nothing reads, which may be misspelt. */
 static tutti_status check_environment(tutti_error *err)
 {
     enum { MOST = 128, BYTES = 64 };
@@ -207,7 +208,7 @@ static tutti_status check_environment(tutti_error *err)
     return TUTTI_OK;
 }
 
-/* TUTTI_NAME for --name, with one exception: TUTTI_DATA is where data sets are, not which one. */
+/* Reads TUTTI_NAME for each option --name but TUTTI_DATA, which is the folder of data sets. */
 static tutti_status from_environment(tutti_cli_settings *s, tutti_error *err)
 {
     size_t n = 0, kept = 0;
@@ -227,8 +228,8 @@ static tutti_status from_environment(tutti_cli_settings *s, tutti_error *err)
     return status == TUTTI_OK ? check_environment(err) : status;
 }
 
-/* --resume: "auto" becomes the run's --out if a checkpoint is there, else nothing. A damaged
-   checkpoint is no reason to begin from scratch. */
+/* Replaces --resume auto by --out if a checkpoint is there, else by "". A damaged checkpoint is an
+   error, and no reason to begin from scratch. */
 static tutti_status resolve_resume(tutti_cli_settings *s, bool *automatic, tutti_error *err)
 {
     tutti_error found = { .rank = -1 };
@@ -249,8 +250,8 @@ static tutti_status resolve_resume(tutti_cli_settings *s, bool *automatic, tutti
     return status == TUTTI_OK || status == TUTTI_ERR_USAGE ? TUTTI_OK : tutti_fail(err, status, 0, "%s", found.text);
 }
 
-/* How many workers resume the run: the checkpoint's number where the user gives none, and always
-   under auto, where the same command line both begins a run and continues it. */
+/* Sets s->savers from the checkpoint, if the user gives no number of workers, and always with
+   --resume auto, where the same command line begins a run and continues it. */
 static void count_savers(tutti_cli_settings *s, bool automatic)
 {
     const char *where;
@@ -314,8 +315,8 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
     return TUTTI_OK;
 }
 
-/* The method's own default of an option that the user has not set, or what it adds to a given
-   value. */
+/* Sets an option that the user has not set to the method's default, or completes a value that the
+   user has given. */
 static tutti_status set_default(tutti_cli_settings *s, const tutti_method_ops *method, const char *option,
                                 const char *where, tutti_error *err)
 {

@@ -1,12 +1,13 @@
-/* started.c: what `tutti train` and `tutti run` share of starting workers. */
+/* started.c: what `tutti train` and `tutti run` share when they start workers: how workers are
+   distributed over hosts, and what is printed of them. */
 #include <errno.h>
 #include <string.h>
 
 #include "cli_internal.h"
 #include "tutti/launch.h"
 
-/* Ranks that only serve are the last ones. So each host is named once more for its own, but for
-   the last host, whose servers follow its workers. */
+/* Ranks that only serve are the last ones. So each host gets a second entry for its servers, except
+   the last host, whose servers follow its workers directly. */
 tutti_status tutti_cli_place_servers(tutti_launch_host **all, int *n_hosts, int servers, int workers, tutti_error *err)
 {
     const int n = *n_hosts;

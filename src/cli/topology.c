@@ -1,4 +1,4 @@
-/* topology.c: `tutti topology`: shows a graph of a gossip method before a run depends on it. */
+/* topology.c: `tutti topology`: shows the graph of a gossip method before a run uses it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,8 +6,8 @@
 #include "cli_internal.h"
 #include "tutti/method/gossip.h"
 
-/* most members for which the matrix is printed; rounds shown of a graph that is newly drawn in
-   each */
+/* The most members for which the matrix is printed, and how many rounds are shown of a graph that
+   is drawn again in each round. */
 enum { MATRIX_MOST = 16, ROUNDS_SHOWN = 3 };
 
 static void print_option(const tutti_option *o)

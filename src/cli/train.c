@@ -1,7 +1,7 @@
 /* train.c: `tutti train`. The same command line runs twice: in the launcher, which starts the
-   workers and waits, and in each worker, which finds its place in the launcher's environment.
-   Under another launcher (mpirun, srun, torchrun) each process is a worker at once. Simulated
-   workers are no processes: the command runs them itself. */
+   workers and waits for them, and in each worker, which finds its rank in the environment. Under
+   another launcher (mpirun, srun, torchrun) each process is a worker at once. Simulated workers
+   are not processes: the command runs them itself. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -23,12 +23,13 @@ static bool is_tcp(const char *transport)
 
 /* ---- being asked to end, of runs that save a checkpoint first ---- */
 
-enum { STOP_SECONDS = 120 };     /* for that; then the run is ended without saving */
+enum { STOP_SECONDS = 120 };     /* to save a checkpoint; then the run is ended without one */
 
-static struct {                  /* a signal handler has nothing else to write to */
-    volatile sig_atomic_t by;    /* which signal; 0: none yet */
-    volatile sig_atomic_t echo_over; /* a second since then: another one is meant as a second one */
-    volatile sig_atomic_t has_launcher, by_launcher; /* of ours, which sees to a second one; one came from there */
+static struct {                          /* written by signal handlers */
+    volatile sig_atomic_t by;            /* the first signal; 0: none yet */
+    volatile sig_atomic_t echo_over;     /* it is a second ago, so that another one is a second request */
+    volatile sig_atomic_t has_launcher;  /* our launcher started this process, and handles second signals */
+    volatile sig_atomic_t by_launcher;   /* a signal came from our launcher */
 } asked;
 
 static void note_time(int number)
@@ -37,7 +38,8 @@ static void note_time(int number)
     asked.echo_over = 1;
 }
 
-/* A second one ends at once, if it is not the first one's echo (launch.h). */
+/* The handler: records the first signal. A second one ends the process at once, unless it is the
+   same signal, sent again by the launcher (launch.h). */
 static void note_signal(int number, siginfo_t *from, void *context)
 {
     (void)context;
@@ -58,11 +60,11 @@ static int asked_to_stop(void *user)
     return (int)asked.by;
 }
 
-/* What is ignored (nohup, a launcher's workers at the terminal) stays ignored. Handlers have a
-   stack of their own. oneDNN's matrix kernels for AVX2 move the stack pointer into their working
-   memory on the heap, and what the kernel puts below it for a handler would overwrite the
-   neighbours. */
-static void hear_signals(tutti_train_io *io, bool launched)
+/* Installs the handlers, except for signals that are ignored (nohup, a launcher's workers at the
+   terminal). Handlers have a stack of their own: oneDNN's matrix kernels for AVX2 move the stack
+   pointer into their working memory on the heap, where the frame of a handler would overwrite other
+   data. */
+static void handle_signals(tutti_train_io *io, bool launched)
 {
     static char room[1 << 16];
     static const int wanted[] = { SIGTERM, SIGINT };
@@ -81,8 +83,9 @@ static void hear_signals(tutti_train_io *io, bool launched)
     io->stop = asked_to_stop;
 }
 
-/* A rank that received no signal itself ends as the others. Our launcher knows the exit code if
-   it sent the signal; if not, the rank that received the signal from elsewhere reports it. */
+/* Returns the exit code of a rank that a signal has stopped. A rank that received no signal itself
+   ends as the others. Our launcher knows the exit code if it sent the signal; if not, the rank that
+   received the signal from elsewhere reports it. */
 static int code_of_stop(void)
 {
     if (asked.has_launcher && (asked.by_launcher || asked.by == 0))
@@ -92,7 +95,7 @@ static int code_of_stop(void)
 
 /* ---- failure report ---- */
 
-/* config.json is replaced when a run has begun: the inode that it has now. 0: there is none. */
+/* Returns the inode of config.json, which is replaced when a run has begun; 0: there is none. */
 static ino_t config_of(const tutti_cli_settings *s)
 {
     char path[4200];
@@ -102,9 +105,9 @@ static ino_t config_of(const tutti_cli_settings *s)
     return stat(path, &found) == 0 ? found.st_ino : 0;
 }
 
-/* Prints from where and how a run can be resumed that was interrupted after it had begun
-   (`before`: config_of then). */
-static void say_how_to_go_on(const tutti_cli_settings *s, ino_t before, int code)
+/* Prints how an interrupted run can be resumed, if it had begun and has a checkpoint. before:
+   config_of when this command started. */
+static void say_how_to_resume(const tutti_cli_settings *s, ino_t before, int code)
 {
     char found[4096];
 
@@ -117,9 +120,9 @@ static void say_how_to_go_on(const tutti_cli_settings *s, ino_t before, int code
     putc('\n', stderr);
 }
 
-/* This process's place in the run. A worker that our launcher started has TUTTI_RANK.
-   TUTTI_LAUNCHED means that our launcher shows the worker's failure report: "here" is a launcher
-   that has made the output directory too, "agent" one on another host, which has not. */
+/* The role of this process in the run. A worker that our launcher started has TUTTI_RANK.
+   TUTTI_LAUNCHED means that our launcher prints the worker's failure report: "here" is a launcher
+   that has made the output directory, too; "agent" one on another host, which has not. */
 typedef struct standing {
     tutti_launch_place place;
     tutti_launch_host *hosts;    /* of -H */
@@ -129,8 +132,8 @@ typedef struct standing {
     bool out_given, threads_given;
 } standing;
 
-/* Another launcher has started as many processes as the run once had workers, and fewer can
-   resume it. The first do, and those that serve; the others leave. */
+/* If another launcher has started as many processes as the run had workers at its beginning, and
+   fewer have to resume it: the first processes do, and those that serve; the others end. */
 static tutti_status take_part(tutti_cli_settings *s, standing *at, tutti_error *err)
 {
     const int workers = at->place.size - (int)s->config.servers, spare = workers - s->savers.n;
@@ -157,8 +160,8 @@ static void say_savers(const tutti_cli_settings *s, int before)
             "%d resume\n", s->config.resume, s->savers.n, s->savers.n == 1 ? "" : "s", of, s->savers.n);
 }
 
-/* Flags win over the environment, but cannot contradict a launcher that has
-   started several processes already. */
+/* Sets the role of this process. Flags override the environment, but must not contradict a launcher
+   that has started several processes already. */
 static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
 {
     tutti_train_config *c = &s->config;
@@ -227,8 +230,8 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
 
 static void default_out(tutti_cli_settings *s);
 
-/* Claims the output directory. A default name may be taken already by another run that began in
-   the same second. */
+/* Claims the output directory. If a default name is in use, by another run that began in the same
+   second, tries the next one. */
 static tutti_status claim_out(tutti_cli_settings *s, const standing *at, tutti_launch_claim **claim, tutti_error *err)
 {
     tutti_status status = tutti_launch_claim_open(claim, s->rt, s->out, err);
@@ -240,8 +243,8 @@ static tutti_status claim_out(tutti_cli_settings *s, const standing *at, tutti_l
     return status;
 }
 
-/* The output directory, where no launcher of ours on this host has made it: by rank 0, on its host.
-   Its name, which may have the time in it, is rank 0's for all, whatever others were given. */
+/* Makes the output directory where no launcher of ours has done so: rank 0 does, on its host, and
+   all ranks use its name, which may contain the time. Collective. */
 static tutti_status prepare(tutti_cli_settings *s, const standing *at, tutti_world *world, tutti_launch_claim **claim,
                             tutti_error *err)
 {
@@ -258,16 +261,16 @@ static tutti_status prepare(tutti_cli_settings *s, const standing *at, tutti_wor
     return tutti_broadcast(&all, 0, tutti_host(s->out, sizeof s->out, TUTTI_U8), err);
 }
 
-/* Must this rank report how the run ended, where no launcher of ours does? That is rank 0, or the
-   next one if rank 0 was lost. */
-static bool speaks(const standing *at, tutti_world *world)
+/* Must this rank report how the run ended, if no launcher of ours does? Rank 0 must, or rank 1 if
+   rank 0 was lost. */
+static bool reports_end(const standing *at, tutti_world *world)
 {
     char why[8];
 
     return at->place.rank == 0 || (at->place.rank == 1 && tutti_world_dead(world, why, sizeof why) == 0);
 }
 
-/* Over tcp, where no launcher of ours reports which workers are missing. */
+/* Reports which workers are missing, over tcp without a launcher of ours. */
 static void say_waits(void *user, const char *line)
 {
     (void)user;
@@ -289,7 +292,7 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
     if (launched != NULL)
         signal(SIGINT, SIG_IGN); /* the launcher receives the terminal's signal and sends us SIGTERM */
     if (s->config.checkpoint_on_signal)
-        hear_signals(&io, launched != NULL);
+        handle_signals(&io, launched != NULL);
     io.started_ns = started != NULL ? strtoll(started, NULL, 10) : 0;
     io.installed_data = tutti_cli_installed(installed, sizeof installed, "data");
     if (at->place.by > TUTTI_BY_TUTTI && at->place.rank == 0 && !s->config.quiet)
@@ -319,17 +322,21 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
         fprintf(stderr, "tutti: stopped by signal %d (SIG%s)\n", code - 128, sigabbrev_np(code - 128));
     else if (launched == NULL && status != TUTTI_OK && status != TUTTI_CLOSED)
         tutti_cli_fail(err);
-    if (launched == NULL && speaks(at, world))
-        say_how_to_go_on(s, before, code);
+    if (launched == NULL && reports_end(at, world))
+        say_how_to_resume(s, before, code);
     tutti_world_close(world);
     tutti_launch_claim_close(claim);
     return code;
 }
 
-/* Simulated workers: all of them here, in one call; their time is virtual, host_seconds is real
-   time. */
-/* of a worker: has its loss been reported; how it ended, if it did */
-typedef struct simulated { bool lost, ended; tutti_status status; tutti_error err; } simulated;
+/* ---- simulated workers: all run in this process; their time is virtual, host_seconds real ---- */
+
+typedef struct simulated {
+    bool lost;                   /* its loss has been reported */
+    bool ended;                  /* with this status and error */
+    tutti_status status;
+    tutti_error err;
+} simulated;
 typedef struct simulation {
     const tutti_train_config *config;
     tutti_train_io io;
@@ -379,10 +386,10 @@ static tutti_status simulated_worker(tutti_world *world, void *arg, tutti_error 
     return w->status;
 }
 
-/* The run has ended with that status. In a run that continues after losses the workers that were
-   left decide the outcome; a failure of a worker's own comes before one caused by others. A
-   worker that neither ended nor was missed by another failed when the others no longer needed it,
-   unless all are stuck. */
+/* Returns the status of a simulated run that has ended with `status`. In a run that continues after
+   losses the workers that were left decide it; a worker's own failure comes before one caused by
+   others. A worker that neither ended nor was missed by another failed when the others no longer
+   needed it, unless all are stuck. */
 static tutti_status outcome(const simulation *sim, tutti_status status, tutti_error *err)
 {
     const simulated *worst = NULL;
@@ -423,7 +430,7 @@ static int simulate(tutti_cli_settings *s, int64_t started_ns, tutti_error *err)
     sim.io.user = &sim;
     sim.io.installed_data = tutti_cli_installed(installed, sizeof installed, "data");
     if (s->config.checkpoint_on_signal)
-        hear_signals(&sim.io, false);
+        handle_signals(&sim.io, false);
     sim.workers = tutti_alloc((size_t)(s->config.n + s->config.servers), sizeof *sim.workers);
     if (sim.workers == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %lld simulated workers", (long long)s->config.n);
@@ -459,10 +466,10 @@ static void default_out(tutti_cli_settings *s)
         snprintf(s->out, sizeof s->out, "runs/%s-%s-%d", when, method, k);
 }
 
-/* The command line once more, for the workers. What was decided here must not be decided again: a
-   pinned worker sees fewer cores, and the last of two equal flags wins. The texts in `more` are
-   inserted before "--"; *threads_word: the index of the word with the number of threads.
-   tutti_free it. */
+/* Returns the command line of the workers: that of this command with the texts in `more` inserted
+   before "--". They contain what was decided here and must not be decided again (a pinned worker
+   sees fewer cores); the last of two equal flags counts. *threads_word: index of the word with the
+   number of threads. tutti_free it. */
 enum { MORE = 3 };
 static const char **worker_words(int argc, char **argv, const char *self, const char *const more[MORE],
                                  int *threads_word)
@@ -485,7 +492,7 @@ static const char **worker_words(int argc, char **argv, const char *self, const 
     return words;
 }
 
-/* Workers of this host: of a run of its own, or of the agent's part of one. */
+/* Starts the workers of this host: all of a run, or an agent's. */
 static tutti_status launch_here(const tutti_cli_settings *s, const char *const *words, tutti_launch_result *result,
                                 tutti_error *err)
 {
@@ -574,7 +581,7 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, 
     return TUTTI_OK;
 }
 
-/* Not a worker: starts the run. */
+/* Starts the run, in a process that is not a worker. */
 static tutti_status start_run(tutti_cli_settings *s, const standing *at, int argc, char **argv, int64_t started_ns,
                               int *code, tutti_error *err)
 {
@@ -601,7 +608,7 @@ static tutti_status start_run(tutti_cli_settings *s, const standing *at, int arg
     else if (status == TUTTI_OK)
         status = launch(s, at, argc, argv, started_ns, code, err);
     if (status == TUTTI_OK)
-        say_how_to_go_on(s, before, *code);
+        say_how_to_resume(s, before, *code);
     tutti_launch_claim_close(claim);
     return status;
 }

@@ -1,10 +1,10 @@
-/* transports.c: `tutti transports`: the transports, from their own tables. */
+/* transports.c: `tutti transports`: lists and explains the transports, from their registry. */
 #include <string.h>
 
 #include "cli_internal.h"
 #include "tutti/transport.h"
 
-/* Built-in ones, then the plug-ins of this installation. */
+/* Lists the built-in transports, then the plug-ins of this installation. */
 static const tutti_transport_ops *transport(size_t i)
 {
     static const char *const plugins[] = { "mpi", "sim" };

@@ -1,12 +1,12 @@
-/* words.c: a configuration as the words of a command line. A run's files have all of its
-   settings; a user needs the command. */
+/* words.c: converts a configuration to the words of a command. The files of a run have all of its
+   settings; a user needs the command that makes them. */
 #include <errno.h>
 #include <string.h>
 
 #include "page_internal.h"
 #include "base/settings.h"
 
-/* Is the option about this start only, and not about the run? */
+/* Does the option concern only how this process is started? */
 static bool of_the_start(const char *name)
 {
     static const char *const names[] = { "out", "resume", "overwrite", "meet", "quiet" };
@@ -17,8 +17,8 @@ static bool of_the_start(const char *name)
     return false;
 }
 
-/* "flag", "value" if they are not what every run has without. The optimizer in any case: methods
-   have their own, and figures are read by it. */
+/* Appends "flag", "value" if the value differs from `usual`. The optimizer is always appended,
+   since the default depends on the method, and figures depend on it. */
 static bool add_option(json_t *words, const tutti_option *o, const tutti_train_config *config,
                        const tutti_train_config *usual)
 {

@@ -1,22 +1,22 @@
-/* bpe.c: byte-pair encoding: the merges, their file, encoding and decoding. bpe_train.c learns
-   them.
+/* bpe.c: byte-pair encoding: the merges, their file, encoding and decoding. bpe_train.c learns the
+   merges.
 
-   A word is what merges stay inside of, after GPT-2's rule on bytes instead of Unicode. It is an
-   optional space, then a run of letters (ASCII letters and all bytes from 0x80, so that characters
-   of UTF-8 stay together), of digits or of other signs. What is left of white space is a word of
-   its own, but its last space goes to a word that follows. Runs end after 64 bytes, so that the
-   work on a word is bounded whatever the text. Words joined are the text.
+   A text is split into words, and a merge never crosses the end of a word. A word follows GPT-2's
+   rule, on bytes instead of Unicode: an optional space, then a run of letters (ASCII letters and
+   all bytes from 0x80, so that characters of UTF-8 stay together), of digits or of other signs.
+   Other white space is a word of its own, but its last space belongs to the word that follows. A
+   run ends after 64 bytes, so that the work for a word is bounded. The words of a text, joined,
+   are the text.
 
-   A word of n bytes is encoded as it was learnt. Of all pairs of neighbours the one whose merge
-   was learnt first is joined, the leftmost of equals, until none is left: at most n^2 / 2
-   look-ups in a hash table of merges. Words repeat, so a cache of words already encoded, one slot
-   a hash, answers nearly all.
+   To encode a word of n bytes, the pair of neighbours whose merge was learnt first is joined, the
+   leftmost of equal pairs, until no pair has a merge: at most n^2 / 2 look-ups in a hash table of
+   merges. Words repeat, so a cache of encoded words, with one slot for each hash, has nearly all.
 
    The file has lines of ASCII, each ended by LF:
 
        tutti-bpe 1
        vocabulary N
-       LEFT RIGHT      N - 256 times, both below the id that they make
+       LEFT RIGHT      N - 256 lines; both ids are below the id of the merge
        hash H          16 hex digits: XXH3-64 of all lines before */
 #include <assert.h>
 #include <errno.h>
@@ -75,7 +75,8 @@ static size_t find_slot(const tutti_bpe *b, uint64_t pair)
     return at;
 }
 
-/* The table of merges, and where each token will begin. *total: bytes of all tokens. */
+/* Fills the table of merges, and b->begin: where each token will begin. *total: bytes of all
+   tokens. */
 static tutti_status enter_merges(tutti_bpe *b, const char *path, uint64_t *total, tutti_error *err)
 {
     const uint32_t merges = b->vocabulary - 256;
@@ -122,7 +123,7 @@ static void write_tokens(tutti_bpe *b)
     }
 }
 
-/* Takes the merges; they are known to be in order. */
+/* Makes a bpe of merges that are known to be valid. It owns them, also on failure. */
 tutti_status tutti_bpe_make(tutti_bpe **out, uint64_t *pairs, uint32_t vocabulary, const char *path, tutti_error *err)
 {
     tutti_bpe *b = tutti_alloc(1, sizeof *b);
@@ -208,7 +209,7 @@ static bool skip_text(reader *r, const char *text)
     return true;
 }
 
-/* A decimal number below 2^32 without leading zeros. */
+/* Parses a decimal number below 2^32 without leading zeros. */
 static bool take_number(reader *r, uint32_t *value)
 {
     const uint8_t *begin = r->at;
@@ -356,15 +357,15 @@ tutti_status tutti_bpe_encode(const tutti_bpe *bpe, const uint8_t *text, uint64_
     return TUTTI_OK;
 }
 
-uint64_t tutti_bpe_decode(const tutti_bpe *bpe, const uint32_t *ids, uint64_t count, uint8_t *text, uint64_t room)
+uint64_t tutti_bpe_decode(const tutti_bpe *bpe, const uint32_t *ids, uint64_t count, uint8_t *text, uint64_t capacity)
 {
     uint64_t bytes = 0;
 
     for (uint64_t i = 0; i < count; i++) {
         size_t n;
         const uint8_t *of = tutti_bpe_bytes(bpe, ids[i], &n);
-        if (bytes < room)
-            memcpy(text + bytes, of, room - bytes < n ? (size_t)(room - bytes) : n);
+        if (bytes < capacity)
+            memcpy(text + bytes, of, capacity - bytes < n ? (size_t)(capacity - bytes) : n);
         bytes += n;
     }
     return bytes;

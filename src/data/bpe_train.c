@@ -1,18 +1,17 @@
-/* bpe_train.c: learning a byte-pair encoding. The text is split into words (bpe.c) and only the
-   different ones are kept, with how often they occur: of 50 MB of English some 300,000. A pair of
-   neighbours counts for each word it is in, times the word's number. Then, as often as merges are
-   wanted: take the most frequent pair from a heap, and rewrite the words that hold it. A
-   rewritten word's pairs are all subtracted before and added after, which is exact also where
-   pairs overlap ("aaa"), and cheap, since words are short.
+/* bpe_train.c: learns a byte-pair encoding. The text is split into words (bpe.c), and each
+   different word is kept once, with its frequency: of 50 MB of English some 300,000. A pair of
+   neighbours counts once for each of its occurrences in a word, times the word's frequency. Then,
+   for each merge, the most frequent pair is taken from a heap, and the words that have it are
+   rewritten. All pairs of a rewritten word are subtracted before and added after, which is exact
+   also where pairs overlap ("aaa"), and cheap, since words are short.
 
-     pair    a slot of a hash table: its key, its count, the words in which it has come up (a chain
-             of nodes; some may have lost it since)
-     heap    (count, slot) as the count was when it was pushed; one that has shrunk is pushed again
-             when it comes up. Counts of a pair grow only within the merge that makes one of its
-             halves, so it is pushed once then
+     pair    a slot of a hash table: its key, its count, and the words that have had it (a list of
+             nodes; some may not have it any more)
+     heap    (count, pair) with the count when it was pushed. If the count has decreased since, the
+             pair is pushed again when it is at the top. The count of a pair increases only in the
+             merge that makes one of its two ids, at whose end it is pushed
 
-   Equal counts are decided by the lower pair, so the result does not depend on the order of
-   anything. */
+   Of equal counts the lower pair comes first, so the result does not depend on any order. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -20,12 +19,14 @@
 #include "text_internal.h"
 
 enum { NONE = UINT32_MAX };
-/* begin: in the text; n ids from ids[at] */
+/* A word: it begins at text[begin], occurs `times` times, and is encoded as ids[at] to ids[at + n -
+   1]. */
 typedef struct word { uint64_t begin, times; uint32_t n; uint32_t at; } word;
-/* first: node; count 0 in an unused slot with key ~0 */
+/* A slot of the table of pairs; key ~0: empty. first: the first node of its words; NONE: no
+   word. */
 typedef struct pair { uint64_t key, count; uint32_t first; bool pushed; } pair;
-typedef struct node { uint32_t word, next; } node;
-typedef struct entry { uint64_t count, key; } entry;
+typedef struct node { uint32_t word, next; } node; /* next NONE: the last one */
+typedef struct entry { uint64_t count, key; } entry; /* of the heap */
 
 typedef struct trainer {
     const uint8_t *text;
@@ -139,8 +140,8 @@ static bool widen_pairs(trainer *t)
     return true;
 }
 
-/* The word's pairs are counted `times` more; those that were not
-   known are fresh, and know the word. */
+/* Adds `times` to the count of each pair of the word. New pairs are added to the list `fresh`, and
+   get the word. */
 static bool add_pairs(trainer *t, uint32_t index)
 {
     const word *w = &t->words[index];
@@ -231,7 +232,7 @@ static bool push_fresh(trainer *t)
 
 /* ---- merging ---- */
 
-/* ids of the word with every pair, from the left, joined. */
+/* Joins every occurrence of the pair in the word, from the left. */
 static void rewrite(trainer *t, word *w, uint64_t key, uint32_t made)
 {
     const uint32_t left = (uint32_t)(key >> 32), right = (uint32_t)key;
@@ -269,7 +270,7 @@ static bool merge_pair(trainer *t, uint64_t key, uint32_t made)
     return push_fresh(t);
 }
 
-/* The next pair to merge; *count is what it has, 0: there is none left. */
+/* Returns the next pair to merge. *count: its count; 0: no pair is left. */
 static bool most_frequent(trainer *t, uint64_t *key, uint64_t *count)
 {
     *count = 0;

@@ -1,8 +1,8 @@
-/* cifar.c: CIFAR-10's binary files (A. Krizhevsky, "Learning multiple layers of features from tiny
-   images", 2009; the page of the data set has the format): data_batch_1.bin to data_batch_5.bin to
-   train on and test_batch.bin. A record is a label and 32 x 32 pixels as three planes, red, green
-   and blue, row-major: 3073 bytes. Names of the classes are the lines of batches.meta.txt, where
-   that is there. */
+/* cifar.c: the data set of CIFAR-10's binary files (A. Krizhevsky, "Learning multiple layers of
+   features from tiny images", 2009; the page of the data set has the format): data_batch_1.bin to
+   data_batch_5.bin for training, and test_batch.bin. A record is a label and 32 x 32 pixels as
+   three planes, red, green and blue, row-major: 3073 bytes. The names of the classes are the lines
+   of batches.meta.txt, if there is one. */
 #include "data_internal.h"
 #include "runtime/files.h"
 #include <errno.h>
@@ -14,9 +14,9 @@ enum { BATCHES = 5, SIDE = 32, PIXELS = 3 * SIDE * SIDE, RECORD = 1 + PIXELS, CL
 static void name_of(const tutti_data *d, int batch, char *path, size_t bytes)
 {
     if (batch < BATCHES)
-        snprintf(path, bytes, "%s/data_batch_%d.bin", d->elsewhere.path, batch + 1);
+        snprintf(path, bytes, "%s/data_batch_%d.bin", d->filled.path, batch + 1);
     else
-        snprintf(path, bytes, "%s/test_batch.bin", d->elsewhere.path);
+        snprintf(path, bytes, "%s/test_batch.bin", d->filled.path);
 }
 
 bool tutti_data_is_cifar(tutti_runtime *rt, const char *path)
@@ -30,7 +30,7 @@ bool tutti_data_is_cifar(tutti_runtime *rt, const char *path)
     return tutti_file_exists(rt, name);
 }
 
-/* whole: 10000 records, as the published files have. */
+/* whole: the file must have 10000 records, as the published files. */
 static tutti_status count_records(const tutti_data *d, int batch, bool whole, uint64_t *records, tutti_error *err)
 {
     char path[4200];
@@ -56,7 +56,7 @@ static tutti_status count_records(const tutti_data *d, int batch, bool whole, ui
     return TUTTI_OK;
 }
 
-/* Lines of batches.meta.txt: one for each class, or none is used. */
+/* Reads the names of the classes from batches.meta.txt, if it has a line for each class. */
 static tutti_status read_names(tutti_data *d, tutti_error *err)
 {
     char path[4200], text[1024];
@@ -65,7 +65,7 @@ static tutti_status read_names(tutti_data *d, tutti_error *err)
     const char *line = text;
     tutti_status status = TUTTI_OK;
 
-    snprintf(path, sizeof path, "%s/batches.meta.txt", d->elsewhere.path);
+    snprintf(path, sizeof path, "%s/batches.meta.txt", d->filled.path);
     if (!tutti_file_exists(d->rt, path))
         return TUTTI_OK;
     TUTTI_TRY(tutti_file_open(&file, d->rt, path, TUTTI_FILE_READ, err));
@@ -126,7 +126,7 @@ static tutti_status fill_pictures(tutti_data *d, uint8_t *block, tutti_error *er
 
     for (int batch = 0; batch <= BATCHES; batch++) {
         const tutti_split split = batch < BATCHES ? TUTTI_TRAIN : TUTTI_TEST;
-        const uint64_t records = d->elsewhere.records[batch];
+        const uint64_t records = d->filled.records[batch];
         at = batch == BATCHES ? 0 : at;
         TUTTI_TRY(fill_batch(d, batch, records, block + d->parts[split][DATA_X].offset + at * PIXELS,
                              block + d->parts[split][DATA_LABELS].offset + at, err));
@@ -141,17 +141,17 @@ tutti_status tutti_data_cifar_open(tutti_data **out, tutti_runtime *rt, const ch
     tutti_data *d;
     tutti_status status;
 
-    TUTTI_TRY(tutti_data_elsewhere_open(&d, rt, path, fill_pictures, err));
+    TUTTI_TRY(tutti_data_filled_open(&d, rt, path, fill_pictures, err));
     status = TUTTI_OK;
     for (int batch = 0; batch <= BATCHES && status == TUTTI_OK; batch++) {
-        status = count_records(d, batch, whole, &d->elsewhere.records[batch], err);
-        samples[batch == BATCHES] += d->elsewhere.records[batch];
+        status = count_records(d, batch, whole, &d->filled.records[batch], err);
+        samples[batch == BATCHES] += d->filled.records[batch];
     }
     d->most_classes = CLASSES;
     if (status == TUTTI_OK)
         status = read_names(d, err);
     if (status == TUTTI_OK)
-        status = tutti_data_elsewhere_place(d, samples, 3, SIDE, err);
+        status = tutti_data_filled_place(d, samples, 3, SIDE, err);
     if (status == TUTTI_OK)
         *out = d;
     else

@@ -1,12 +1,12 @@
 /* clicklog.c: a click log as a data set. It is parsed once, by the rank that fills the block, into
-   what a network takes, so that a batch is copied, not read. The block is that of dataset.c: for
-   each split values (samples x 13 floats), labels, row numbers (samples x 26 of 4 bytes), each at a
-   multiple of 64. The last `val` of the lines are the test split: a log is in the order of time,
-   and clicks are predicted for days to come.
+   the input of a network, so that a batch is only copied. The block is that of dataset.c, with for
+   each split values (samples x 13 floats), labels, and row numbers (samples x 26 of 4 bytes), each
+   at a multiple of 64. The last part of the lines, option `val`, is the test split: a log is in the
+   order of time, and clicks of later days are to be predicted.
 
-   A missing integer must not look like a small one: it becomes its field's mean, which carries no
-   information. Mean and deviation are of the training split, in double, in the order of the
-   lines. */
+   A missing integer must not look like a small one, so it becomes the mean of its field, which
+   carries no information. Mean and deviation are computed over the training split, in double, in
+   the order of the lines. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -103,7 +103,7 @@ void tutti_data_clicks_close(tutti_data *d)
     d->clicks.path = NULL;
 }
 
-/* Values of each field: a NaN where it is missing. */
+/* Standardises the values of each field. Before, a missing one is NaN. */
 static void standardise(tutti_data *d, uint8_t *block)
 {
     const uint64_t n = d->shape.samples[TUTTI_TRAIN];

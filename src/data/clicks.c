@@ -1,4 +1,4 @@
-/* clicks.c: lines of click logs, read, written and drawn.
+/* clicks.c: parses, writes and draws lines of click logs (clicks.h).
 
    Truth of the generator:
 
@@ -23,14 +23,14 @@
 #include "data/clicks.h"
 
 enum { INTEGERS = TUTTI_CLICKS_INTEGERS, CATEGORIES = TUTTI_CLICKS_CATEGORIES, FIELDS = 1 + INTEGERS + CATEGORIES };
-/* high words of streams of draws */
+/* The high words of the streams of random numbers. */
 enum { STREAM_FIELD = 0x636c6b66, STREAM_WEIGHT = 0x636c6b77, STREAM_NAME = 0x636c6b6e };
 
 /* ---- reading ---- */
 
 typedef struct piece { const uint8_t *at; size_t bytes; } piece; /* the text of a field */
 
-/* A decimal number of 32 bits, with a sign or without. */
+/* Parses a decimal number of 32 bits, with or without a sign. */
 static bool read_integer(piece f, int32_t *value)
 {
     const bool minus = f.bytes > 0 && f.at[0] == '-';
@@ -145,7 +145,7 @@ static tutti_rng rng_of(const tutti_click_model *m, uint32_t kind, int field, ui
     return (tutti_rng){ m->seed, (uint64_t)kind << 32 | (uint64_t)field, step };
 }
 
-/* H(x) = integral of t^-s, and its inverse; log and exp where s is 1. */
+/* H(x) = integral of t^-s from 1 to x, and its inverse; log and exp if s is 1. */
 static double integral(double s, double x)
 {
     return fabs(s - 1) < 1e-9 ? log(x) : (pow(x, 1 - s) - 1) / (1 - s);
@@ -156,7 +156,8 @@ static double inverse(double s, double y)
     return fabs(s - 1) < 1e-9 ? exp(y) : pow(fmax(1 + (1 - s) * y, 0), 1 / (1 - s));
 }
 
-/* 1 to n, k with probability in proportion to k^-s; draws `at`, at + 1, ... of rng. */
+/* Draws a number from 1 to n, k with a probability in proportion to k^-s, with draws `at`, at + 1,
+   ... of rng. */
 static uint64_t zipf(tutti_rng rng, uint64_t at, double s, uint64_t n)
 {
     const double low = integral(s, 1.5) - 1, high = integral(s, (double)n + 0.5);
@@ -169,8 +170,8 @@ static uint64_t zipf(tutti_rng rng, uint64_t at, double s, uint64_t n)
     }
 }
 
-/* log(1 + integer) of an average field is 2, with deviation 1; the
-   integer is what is rounded from it. */
+/* Draws an integer: log(1 + integer) has mean 2 in an average field, and deviation 1, before the
+   integer is rounded. */
 static int32_t draw_integer(tutti_rng rng, int field)
 {
     const double x = exp(2 + tutti_normal(rng, 2 * (uint64_t)field)) - 1;
@@ -221,7 +222,7 @@ size_t tutti_click_print(const tutti_click *click, char *line)
     return n;
 }
 
-/* ---- the best that can be done ---- */
+/* ---- the area under the ROC curve ---- */
 
 typedef struct scored { double p; uint8_t label; } scored;
 
@@ -231,9 +232,9 @@ static int by_p(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The area under the ROC curve. In ascending order of p, each click is y positive and 1 - y
-   negative, y its label or, for the expectation, p: pairs in the right order, ties counting half,
-   over all pairs. A click with itself is no pair. */
+/* Returns the area: pairs of a positive and a negative click in the right order, ties counting
+   half, over all such pairs. Click i is y_i positive and 1 - y_i negative, where y_i is its label
+   (seen) or, for the expectation, p_i. A click and itself are no pair. s: ascending in p. */
 static double area(const scored *s, size_t n, bool seen)
 {
     double below = 0, right = 0, positives = 0, negatives = 0, own = 0;

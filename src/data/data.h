@@ -1,5 +1,9 @@
-/* data.h: data sets, their parts and the loader. base.h decides which worker uses which samples
-   when. */
+/* data.h: data sets, partitions of their samples, and the loader. Which worker uses which samples
+   in which step is determined in base.h (tutti_share).
+
+   Included by src/train, the commands (src/cli) and tests. Implemented in src/data: sets.c resolves
+   names, dataset.c, problem.c, text.c and clicklog.c have the four kinds of sets, pack.c,
+   partition.c and loader.c what their names tell. */
 #ifndef TUTTI_DATA_H
 #define TUTTI_DATA_H
 #include "tutti/runtime.h"
@@ -10,131 +14,135 @@
 extern "C" {
 #endif
 
-/* ---- IDX files (LeCun): magic 0 0 type rank, big-endian dimensions, data. Plain or gzip. Only
-   type 0x08 (unsigned byte) is read. ---- */
+/* ---- IDX files (LeCun): 0 0 type rank, big-endian dimensions, data. Plain or gzip. Only type 0x08
+   (unsigned byte) is read. ---- */
 typedef struct tutti_idx_header {
-    int rank;
-    uint64_t dim[4];
-    uint64_t bytes;               /* of data */
+    int rank;                     /* 1 to 4 */
+    uint64_t dim[4];              /* [rank] */
+    uint64_t bytes;               /* of the data, after the header */
 } tutti_idx_header;
-/* head: the first `have` bytes of a file (16 + 4 x rank suffice). `path` for messages. */
+/* Parses a header. head: the first `have` bytes of the file, which must be at least 4 + 4 x rank.
+   path: for the sentence. TUTTI_ERR_CORRUPT: no such header. */
 tutti_status tutti_idx_parse(const char *path, const uint8_t *head, size_t have,
                              tutti_idx_header *header, tutti_error *err);
 
-/* ---- data sets: samples and labels. One of four:
-     1. Images, kept as bytes: a directory of IDX files with the four MNIST names, plain or .gz, of
-        CIFAR-10's binary files, or of PNG and JPEG files, one folder per class (pictures.h).
-     2. The samples of a synthetic problem (problem.h), kept as floats.
-     3. A text: windows of tokens, with the token after each as its label, of a file that is mapped.
-     4. A click log (clicks.h). ---- */
+/* ---- data sets: samples and labels. There are four kinds:
+     1. Images, stored as bytes: from a directory of IDX files with the four MNIST names (plain or
+        .gz), of CIFAR-10's binary files, or of PNG and JPEG files in one folder per class
+        (pictures.h).
+     2. The samples of a synthetic problem (problem.h), stored as floats.
+     3. A text: a sample is a window of tokens, and its labels are the tokens that follow each. The
+        file is mapped.
+     4. A click log (clicks.h). The values of a sample are its 13 integers as log(1 + x),
+        standardised by mean and deviation of the field over the training split; a missing integer
+        becomes 0, the mean. ---- */
 typedef struct tutti_data tutti_data;
 typedef enum { TUTTI_TRAIN, TUTTI_TEST } tutti_split;
 
-/* classes, mean and deviation are known after filling, classes of a text at once.
-
-   tables, rows: of a click log, else 0: categories of a sample, each a row of a table of that
-   many. Its values are those of the 13 integers: log(1 + x), minus the mean and divided by the
-   deviation of the field's integers that are present in the training split. A missing one becomes
-   0, the mean. */
+/* The shape of a set. classes, mean and deviation are set by tutti_data_attach; the classes of a
+   text already when it is opened. */
 typedef struct tutti_data_shape {
-    uint64_t samples[2];          /* of each split */
-    int channels, height, width;  /* 1, 28, 28; of a problem 1, 1, dim */
-    int value_bytes;              /* 1: pixels; 4: floats of a problem; 0: a text */
-    int context;                  /* of a text: tokens of a sample, and width; else 0 */
-    int tables;
-    uint32_t rows;
+    uint64_t samples[2];          /* [split] */
+    int channels, height, width;  /* of a sample: 1, 28, 28; of a problem 1, 1, dim */
+    int value_bytes;              /* 1: pixels; 4: floats; 0: a text */
+    int context;                  /* of a text: tokens of a sample, = width; else 0 */
+    int tables;                   /* of a click log: categories of a sample; else 0 */
+    uint32_t rows;                /* of a click log: rows of the table of each category; else 0 */
     int classes;                  /* largest label of both splits + 1; of a text the vocabulary */
-    uint64_t bytes;               /* memory that fill needs */
-    /* Of the training pixels / 255, over all of them (population). Of a problem 0, 1. */
-    float mean, deviation;
+    uint64_t bytes;               /* of the memory that tutti_data_attach needs */
+    float mean, deviation;        /* of all training pixels / 255 (population); of a problem 0, 1 */
 } tutti_data_shape;
 
-/* The named sets; what `tutti data list` and the docs show. */
+/* A named set, as `tutti data list` and the docs show it. */
 typedef struct tutti_data_set {
     const char *name, *title;
-    const tutti_option *options;
+    const tutti_option *options;  /* {0}-ended */
     bool drawn;                   /* a problem: generated from its options, always available */
-    bool text, clicks, pictures;  /* its samples are windows of tokens; clicks; PNG, JPEG files */
-    /* Of labelled files: number of classes. A label beyond them is TUTTI_ERR_CORRUPT when
-       filling. 0: follows from the labels, as for a directory given by its path. */
-    int classes;
-    /* Of a text: file name in $TUTTI_DATA/name or the like. NULL: given by the option `file`. */
-    const char *file;
-    const char *maker;            /* the command that makes it; NULL: it is part of Tutti */
+    bool text;                    /* its samples are windows of tokens */
+    bool clicks;                  /* its samples are lines of a click log */
+    bool pictures;                /* its samples are PNG and JPEG files */
+    int classes;                  /* number of classes: a larger label is TUTTI_ERR_CORRUPT when the
+                                     set is filled; 0: it follows from the labels */
+    const char *file;             /* of a text: name of the file in the set's folder; NULL: the
+                                     option `file` has its path */
+    const char *maker;            /* the command that makes the set; NULL: none is needed */
 } tutti_data_set;
 extern const tutti_data_set tutti_data_sets[]; /* {0}-ended */
 
-/* Resolves the name of a data set:
+/* Writes the path of a data set, or the spec of a problem, to `path`. text: as of --data:
      - A problem resolves to its canonical spec.
-     - "mnist" or a spec of it, "mnist(distort=0.5)", is $TUTTI_DATA/mnist, else ./data/mnist, else
-       `installed`/mnist (may be NULL). speech, cifar10 and moby-dick are found likewise.
+     - "mnist", or a spec such as "mnist(distort=0.5)", resolves to $TUTTI_DATA/mnist, else to
+       ./data/mnist, else to `installed`/mnist (installed NULL: not tried). speech, cifar10 and
+       moby-dick are found likewise.
      - text(file=PATH), tokens(file=PATH), clicks(file=PATH) and images(dir=PATH) resolve to PATH.
      - The name of an existing file or directory, and any text with a '/', is a path: of a directory
-       of images (the three kinds are distinguished by its contents), of a token file (text.h), or
-       of a text in UTF-8.
+       of images (of one of three kinds, which its contents tell), of a token file (text.h), or of
+       a text in UTF-8.
 
    A bad spec or a missing path: TUTTI_ERR_USAGE, with similar names or the paths tried. */
 tutti_status tutti_data_find(tutti_runtime *rt, const char *text, const char *installed,
                              char *path, size_t bytes, tutti_error *err);
 
-/* Finds and opens (as tutti_data_open), and applies the options of the spec, as for --data. */
+/* Opens the set that --data names, with the options of the spec. installed: as of tutti_data_find.
+   Reads no samples. */
 tutti_status tutti_data_open_spec(tutti_data **out, tutti_runtime *rt, const char *text,
                                   const char *installed, tutti_error *err);
 
-/* Reads and checks the headers of all four files; counts of images and labels must agree. Nothing
-   big is read. */
+/* Opens a directory of IDX files. Reads and checks the headers of all four files, whose numbers of
+   images and labels must agree. Reads no samples. */
 tutti_status tutti_data_open(tutti_data **out, tutti_runtime *rt, const char *path,
                              tutti_error *err);
-void tutti_data_close(tutti_data *data);
+void tutti_data_close(tutti_data *data); /* NULL is allowed */
 const tutti_data_shape *tutti_data_shape_of(const tutti_data *data);
 
-/* memory: shape->bytes, the pointer is kept. fill: reads everything into it and distorts it if
-   the spec requires it. It checks sizes to the last byte, trailing bytes, and labels < 256
-   classes. Without fill another rank of this host has filled it (it also contains the members of
-   the shape that are known only after filling). */
+/* Connects the set with its samples. memory: shape->bytes, which ranks of a host may share; the
+   pointer is kept. fill: reads all samples into memory, checks them to the last byte, and distorts
+   images if the spec requires that. Without fill another rank has filled the memory, which also
+   contains the members of the shape that are known only then. */
 tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_error *err);
 bool tutti_data_attached(const tutti_data *data);
 
-/* After attach, of images: normalises pixels by these from now on, instead of the set's own
-   values: for a network that was trained on another set. */
+/* After attach, for images: normalises pixels by this mean and deviation from now on, instead of
+   the set's, for a network that was trained on another set. */
 void tutti_data_normalise(tutti_data *data, float mean, float deviation);
 
-/* table[b] := the normalised value of byte b. */
+/* Sets table[b] to (b / 255 - mean) / deviation, for each byte b; a deviation of 0 counts as 1. */
 void tutti_data_normal_table(float mean, float deviation, float table[256]);
 
-/* Name of class k (0 to 255), in UTF-8: its folder's, or its line in CIFAR-10's batches.meta.txt.
-   NULL: it has none. */
+/* Returns the name of class k (0 to 255), in UTF-8: that of its folder, or its line in CIFAR-10's
+   batches.meta.txt; NULL: it has none. */
 const char *tutti_data_class_name(const tutti_data *data, int k);
 
-/* NULL of a text, and before attach. */
+/* Returns the labels of a split, [samples]; NULL: a text, or before attach. */
 const uint8_t *tutti_data_labels(const tutti_data *data, tutti_split split);
 
-/* Of a token file: tutti_bpe_hash of its encoding. 0: bytes, or no text. */
+/* Returns tutti_bpe_hash of the encoding of a token file; 0: tokens are bytes, or the set is no
+   text. */
 uint64_t tutti_data_encoding(const tutti_data *data);
 
-/* Of a text: n windows of `context` tokens, and the token after each. ids: indexes in the split.
-   Tokens are below `classes`. */
+/* Writes n samples of a text: `context` tokens each, and the token that follows each of these. ids:
+   [n], indexes in the split. tokens, next: [n x context]. */
 void tutti_data_gather_tokens(const tutti_data *data, tutti_split split, const uint64_t *ids,
                               size_t n, uint32_t *tokens, uint32_t *next);
 
-/* Of a click log: `tables` row numbers of each of n samples, each below `rows`. x and labels come
-   from tutti_data_gather. */
+/* Writes the row numbers of n samples of a click log, `tables` each. rows: [n x tables], each below
+   shape->rows. x and labels come from tutti_data_gather. */
 void tutti_data_gather_rows(const tutti_data *data, tutti_split split, const uint64_t *ids,
                             size_t n, uint32_t *rows);
 
-/* Normalised floats of n samples and their labels: (pixel / 255 - mean) / deviation (a deviation
-   of 0 counts as 1), from a table of 256. ids: indexes in the split. A problem that drifts is
-   evaluated at step 0. */
+/* Writes the values of n samples, x[n x channels x height x width], and their labels[n]. Pixels are
+   normalised by tutti_data_normal_table. ids: [n], indexes in the split. A problem that drifts is
+   that of step 0. */
 void tutti_data_gather(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n,
                        float *x, uint8_t *labels);
 
-/* tutti_data_gather at a step counted from the run's beginning, which matters only to a problem
-   that drifts. */
+/* Does the same at a step, counted from the run's beginning, which matters only to a problem that
+   drifts. */
 void tutti_data_gather_at(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n,
                           uint64_t step, float *x, uint8_t *labels);
 
-/* ---- samples as bytes: a sample with its label as in the set, to be sent to a worker that may
-   not have it (tutti.h, give). Numbers are little-endian. ----
+/* ---- samples as bytes: a sample and its label, to be sent to another worker (give of
+   tutti_engine_options). Numbers are little-endian. ----
 
      images    the pixels, the label
      problems  the values at step 0, float32, the label
@@ -142,45 +150,44 @@ void tutti_data_gather_at(const tutti_data *data, tutti_split split, const uint6
      clicks    the values, float32, the row numbers, 4 bytes each, the label */
 size_t tutti_data_sample_bytes(const tutti_data *data);
 
-/* out: n x sample_bytes. ids: indexes in the split. */
+/* Packs n samples. ids: [n], indexes in the split. out: n x tutti_data_sample_bytes. */
 void tutti_data_pack(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n,
                      uint8_t *out);
 
-/* Destination of samples: what the gathers above write, for n samples. NULL where the set has
-   none. */
-typedef struct tutti_data_room {
-    float *x;
-    uint8_t *labels;
-    uint32_t *tokens, *next, *rows;
-} tutti_data_room;
+/* Buffers for n samples, as the gathers above write them. NULL: the set has no such values. */
+typedef struct tutti_data_buffers {
+    float *x;                     /* [n x channels x height x width] */
+    uint8_t *labels;              /* [n] */
+    uint32_t *tokens, *next;      /* [n x context] */
+    uint32_t *rows;               /* [n x tables] */
+} tutti_data_buffers;
 
-/* Unpacks samples that were packed from an equal set: the same numbers as a gather at that step.
-   TUTTI_ERR_CORRUPT: a label, token, row or value that is invalid in this set; it names the
-   sample. */
+/* Unpacks n samples that were packed from an equal set, to the values that a gather at that step
+   writes. TUTTI_ERR_CORRUPT: a label, token, row or value is invalid in this set; the sentence
+   names the sample. */
 tutti_status tutti_data_unpack(const tutti_data *data, const uint8_t *in, size_t n, uint64_t step,
-                               const tutti_data_room *room, tutti_error *err);
+                               const tutti_data_buffers *out, tutti_error *err);
 
-/* The x of least loss over either split at that step, for a model of this data's own kind: true for
-   quadratic; false (nothing written) where it is not known. After attach. x: width values. */
+/* Writes the parameters x[width] of least loss at that step, for the problem `quadratic`. false:
+   they are not known, and nothing is written. After attach. */
 bool tutti_data_optimum(const tutti_data *data, uint64_t step, float *x);
 
-/* For the status of a call on user-supplied files (opening, attaching, reading a picture): the
-   user has to repair damage, as a wrong option, so TUTTI_ERR_CORRUPT becomes TUTTI_ERR_USAGE.
-   Others do not change. */
+/* Returns the status of a call on files that the user has given, with TUTTI_ERR_CORRUPT replaced by
+   TUTTI_ERR_USAGE, also in *err: the user has to repair the file. */
 tutti_status tutti_data_given(tutti_status status, tutti_error *err);
 
-/* *out := `text` with its path, which is relative to the working directory `directory`, made
-   absolute. Names and absolute paths do not change. TUTTI_ERR_USAGE: it is longer than `bytes`,
-   and *out is `text`, truncated. */
+/* Writes --data `text` to `out` with its path made absolute, if that is relative to the working
+   directory `directory`. Names of sets and absolute paths do not change. TUTTI_ERR_USAGE: the
+   result is longer than `bytes`, and `out` is `text`, truncated. */
 tutti_status tutti_data_absolute(tutti_runtime *rt, const char *text, const char *directory,
                                  char *out, size_t bytes, tutti_error *err);
 
-/* Hash of shapes and contents, of a problem also of its options: part of the fingerprint; after
-   attach. */
+/* Returns a hash of shape and contents, of a problem also of its options. After attach. */
 uint64_t tutti_data_hash(const tutti_data *data);
 
-/* ---- a partition: the training set divided by labels into parts, one per worker (base.h,
-   tutti_parts), so that workers see different distributions ---- */
+/* ---- a partition: divides the training set by its labels into a part for each worker (tutti_parts
+   of base.h), so that workers have different distributions. partition.c describes the kinds.
+   ---- */
 typedef enum {
     TUTTI_PARTITION_IID,
     TUTTI_PARTITION_DIRICHLET,
@@ -191,80 +198,80 @@ typedef struct tutti_partition {
     tutti_partition_kind kind;
     double alpha;                 /* dirichlet */
     int64_t least;                /* dirichlet: least number of samples of a worker */
-    int64_t k;                    /* class, shard: how many per worker */
+    int64_t k;                    /* class, shard: classes or shards of a worker */
     int64_t seed;                 /* of the draw; -1: the run's */
-    int even;                     /* dirichlet: how parts are made equal in size; 0: not */
-    int64_t group;                /* dirichlet: workers whose parts are drawn together, if `even`
-                                     cuts */
+    int even;                     /* dirichlet, option even: 0: off; parts differ in size */
+    int64_t group;                /* dirichlet with even=cut: workers that are drawn together */
 } tutti_partition;
 typedef struct tutti_partition_set {
     const char *name, *title;
     const tutti_option *options;
     tutti_partition_kind kind;
 } tutti_partition_set;
-/* {0}-ended; src/data/partition.c describes how each is drawn. */
-extern const tutti_partition_set tutti_partitions[];
+extern const tutti_partition_set tutti_partitions[]; /* {0}-ended */
 
-/* Reads "iid", "dirichlet(alpha=0.1)", "class(k=2)", "shard(k=2)". */
+/* Parses "iid", "dirichlet(alpha=0.1)", "class(k=2)", "shard(k=2)". */
 tutti_status tutti_partition_read(tutti_partition *p, const char *text, tutti_error *err);
 
-/* Memory that the parts need, aligned to 8 bytes; false: the size overflows. tutti_partition_at
-   finds them in it. */
+/* *bytes: memory that the parts need, aligned to 8. false: the size overflows. */
 bool tutti_partition_bytes(uint64_t samples, int workers, size_t *bytes);
+/* Sets *parts to the parts in memory that tutti_partition_draw has filled. */
 void tutti_partition_at(tutti_parts *parts, const void *memory, int workers);
 
-/* Draws the parts into memory: every sample is in exactly one, none is empty, each ascends. Not for
-   iid, which has no parts. labels: below classes (1 to 256). TUTTI_ERR_USAGE: a partition that
-   these labels and workers do not allow. Deterministic; allocates. */
+/* Draws the parts into memory. Every sample is in exactly one part, no part is empty, and the
+   indexes of a part ascend. Not for iid, which has no parts. labels: [samples], each below classes
+   (1 to 256). seed: the run's. TUTTI_ERR_USAGE: these labels and workers do not allow the
+   partition. Deterministic. */
 tutti_status tutti_partition_draw(const tutti_partition *p, const uint8_t *labels,
                                   uint64_t samples, int classes, int workers, uint64_t seed,
                                   void *memory, tutti_error *err);
 
-/* count[0..classes): samples of each class in the worker's part; labels: of all samples. Returns
-   the distance of its class distribution p from that of the whole set q, sum_c |p_c - q_c|: 0
-   equal, 2 disjoint (Zhao et al. 2018 call it earth mover's). */
+/* Sets count[classes] to the number of samples of each class in the worker's part. Returns sum over
+   classes c of |p_c - q_c|, where p is the distribution of classes in the part and q that in the
+   whole set: 0 if they are equal, 2 if they are disjoint (Zhao et al. 2018 call it earth mover's
+   distance). labels: [samples]. */
 double tutti_partition_histogram(const tutti_parts *parts, int worker, const uint8_t *labels,
                                  uint64_t samples, int classes, uint64_t *count);
 
-/* ---- the loader: one thread that gathers ahead of the trainer. Batches come in (step, pass)
-   order, beginning with first_step. ---- */
+/* ---- the loader: gathers the batches of a worker, by a thread ahead of the trainer. Batches come
+   in the order of (step, pass), beginning with first_step. ---- */
 typedef struct tutti_loader tutti_loader;
+/* The samples of a pass. */
 typedef struct tutti_batch {
-    const float *x;
-    const uint8_t *labels;
-    const uint32_t *tokens, *next;  /* of a text, instead of x and labels: samples x context each */
-    const uint32_t *rows;           /* of a click log, with x and labels: samples x tables */
-    int64_t samples;
+    const float *x;                 /* [samples x channels x height x width]; NULL: a text */
+    const uint8_t *labels;          /* [samples]; NULL: a text */
+    const uint32_t *tokens, *next;  /* [samples x context], of a text; else NULL */
+    const uint32_t *rows;           /* [samples x tables], of a click log; else NULL */
+    int64_t samples;                /* 0: the pass has none for this worker */
     uint64_t step;
-    int64_t pass;
+    int64_t pass;                   /* in the step */
 } tutti_batch;
 
-/* depth: batches gathered ahead (1..16). 0: no thread, take() gathers. data (attached), rt:
-   pointers are kept. */
+/* Opens the loader of a worker. depth: batches gathered ahead, 1 to 16; 0: there is no thread, and
+   take gathers. data (attached) and rt are kept; share is copied, but not its arrays. */
 tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutti_data *data,
                                const tutti_share *share, int worker, uint64_t first_step,
                                int depth, tutti_error *err);
 
-/* Memory of a loader that is opened with these arguments. The data need not be attached. */
+/* Returns the memory of a loader that is opened with these arguments. data need not be attached. */
 size_t tutti_loader_bytes(const tutti_data *data, const tutti_share *share, int worker, int depth);
 
-/* Ends the thread wherever it is; blocks until it has. */
+/* Ends the thread and frees the loader; NULL is allowed. Blocks until the thread has ended. */
 void tutti_loader_close(tutti_loader *loader);
 
-/* The next batch, valid until the next take or close. Blocks while it is being gathered. A pass
-   of a tail step without samples for this worker is returned too, with samples 0. */
+/* Sets *batch to the next batch, which is valid until the next take or close. The passes of a tail
+   step that have no samples for this worker are returned, too. Blocks until the batch is
+   gathered. */
 tutti_status tutti_loader_take(tutti_loader *loader, tutti_batch *batch, tutti_error *err);
 
-/* Sets the samples of the next batch, which is that of the given pass. For a run whose order does
-   not follow from the share, or a method that decides itself which samples a pass has, and a
-   loader of depth 0. epoch, position: as for tutti_share_sample_of. samples: at most the share's
-   batch (TUTTI_ERR_USAGE). */
+/* Makes the given pass the next batch, with these samples. For a loader of depth 0, in a run whose
+   order of samples does not follow from the share. epoch, position: as of tutti_share_sample_of.
+   TUTTI_ERR_USAGE: samples is larger than the share's batch. */
 tutti_status tutti_loader_seek(tutti_loader *loader, uint64_t step, int64_t pass, uint64_t epoch,
                                uint64_t position, int64_t samples, tutti_error *err);
 
-/* After seek: the batch has these samples of the training split instead of those at epoch and
-   position; their number is seek's `samples`. ids: copied; each below the set's number of
-   samples. */
+/* After seek: gives the next batch these samples of the training split instead of those at epoch
+   and position. ids: indexes in the split, `samples` of seek; copied. */
 void tutti_loader_seek_ids(tutti_loader *loader, const uint64_t *ids);
 #ifdef __cplusplus
 }

@@ -1,17 +1,15 @@
-/* dataset.c: four IDX files as one block of bytes that all ranks of a host can share. Opening reads
-   the headers only; attaching puts the block in place and, on the rank that fills it, reads
-   everything. The block holds no pointers:
+/* dataset.c: a data set (data.h), and the images of four IDX files as one. Opening reads headers
+   only. Attaching gives the set its block, which all ranks of a host can share, and, on the rank
+   that fills it, reads all samples. The block has no pointers:
 
-     0      facts: what is known only after reading (classes, mean, deviation, hash)
+     0      data_facts: what is known only after reading (classes, mean, deviation, hash)
      64     training images (samples x height x width), then training labels, test images, test
             labels, each at a multiple of 64
 
-   Mean and deviation are those of all training pixels / 255, from a histogram of 256 counts. The
-   counts are exact, so there is no order of summation to speak of, and two passes over 256 values
-   are exact enough (MNIST: 0.1307, 0.3081).
+   Mean and deviation are those of all training pixels / 255, computed from a histogram of 256
+   counts (MNIST: 0.1307, 0.3081). The counts are exact, so the order of samples does not matter.
 
-   The samples of a synthetic problem stand in the same block in the same way, as floats and drawn
-   instead of read: problem.c. */
+   The other kinds of sets have blocks of the same form: problem.c, text.c, clicklog.c. */
 #include "data_internal.h"
 #include "runtime/files.h"
 #include <assert.h>
@@ -194,26 +192,26 @@ tutti_status tutti_data_open(tutti_data **out, tutti_runtime *rt, const char *pa
     return status;
 }
 
-/* ---- bytes from elsewhere ---- */
+/* ---- images that are not in IDX files ---- */
 
-tutti_status tutti_data_elsewhere_open(tutti_data **out, tutti_runtime *rt, const char *path,
+tutti_status tutti_data_filled_open(tutti_data **out, tutti_runtime *rt, const char *path,
                                        tutti_status (*fill)(tutti_data *d, uint8_t *block, tutti_error *err),
                                        tutti_error *err)
 {
     tutti_data *d = tutti_alloc(1, sizeof *d);
 
     *out = NULL;
-    if (d == NULL || (d->elsewhere.path = tutti_copy_text(path)) == NULL) {
+    if (d == NULL || (d->filled.path = tutti_copy_text(path)) == NULL) {
         tutti_free(d);
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to open data set '%s'", path);
     }
     d->rt = rt;
-    d->elsewhere.fill = fill;
+    d->filled.fill = fill;
     *out = d;
     return TUTTI_OK;
 }
 
-tutti_status tutti_data_elsewhere_place(tutti_data *d, const uint64_t samples[2], int channels, int side,
+tutti_status tutti_data_filled_place(tutti_data *d, const uint64_t samples[2], int channels, int side,
                                         tutti_error *err)
 {
     size_t total = DATA_ALIGNMENT;
@@ -227,14 +225,14 @@ tutti_status tutti_data_elsewhere_place(tutti_data *d, const uint64_t samples[2]
             data_part *p = &d->parts[split][kind];
             size_t bytes;
             d->shape.samples[split] = samples[split];
-            p->path = tutti_copy_text(d->elsewhere.path);
+            p->path = tutti_copy_text(d->filled.path);
             if (p->path == NULL)
-                return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to open data set '%s'", d->elsewhere.path);
+                return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to open data set '%s'", d->filled.path);
             if (!tutti_size_mul((size_t)samples[split], kind == DATA_X ? d->pixels : 1, &bytes) ||
                 !tutti_data_place(&total, bytes, &p->offset))
                 return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                                   "the pictures of '%s' would make the data set larger than memory can be",
-                                  d->elsewhere.path);
+                                  d->filled.path);
             p->header.bytes = bytes;
         }
     d->shape.bytes = total;
@@ -272,9 +270,9 @@ void tutti_data_close(tutti_data *data)
             tutti_free(data->parts[split][kind].path);
     tutti_data_text_close(data);
     tutti_data_clicks_close(data);
-    tutti_data_files_close(data->elsewhere.files);
+    tutti_data_files_close(data->filled.files);
     tutti_data_forget_classes(data);
-    tutti_free(data->elsewhere.path);
+    tutti_free(data->filled.path);
     tutti_free(data);
 }
 
@@ -322,8 +320,9 @@ static tutti_status fill_part(tutti_data *d, const data_part *p, uint8_t *to, tu
     return status;
 }
 
-/* One damaged label would silently give the network outputs up to 256. Only in a set that we know
-   can it be distinguished from a rare class. */
+/* Sets f->classes to the largest label + 1. One damaged label would give the network up to 256
+   outputs without a message. Only in a set whose number of classes is known is it distinguished
+   from a rare class. */
 static tutti_status find_classes(const tutti_data *d, const uint8_t *block, data_facts *f, tutti_error *err)
 {
     f->classes = 0;
@@ -405,13 +404,13 @@ tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_
         TUTTI_TRY(tutti_data_clicks_fill(data, block, err));
         f->magic = DATA_MAGIC;
     } else if (fill) {
-        if (data->elsewhere.fill != NULL)
-            TUTTI_TRY(data->elsewhere.fill(data, block, err));
+        if (data->filled.fill != NULL)
+            TUTTI_TRY(data->filled.fill(data, block, err));
         for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++)
             for (int kind = DATA_X; kind <= DATA_LABELS; kind++) {
                 const data_part *p = &data->parts[split][kind];
                 const uint64_t end = p->offset + p->header.bytes;
-                if (data->elsewhere.fill == NULL)
+                if (data->filled.fill == NULL)
                     TUTTI_TRY(fill_part(data, p, block + p->offset, err));
                 /* the hash goes over the gaps too */
                 memset(block + end, 0, (size_t)((DATA_ALIGNMENT - end % DATA_ALIGNMENT) % DATA_ALIGNMENT));
@@ -449,8 +448,8 @@ void tutti_data_normalise(tutti_data *data, float mean, float deviation)
     tutti_data_normal_table(mean, deviation, data->table);
 }
 
-/* Float steps in the order of the formula: what "to tensor, normalise" computes elsewhere. Images
-   of one grey have no deviation and become zeros. */
+/* Computes in float, in the order of the formula, as PyTorch's ToTensor and Normalize do. Images of
+   one grey have no deviation and become zeros. */
 void tutti_data_normal_table(float mean, float deviation, float table[256])
 {
     for (int v = 0; v < 256; v++)

@@ -1,6 +1,7 @@
-/* distort.c: mnist(distort=k, seed=s): a harder data set out of a plain one, so that differences
-   between methods show. Each image is moved, turned and covered with clutter when the set is read.
-   Afterwards it is bytes like any other: the loader, the moments and the hash are not affected.
+/* distort.c: mnist(distort=k, seed=s): a harder data set out of a plain one, in which methods
+   differ more. Each image is moved, turned and covered with clutter when the set is read.
+   Afterwards it is like any other image: loader, mean and deviation, and hash are computed as
+   without it.
 
    k goes from 0 to 1 in steps of 2^-16. All draws are uniform, angles and lengths continuous:
 
@@ -28,7 +29,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* "dist": apart from what shuffles samples and fills models, whatever the seeds are */
+/* "dist": independent of the draws that shuffle samples and initialise models, whatever the
+   seeds */
 #define STREAM UINT64_C(0x64697374)
 
 enum {
@@ -40,14 +42,14 @@ enum {
 enum { DRAW_X, DRAW_Y, DRAW_TURN, DRAW_STROKES, DRAW_FIRST_STROKE };
 enum { STROKE_X, STROKE_Y, STROKE_QUARTER, STROKE_ANGLE, STROKE_HALF, STROKE_BRIGHTNESS, STROKE_DRAWS };
 
-/* 0 to n - 1, n <= 2^32. */
+/* Draws a number from 0 to n - 1, n <= 2^32. */
 static int64_t draw_below(tutti_rng rng, uint64_t index, int64_t n)
 {
     return (int64_t)(((tutti_random(rng, index) >> 32) * (uint64_t)n) >> 32);
 }
 
-/* Cosine and sine of 0 to 45 degrees (in 65536ths), in 65536ths: Taylor's polynomials to the
-   power of 8, off by less than 1e-6. */
+/* Computes cosine and sine of 0 to 45 degrees (in 65536ths of a degree), in 65536ths: Taylor
+   polynomials of degree 8, with errors below 1e-6. */
 static void cosine_sine(int64_t degrees, int64_t *cosine, int64_t *sine)
 {
     const int64_t one = INT64_C(1) << 30, t = degrees * 18740330 >> 16 /* pi / 180 * 2^30 */, q = t * t >> 30;
@@ -63,8 +65,8 @@ static void cosine_sine(int64_t degrees, int64_t *cosine, int64_t *sine)
     *cosine = (c + (1 << 13)) >> 14;
 }
 
-/* framed: the old image with one pixel of 0 on each side, so that the four neighbours of any
-   place that touches the image exist. */
+/* Moves and turns an image. framed: the old image with a border of one pixel of 0, so that each
+   point that touches the image has four neighbours. */
 static void move_and_turn(uint8_t *image, const uint8_t *framed, int height, int width, int64_t right, int64_t down,
                           int64_t cosine, int64_t sine)
 {

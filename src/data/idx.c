@@ -1,10 +1,9 @@
-/* idx.c: the header of an IDX file (Y. LeCun, "The MNIST database of handwritten digits", file
-   formats):
+/* idx.c: parses the header of an IDX file (Y. LeCun, "The MNIST database of handwritten digits",
+   file formats):
 
      0 0 TYPE RANK, then RANK dimensions as 32-bit big-endian numbers, then the data, row-major.
 
-   Only unsigned bytes are taken, since nothing else is published in this format that we train
-   on. */
+   Only unsigned bytes are accepted: the data sets that we train on have nothing else. */
 #include "data_internal.h"
 
 static const char *type_name(unsigned type)

@@ -1,13 +1,13 @@
-/* loader.c: batches in (step, pass) order, gathered ahead by one thread into a ring.
+/* loader.c: gathers batches in the order of (step, pass) by one thread, ahead of the trainer, into
+   a ring of slots.
 
-     slot    of batch k: k mod slots
-     slots   = depth + 1, since one is in the trainer's hands while `depth` wait
-     taken   batches handed out
-     made    batches gathered; taken - 1 <= made <= taken + depth
+     slots   depth + 1, as the trainer uses one while `depth` wait. Batch k is in slot k mod slots
+     taken   number of batches that the trainer has taken
+     made    number of batches that are gathered; taken - 1 <= made <= taken + depth
 
-   The thread gathers without the lock: the slot it writes is neither waiting nor out. Every pass of
-   every step is delivered, also those of a tail step that have no sample for this worker, so that
-   the trainer's loop has one shape. */
+   The thread gathers without the lock, since the slot that it writes neither waits nor is in use.
+   Every pass of every step has a batch, also those of a tail step that have no sample for this
+   worker, so that the trainer's loop needs no special case. */
 #include "data_internal.h"
 #include <assert.h>
 #include <stdio.h>
@@ -21,27 +21,29 @@ struct tutti_loader {
     tutti_share share;
     int worker;
     uint64_t first_step;
-    size_t pixels, slots, stride;   /* stride: floats from slot to slot */
+    size_t pixels;                  /* values of a sample */
+    size_t slots;
+    size_t stride;                  /* floats, or tokens, from slot to slot */
     int64_t batch;                  /* most samples of a batch */
 
-    int context;                    /* of a text: its batches are tokens */
-    float *x;                       /* slots x stride; a slot is its batch's owner's, see above */
-    uint32_t *tokens, *next;        /* of a text, in place of x and labels; slots x stride each */
-    size_t tables;                  /* of a click log */
-    uint32_t *rows;                 /* of a click log, besides x and labels; slots x batch x tables */
-    uint8_t *labels;                /* slots x batch */
-    uint64_t *ids;                  /* batch; of the thread that gathers, or of take() if there is none */
-    tutti_batch ready[DEPTH_MOST + 1];
+    int context;                    /* of a text; else 0 */
+    float *x;                       /* [slots x stride]; NULL: a text */
+    uint32_t *tokens, *next;        /* [slots x stride], of a text; else NULL */
+    size_t tables;                  /* of a click log; else 0 */
+    uint32_t *rows;                 /* [slots x batch x tables], of a click log; else NULL */
+    uint8_t *labels;                /* [slots x batch]; NULL: a text */
+    uint64_t *ids;                  /* [batch]: scratch of the thread, or of take if there is none */
+    tutti_batch ready[DEPTH_MOST + 1]; /* [slots] */
 
     tutti_monitor *monitor;
     tutti_thread *thread;
-    /* without a thread: the next batch */
+    /* Without a thread: the next batch, as tutti_loader_seek and _seek_ids have set it. */
     struct { bool set, named; uint64_t step, epoch, position; int64_t pass, samples; } sought;
-    uint64_t made, taken;           /* guarded by monitor (with a thread) */
-    bool closing;                   /* under monitor */
+    uint64_t made, taken;           /* with a thread guarded by monitor */
+    bool closing;                   /* guarded by monitor */
 };
 
-/* Gathers batch k, counted from the start, into its slot. */
+/* Gathers batch k, counted from first_step, into its slot. */
 static void gather_batch(tutti_loader *l, uint64_t k)
 {
     const uint64_t passes =
@@ -123,7 +125,7 @@ static tutti_status check_attached(const tutti_data *data, const tutti_share *sh
     return TUTTI_OK;
 }
 
-/* Sizes, from what is known of the data without reading them. */
+/* Sets the sizes of the loader. *room: floats or tokens of all slots. data need not be attached. */
 static tutti_status lay_out(tutti_loader *l, const tutti_data *data, const tutti_share *share, int worker, int depth,
                             size_t *room, tutti_error *err)
 {

@@ -1,13 +1,13 @@
-/* pack.c: samples as bytes (data.h), so that one worker can hand them to another. The set's own
-   bytes are sent, not the network's input: pixels are four times shorter than their floats, and a
-   problem's drift is added where the sample is used. Received samples are checked as a file is: a
-   peer's bytes are trusted no more. */
+/* pack.c: samples as bytes (data.h), by which one worker sends them to another. The bytes are those
+   of the set and not the network's input: pixels are four times shorter than their floats, and the
+   drift of a problem is added where the sample is used. Received samples are checked like a file,
+   since a peer is not trusted. */
 #include "data_internal.h"
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-/* The bytes of a sample without its label. */
+/* Returns the bytes of a sample without its label. */
 static size_t body_bytes(const tutti_data *d)
 {
     if (d->text.path != NULL)
@@ -84,7 +84,7 @@ static tutti_status unpack_floats(const tutti_data *d, const uint8_t *in, size_t
 }
 
 tutti_status tutti_data_unpack(const tutti_data *data, const uint8_t *in, size_t n, uint64_t step,
-                               const tutti_data_room *room, tutti_error *err)
+                               const tutti_data_buffers *room, tutti_error *err)
 {
     const tutti_data *d = data;
     const size_t body = body_bytes(d), pixels = d->pixels;

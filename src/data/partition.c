@@ -1,28 +1,30 @@
-/* partition.c: a labelled set split into parts, one a worker, with a chosen skew.
+/* partition.c: divides a labelled set into parts, one for each worker, with a chosen skew.
 
-   dirichlet  even=off: for each class q ~ Dir(alpha 1_n) over the workers gives the split of its
-              samples. As the common code does (Li et al., ICDE 2022, 2102.02079), a worker that
-              has its 1/n of the set gets no more, and the draw is repeated until every worker has
-              at least `least`: so sizes differ, but no part is empty.
-              even=on: each worker draws its own mixture p ~ Dir(alpha C prior) over the C classes
-              (Hsu, Qi, Brown 2019, 1909.06335; there the factor C is not written, with it alpha
-              means the same for both). In turn each worker draws a sample, of a class drawn from
-              p; a class that has no sample left drops out. Sizes are D/n.
-              even=cut: as the code of Lin et al. does (ICML 2021, 2102.04761). Workers are split
-              into groups of at most `group`, which get shares of the shuffled set in proportion.
-              Within a group each class is split as with even=off, until every worker has half of
-              an even part. Then the group's samples, worker by worker and class by class, are
-              split into parts of one size: a worker gives some to the next, or takes some.
-   class      k classes a worker: the classes in a drawn order, again and again, k for each worker;
-              the samples of a class are split evenly among the workers that have it.
-   shard      k shards a worker (McMahan et al. 2017, 1602.05629): samples sorted by label, split
-              into n k shards, assigned at random.
+   Below n is the number of workers, C of classes, D of samples.
 
-   Within a class samples come in a drawn order; each part is then sorted by index, so that it is a
-   set and reads are in order. All draws are functions of (seed, what is drawn). So the parts are
-   the same on every machine, but for the last digit of libm's exp and log, which moves a sample
-   or two at a boundary. The gamma variates are Marsaglia and Tsang's (2000), in logarithms: for
-   alpha = 0.001 most of them are below the smallest double. */
+   dirichlet  even=off: for each class q ~ Dir(alpha 1_n) is the division of its samples among the
+              workers. As in the usual code (Li et al., ICDE 2022, 2102.02079), a worker that has
+              1/n of the set gets no more, and the draw is repeated until every worker has at least
+              `least` samples: so sizes differ, but no part is empty.
+              even=on: each worker draws its own mixture p ~ Dir(alpha C prior) over the classes
+              (Hsu, Qi, Brown 2019, 1909.06335; without the factor C, with which alpha means the
+              same for both). The workers draw one sample each, one after another, of a class drawn
+              from p; a class without samples is left out. Sizes are D/n.
+              even=cut: as in the code of Lin et al. (ICML 2021, 2102.04761). Workers are divided
+              into groups of at most `group`, which get parts of the shuffled set in proportion.
+              Within a group each class is divided as with even=off, until every worker has half of
+              an even part. Then the group's samples, ordered by worker and class, are divided into
+              parts of one size.
+   class      k classes for each worker: the classes in a random order, repeated, k for each worker;
+              the samples of a class are divided evenly among the workers that have it.
+   shard      k shards for each worker (McMahan et al. 2017, 1602.05629): the samples, sorted by
+              label, are divided into n k shards, which are assigned at random.
+
+   Within a class samples come in a random order; each part is then sorted by index, so that reads
+   are in order. All draws are functions of (seed, what is drawn). So the parts are the same on
+   every machine, but for the last digit of libm's exp and log, which may move a sample or two. The
+   gamma variates are Marsaglia and Tsang's (2000), in logarithms: for alpha = 0.001 most of them
+   are below the smallest double. */
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -62,7 +64,7 @@ const tutti_partition_set tutti_partitions[] = {
     { 0 }
 };
 
-/* Streams of draws: the kind in the high word, what is drawn in the low ones. */
+/* Streams of random numbers: the kind is the high word, what is drawn the low ones. */
 enum {
     STREAM_GAMMA = 0x67616d6d,
     STREAM_ORDER = 0x6f726465,
@@ -108,7 +110,7 @@ tutti_status tutti_partition_read(tutti_partition *p, const char *text, tutti_er
 
 /* ---- draws ---- */
 
-/* log of a Gamma(alpha, 1) variate (Marsaglia and Tsang 2000, section 6 for alpha < 1:
+/* Draws the log of a Gamma(alpha, 1) variate (Marsaglia and Tsang 2000, section 6 for alpha < 1:
    G(alpha) = G(alpha + 1) U^(1/alpha)). */
 static double log_gamma_variate(tutti_rng rng, double alpha)
 {
@@ -123,7 +125,7 @@ static double log_gamma_variate(tutti_rng rng, double alpha)
     }
 }
 
-/* Weights in proportion to exp(log_weight) over those that are open; the largest is 1. */
+/* Sets weight[i] in proportion to exp(log_weight[i]) where open[i], else 0; the largest is 1. */
 static void from_logs(const double *log_weight, const bool *open, int n, double *weight)
 {
     double most = -INFINITY;
@@ -134,20 +136,22 @@ static void from_logs(const double *log_weight, const bool *open, int n, double 
         weight[k] = open[k] ? exp(log_weight[k] - most) : 0;
 }
 
-/* ---- the kinds; of[i]: worker of sample i ---- */
+/* ---- the kinds ---- */
 
+/* A partition that is being drawn, for the workers `first` to first + workers - 1. */
 typedef struct cut {
     const tutti_partition *p;
-    const uint8_t *labels;
+    const uint8_t *labels;            /* [samples] */
     uint64_t samples, seed;
     int classes, workers;
-    int first;                        /* of the workers, which are `workers` from here on */
-    /* sorted[begin[c]] to sorted[begin[c + 1] - 1]: the samples of class c, ascending */
-    uint64_t begin[CLASSES_MOST + 1];
-    uint32_t *sorted, *of;
-    uint64_t *size;                   /* of each worker from `first` on */
-    double *log_weight, *weight;      /* the larger of workers and classes; even: workers x classes and classes */
-    bool *open;                       /* as many as weight */
+    int first;
+    uint64_t begin[CLASSES_MOST + 1]; /* the samples of class c are sorted[begin[c]] to */
+    uint32_t *sorted;                 /* sorted[begin[c + 1] - 1], ascending */
+    uint32_t *of;                     /* [samples]: worker of each sample */
+    uint64_t *size;                   /* [workers]: samples of each worker */
+    double *log_weight;               /* [max(workers, classes)]; even=on: [workers x classes] */
+    double *weight;                   /* [max(workers, classes)] */
+    bool *open;                       /* [max(workers, classes)]: may have a weight above 0 */
 } cut;
 
 static tutti_rng rng_of(const cut *c, int kind, uint64_t what, uint64_t turn)
@@ -155,7 +159,7 @@ static tutti_rng rng_of(const cut *c, int kind, uint64_t what, uint64_t turn)
     return (tutti_rng){ c->seed, (uint64_t)kind << 32 | what, turn };
 }
 
-/* The i-th sample of a class in its drawn order. */
+/* Returns the i-th sample of a class in its random order. */
 static uint32_t shuffled(const cut *c, int class, uint64_t i)
 {
     const uint64_t n = c->begin[class + 1] - c->begin[class];
@@ -208,7 +212,7 @@ static void dirichlet_once(cut *c, uint64_t turn)
     }
 }
 
-/* Draws until every worker has that many. */
+/* Repeats the draw until every worker has at least `least` samples. */
 static tutti_status dirichlet_least(cut *c, uint64_t least, tutti_error *err)
 {
     uint64_t best = 0;
@@ -237,7 +241,7 @@ static tutti_status dirichlet(cut *c, tutti_error *err)
     return dirichlet_least(c, (uint64_t)c->p->least, err);
 }
 
-/* Of the samples from `from` to `to` of the shuffled set, sorted by class into group->sorted. */
+/* Sorts the samples from `from` to `to` of the shuffled set by class, into group->sorted. */
 static void sort_group(const cut *c, uint64_t from, uint64_t to, cut *group)
 {
     const tutti_rng order = rng_of(c, STREAM_GROUP, 0, 0);
@@ -256,8 +260,8 @@ static void sort_group(const cut *c, uint64_t from, uint64_t to, cut *group)
     }
 }
 
-/* The group's samples in the order of workers, classes and their draw; the k-th of `workers` parts
-   of one size is worker k's. */
+/* Divides the group's samples, ordered by worker, class and draw, into `workers` parts of one size,
+   the k-th of which is worker k's. */
 static void make_even(cut *group)
 {
     const uint64_t n = (uint64_t)group->workers;

@@ -1,7 +1,6 @@
-/* picture.c: a PNG or JPEG file as bytes of one size. The file is not trusted: the decoders
-   read no more than it has, and sizes are checked before memory is allocated by them. Both
-   decoders are called through interfaces that give errors back, so nothing here jumps out of a
-   function. */
+/* picture.c: decodes PNG and JPEG files to pixels of one size (pictures.h). A file is not trusted:
+   the decoders read no more bytes than it has, and sizes are checked before memory is allocated.
+   Both decoders are called through interfaces that return errors, so longjmp is not needed. */
 #include "data_internal.h"
 #include "data/pictures.h"
 #include "runtime/files.h"
@@ -39,7 +38,7 @@ bool tutti_picture_named(const char *name)
                            strcasecmp(dot, ".jpeg") == 0);
 }
 
-/* ---- decoding: height x width x 3 bytes, tutti_free it ---- */
+/* ---- decoding, to height x width x 3 bytes, tutti_free it ---- */
 
 typedef struct picture { int width, height; uint8_t *rgb; } picture;
 
@@ -103,7 +102,7 @@ static tutti_status decode_png(picture *p, const char *path, const uint8_t *file
 #endif
 
 #ifdef TUTTI_JPEG
-/* A file may be whole and of a kind that the decoder does not know (arithmetic coding, 12 bits). */
+/* A valid file may be of a kind that the decoder does not support (arithmetic coding, 12 bits). */
 static tutti_status not_decoded(tjhandle decoder, const char *path, tutti_error *err)
 {
     const char *why = tjGetErrorStr2(decoder);
@@ -115,7 +114,7 @@ static tutti_status not_decoded(tjhandle decoder, const char *path, tutti_error 
                             why);
 }
 
-/* Warnings of the library count as damage too: a part of the picture is then invented. */
+/* Warnings of the library count as damage: with one, a part of the picture is guessed. */
 static tutti_status decode_jpeg(picture *p, const char *path, const uint8_t *file, size_t bytes, tutti_error *err)
 {
     tjhandle decoder = tjInitDecompress();
@@ -161,9 +160,10 @@ static tutti_status decode_file(picture *p, const char *path, const uint8_t *fil
     return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' begins neither as a PNG nor as a JPEG file; convert it", path);
 }
 
-/* ---- one size: each new pixel is a mean of old ones ---- */
+/* ---- resizing: each new pixel is a weighted mean of old ones ---- */
 
-/* For new pixel i: `count` weights of the old pixels from `first` on, which add up to 1. */
+/* New pixel i is the sum over k < count[i] of weight[i * most + k] times old pixel first[i] + k.
+   The weights of a new pixel have the sum 1. */
 typedef struct taps { int most; int *first, *count; double *weight; } taps;
 
 static tutti_status taps_open(taps *t, int from, int to, tutti_error *err)

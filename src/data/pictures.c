@@ -1,13 +1,14 @@
-/* pictures.c: a directory of PNG and JPEG files, a folder a class. The order of classes is that of
-   their names' bytes, within a class that of the files'. The test set is given by folders:
+/* pictures.c: the data set of a directory of PNG and JPEG files, with a folder for each class.
+   Classes are sorted by the bytes of their names, and so are the files of a class. The test set is
+   either given by folders,
 
-     DIR/train/CLASS/FILE and DIR/test/CLASS/FILE (else DIR/val/CLASS/FILE)
+     DIR/train/CLASS/FILE and DIR/test/CLASS/FILE (else DIR/val/CLASS/FILE),
 
-   or, where DIR holds the folders of the classes, by a draw: of a class with n files
-   round(n x share), but not all, at places that depend on the seed and the class alone.
+   or, if DIR has the folders of the classes, drawn: of a class with n files round(n x test), but
+   not all, which depend on the seed and the class alone.
 
-   Opening lists files and reads none. The rank that fills the block decodes all of them, and
-   names those it cannot use, before training begins. */
+   Opening lists files and reads none. The rank that fills the block decodes all of them, and names
+   those that it cannot use, before training begins. */
 #include "data_internal.h"
 #include "data/pictures.h"
 #include "runtime/files.h"
@@ -32,12 +33,12 @@ const tutti_option tutti_data_pictures_options[] = {
 
 enum { CLASSES_MOST = 256 };
 
-/* Files by their names within the directory, one behind the other in `text`, each ended. */
+/* The list of files. */
 struct tutti_data_files {
-    char *text;
+    char *text;                   /* [used]: paths within the directory, each ended by 0 */
     size_t used, room;
-    uint64_t count[2];
-    struct { size_t name; uint8_t label, split; } *at;
+    uint64_t count[2];            /* [split] */
+    struct { size_t name; uint8_t label, split; } *at; /* [n]; name: offset in text */
     size_t n, at_room;
 };
 typedef tutti_data_files files;
@@ -51,7 +52,7 @@ void tutti_data_files_close(tutti_data_files *f)
     tutti_free(f);
 }
 
-/* Doubles what is full. */
+/* Doubles the capacity of an array until `more` elements fit. */
 static bool grow_list(void **memory, size_t used, size_t *room, size_t more, size_t size)
 {
     size_t wanted = *room > 0 ? *room : 64;
@@ -85,13 +86,13 @@ typedef struct search {
 
 static tutti_status path_of(const search *s, const char *name, char *path, size_t bytes, tutti_error *err)
 {
-    const int n = s->folder[0] != '\0' ? snprintf(path, bytes, "%s/%s/%s", s->d->elsewhere.path, s->folder, name)
-                                       : snprintf(path, bytes, "%s/%s", s->d->elsewhere.path, name);
+    const int n = s->folder[0] != '\0' ? snprintf(path, bytes, "%s/%s/%s", s->d->filled.path, s->folder, name)
+                                       : snprintf(path, bytes, "%s/%s", s->d->filled.path, name);
 
     return n >= 0 && (size_t)n < bytes
                ? TUTTI_OK
                : tutti_fail(err, TUTTI_ERR_USAGE, 0, "the path '%s/%s/%.80s...' is longer than the %zu bytes allowed",
-                            s->d->elsewhere.path, s->folder, name, bytes - 1);
+                            s->d->filled.path, s->folder, name, bytes - 1);
 }
 
 static tutti_status ignore(void *user, const char *name, tutti_error *err)
@@ -134,10 +135,10 @@ static tutti_status take_file(void *user, const char *name, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "'%s/%s/%s' is no picture by its name; folders of classes hold .png, .jpg and .jpeg files "
                           "alone: convert it or take it away",
-                          s->d->elsewhere.path, s->folder, name);
+                          s->d->filled.path, s->folder, name);
     if (!grow_list((void **)&f->text, f->used, &f->room, length, 1) ||
         !grow_list((void **)&f->at, f->n, &f->at_room, 1, sizeof *f->at))
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the pictures in '%s'", s->d->elsewhere.path);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the pictures in '%s'", s->d->filled.path);
     f->at[f->n].name = f->used;
     f->at[f->n].label = (uint8_t)s->label;
     f->at[f->n].split = (uint8_t)(s->split < 0 ? TUTTI_TRAIN : s->split);
@@ -147,7 +148,7 @@ static tutti_status take_file(void *user, const char *name, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* In one class, round(n x share) places of the permutation belong to the test set. */
+/* Assigns round(n x test) of a class's n files, by a random permutation, to the test set. */
 static void draw_test(const search *s)
 {
     const uint64_t n = s->f->n - s->begin, wanted = (uint64_t)floor((double)n * s->how->test + 0.5),
@@ -192,7 +193,7 @@ static tutti_status take_class(void *user, const char *name, tutti_error *err)
                           path);
     if (s->label >= CLASSES_MOST)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' has more than %d classes, which is the most",
-                          s->d->elsewhere.path, CLASSES_MOST);
+                          s->d->filled.path, CLASSES_MOST);
     if (!s->known) {
         TUTTI_TRY(tutti_data_name_class(s->d, s->label, name, strlen(name)) == TUTTI_OK
                       ? TUTTI_OK
@@ -213,7 +214,7 @@ static tutti_status take_class(void *user, const char *name, tutti_error *err)
     return status;
 }
 
-/* The folder `name` of the directory, as classes. */
+/* Lists the folder `name` of the directory, whose folders are classes. */
 static tutti_status take_split(search *s, const char *name, int split, tutti_error *err)
 {
     char path[4200];
@@ -223,7 +224,7 @@ static tutti_status take_split(search *s, const char *name, int split, tutti_err
     TUTTI_TRY(path_of(s, name, path, sizeof path, err));
     snprintf(s->folder, sizeof s->folder, "%s", name);
     if (name[0] == '\0')
-        snprintf(path, sizeof path, "%s", s->d->elsewhere.path);
+        snprintf(path, sizeof path, "%s", s->d->filled.path);
     return tutti_directory_list(s->d->rt, path, take_class, s, err);
 }
 
@@ -231,26 +232,26 @@ static tutti_status has_folder(const tutti_data *d, const char *name, bool *has,
 {
     char path[4200];
 
-    snprintf(path, sizeof path, "%s/%s", d->elsewhere.path, name);
+    snprintf(path, sizeof path, "%s/%s", d->filled.path, name);
     return is_folder(d->rt, path, has, err);
 }
 
 static tutti_status see_folder(void *user, const char *name, tutti_error *err);
 
-/* Does this folder of the directory hold folders, as half of a split does? A class holds none. */
+/* Has this folder of the directory folders? A split has, a class has none. */
 static tutti_status holds_folders(const tutti_data *d, const char *name, bool *holds, tutti_error *err)
 {
     char path[4200];
-    tutti_data inner = { .rt = d->rt, .elsewhere = { .path = path } };
+    tutti_data inner = { .rt = d->rt, .filled = { .path = path } };
     search s = { .d = &inner };
 
-    snprintf(path, sizeof path, "%s/%s", d->elsewhere.path, name);
+    snprintf(path, sizeof path, "%s/%s", d->filled.path, name);
     TUTTI_TRY(tutti_directory_list(d->rt, path, see_folder, &s, err));
     *holds = s.classes > 0;
     return TUTTI_OK;
 }
 
-/* One half of a split alone. */
+/* Reports a directory that has only one of the two splits. */
 static tutti_status check_half(const tutti_data *d, const char *name, tutti_error *err)
 {
     bool holds;
@@ -260,11 +261,11 @@ static tutti_status check_half(const tutti_data *d, const char *name, tutti_erro
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "'%s' has a folder train, but neither test nor val; put pictures to test on into one, a "
                           "folder a class, or give '%s/train' and let a share of each class be the test",
-                          d->elsewhere.path, d->elsewhere.path);
+                          d->filled.path, d->filled.path);
     return !holds ? TUTTI_OK
                   : tutti_fail(err, TUTTI_ERR_USAGE, 0,
                                "'%s' has a folder %s, but no folder train; put pictures to train on there, a folder a "
-                               "class", d->elsewhere.path, name);
+                               "class", d->filled.path, name);
 }
 
 static tutti_status list_folders(search *s, tutti_error *err)
@@ -289,18 +290,18 @@ static tutti_status list_folders(search *s, tutti_error *err)
     if (s->classes < 2)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "'%s' has the folder of %s; pictures of at least two classes are needed, a folder a class",
-                          d->elsewhere.path, s->classes == 1 ? "one class" : "no class");
+                          d->filled.path, s->classes == 1 ? "one class" : "no class");
     if (s->f->count[TUTTI_TEST] == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "'%s' has no picture to test on: of %" PRIu64 " in %d classes a share of %.12g is none; give "
                           "a larger test, or folders train and test",
-                          d->elsewhere.path, s->f->count[TUTTI_TRAIN], s->classes, s->how->test);
+                          d->filled.path, s->f->count[TUTTI_TRAIN], s->classes, s->how->test);
     return TUTTI_OK;
 }
 
 static tutti_status fill_pictures(tutti_data *d, uint8_t *block, tutti_error *err)
 {
-    const files *f = d->elsewhere.files;
+    const files *f = d->filled.files;
     tutti_error first = { .rank = -1 }, now;
     uint64_t at[2] = { 0 }, bad = 0;
 
@@ -309,7 +310,7 @@ static tutti_status fill_pictures(tutti_data *d, uint8_t *block, tutti_error *er
         char path[5000];
         tutti_status status;
         now = (tutti_error){ .rank = -1 };
-        snprintf(path, sizeof path, "%s/%s", d->elsewhere.path, f->text + f->at[i].name);
+        snprintf(path, sizeof path, "%s/%s", d->filled.path, f->text + f->at[i].name);
         status = tutti_picture_read(d->rt, path, d->shape.channels, d->shape.height,
                                     block + d->parts[split][DATA_X].offset + at[split] * d->pixels, &now);
         block[d->parts[split][DATA_LABELS].offset + at[split]++] = f->at[i].label;
@@ -324,14 +325,14 @@ static tutti_status fill_pictures(tutti_data *d, uint8_t *block, tutti_error *er
     return bad == 0 ? TUTTI_OK : tutti_fail(err, first.status, 0, "%s", first.text);
 }
 
-/* Is it one, and the first? */
+/* Records whether the directory has a folder. */
 static tutti_status see_folder(void *user, const char *name, tutti_error *err)
 {
     search *s = user;
     char path[4200];
     bool folder = false;
 
-    snprintf(path, sizeof path, "%s/%s", s->d->elsewhere.path, name);
+    snprintf(path, sizeof path, "%s/%s", s->d->filled.path, name);
     if (name[0] != '.' && s->classes == 0)
         TUTTI_TRY(is_folder(s->d->rt, path, &folder, err));
     s->classes += folder;
@@ -340,7 +341,7 @@ static tutti_status see_folder(void *user, const char *name, tutti_error *err)
 
 tutti_status tutti_data_is_pictures(tutti_runtime *rt, const char *path, bool *is, tutti_error *err)
 {
-    tutti_data d = { .rt = rt, .elsewhere = { .path = (char *)(uintptr_t)path } };
+    tutti_data d = { .rt = rt, .filled = { .path = (char *)(uintptr_t)path } };
     search s = { .d = &d };
 
     *is = false;
@@ -361,11 +362,11 @@ tutti_status tutti_data_pictures_open(tutti_data **out, tutti_runtime *rt, const
     TUTTI_TRY(is_folder(rt, path, &folder, err));
     if (!folder)
         return tutti_fail(err, TUTTI_ERR_USAGE, ENOENT, "there is no directory of pictures at '%s'", path);
-    TUTTI_TRY(tutti_data_elsewhere_open(&s.d, rt, path, fill_pictures, err));
-    s.f = s.d->elsewhere.files = tutti_alloc(1, sizeof *s.f);
+    TUTTI_TRY(tutti_data_filled_open(&s.d, rt, path, fill_pictures, err));
+    s.f = s.d->filled.files = tutti_alloc(1, sizeof *s.f);
     status = s.f != NULL ? list_folders(&s, err) : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing '%s'", path);
     if (status == TUTTI_OK)
-        status = tutti_data_elsewhere_place(s.d, s.f->count, how->grey ? 1 : 3, (int)how->size, err);
+        status = tutti_data_filled_place(s.d, s.f->count, how->grey ? 1 : 3, (int)how->size, err);
     if (status == TUTTI_OK)
         *out = s.d;
     else

@@ -1,15 +1,14 @@
 /* problem.c: the samples of a synthetic problem as a data set. They are drawn once, by the rank
-   that fills the block, since drawing one costs some 50 ns a value and a run uses each many times.
-   Every rank of the host then reads them. The block is that of dataset.c, with floats in place of
-   pixels and, for a quadratic, the path of its centre behind them:
+   that fills the block, since a run uses each sample many times. The block is that of dataset.c,
+   with floats in place of pixels and, for a quadratic, the path of its optimum after them:
 
-     0      facts
+     0      data_facts
      64     training samples (samples x dim floats), training labels, test samples, test labels,
             each at a multiple of 64
      path   from: dim doubles, way: dim doubles (problem.h)
 
-   A drift moves all samples equally, so a sample of step t is its place at step 0 plus place(t)
-   way, rounded once. */
+   A drift moves all samples equally: a sample at step t is the sample at step 0 plus place(t) way
+   (problem.h), rounded once. */
 #include "data_internal.h"
 #include <assert.h>
 #include <string.h>

@@ -1,7 +1,8 @@
-/* sets.c: what a user may write for a data set: a name with options, or a path. A name is that of
-   a set we know or of a synthetic problem. A path is that of a directory, a token file or a text.
-   What exists under the text as it stands is a path even if it has brackets in it. So is all that
-   has a '/' outside of our own specs. Only a bare name of ours is never a path (./mnist is). */
+/* sets.c: resolves what the user gives for a data set (--data): a name with options, or a path. A
+   name is that of a known set or of a synthetic problem. A path is that of a directory, a token
+   file or a text. If a file of exactly that text exists, it is a path even if it has brackets in
+   it. So is any text with a '/' that is not in a spec of ours. Only a bare name of ours is never a
+   path (./mnist is). */
 #include "data_internal.h"
 #include "data/pictures.h"
 #include "runtime/files.h"
@@ -68,7 +69,7 @@ static tutti_status unknown(const char *text, const char *name, tutti_error *err
                       name != NULL ? near : "", all);
 }
 
-/* ---- where a text leads ---- */
+/* ---- resolving ---- */
 
 static tutti_status take_path(char *path, size_t bytes, const char *text, tutti_error *err)
 {
@@ -116,23 +117,23 @@ static tutti_status find_folder(tutti_runtime *rt, const tutti_data_set *set, co
                       name, tried, make, name);
 }
 
-/* The meaning of a text. set NULL: a path. */
+/* What a text means. The file or directory of a set is in `path`, next to it. set NULL: a path. */
 typedef struct found {
     const tutti_data_set *set;
     tutti_data_distortion distortion;
     tutti_problem problem;
-    tutti_data_windows windows;   /* its file is in `path` */
-    tutti_data_clicks clicks;     /* likewise */
-    tutti_data_pictures pictures; /* likewise */
+    tutti_data_windows windows;   /* of a text; file is not used */
+    tutti_data_clicks clicks;     /* of a click log; file is not used */
+    tutti_data_pictures pictures; /* of pictures; dir is not used */
 } found;
 
-/* Its place is an option of its own. */
+/* Is the path of the set one of its options? */
 static bool is_placed(const tutti_data_set *set)
 {
     return set->file == NULL && (set->text || set->clicks || set->pictures);
 }
 
-/* "text(file=/a/b)" has a '/', but is no path. */
+/* Is it a spec such as "text(file=/a/b)", which has a '/' but is no path? */
 static bool is_spec_of_file(const char *text)
 {
     const size_t n = strcspn(text, "(");
@@ -252,8 +253,8 @@ tutti_status tutti_data_absolute(tutti_runtime *rt, const char *text, const char
                       bytes);
 }
 
-/* Names the contents of a directory that is no readable set, where well-known file names show
-   it. */
+/* Describes the contents of a directory that is no readable set, if well-known file names show
+   them. */
 static tutti_status name_what_it_is(tutti_runtime *rt, const char *directory, tutti_error *err)
 {
     static const struct { const char *file, *is, *mend;
@@ -284,7 +285,7 @@ static tutti_status name_what_it_is(tutti_runtime *rt, const char *directory, tu
     return TUTTI_OK;
 }
 
-/* Counts files of a directory that are pictures by their names. */
+/* Counts the files of a directory that have the names of pictures. */
 static tutti_status see_picture(void *user, const char *name, tutti_error *err)
 {
     (void)err;
@@ -292,7 +293,7 @@ static tutti_status see_picture(void *user, const char *name, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The error for a directory without anything that can be read. */
+/* Reports a directory without anything that can be read. */
 static tutti_status no_set(tutti_runtime *rt, const char *directory, tutti_error *err)
 {
     uint64_t pictures = 0;

@@ -1,7 +1,8 @@
-/* stream.c: the bytes of a file in order, plain or inflated. zlib's inflate is fed with what the
-   runtime read, not gzopen. So the k-th read can be failed by a test, and a simulated run reads
-   nothing that bypasses the runtime. A gzip file may have several members (RFC 1952, 2.2), as
-   parallel compressors write them; whatever else follows a member is refused. */
+/* stream.c: reads the bytes of a file in order, and decompresses gzip. The runtime reads the file,
+   and zlib's inflate gets what was read; gzopen is not used, so that tests can make the k-th read
+   fail, and a simulated run reads nothing outside of its runtime. A gzip file may have several
+   members (RFC 1952, 2.2), as parallel compressors write them; other bytes after a member are
+   refused. */
 #include "data_internal.h"
 #include "runtime/files.h"
 #include <assert.h>
@@ -113,7 +114,7 @@ static tutti_status refill(tutti_data_stream *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* After a member: another one, the end of the file, or bytes that do not belong there. */
+/* Call after a member: another member follows, the file ends, or the rest is refused. */
 static tutti_status member_ended(tutti_data_stream *s, tutti_error *err)
 {
     if (s->z.avail_in < 2)

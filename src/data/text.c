@@ -1,6 +1,6 @@
-/* text.c: a text as a data set. The file is mapped, not read: a text of bytes is its own list of
-   tokens, a token file holds one. The block that ranks share has the facts only. The rank that
-   fills it reads everything once, to see that it is sound, and takes the hash.
+/* text.c: a text as a data set. The file is mapped: the bytes of a text are its tokens, and a token
+   file has a list of them. The block that ranks share has only data_facts. The rank that fills it
+   reads the whole file once, to check it and to compute its hash.
 
      |<------------------ training, [0, cut) ----------------->|<--- validation, [cut, n) --->|
      |context|+1
@@ -8,10 +8,10 @@
 
      windows begin every `stride` tokens; stride 0: every `context`
 
-   A sample is a window of context + 1 tokens: all but the last are read, all but the first are to
-   be guessed. Windows that begin every `context` tokens use every token once an epoch; stride=1
-   draws from all places. The validation windows of moby-dick are those of the comparison with
-   PyTorch (bench/peers): 16, every 3000 bytes. */
+   A sample is a window of context + 1 tokens: all but the last are the input, and all but the first
+   are to be predicted. Windows that begin every `context` tokens use every token once in an epoch;
+   with stride=1 a window begins at every token. The validation windows of moby-dick are those of
+   the comparison with PyTorch (bench/peers): 16, every 3000 bytes. */
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
@@ -58,7 +58,7 @@ static tutti_status open_ids(tutti_data *d, bool tokens, uint64_t *count, tutti_
     return TUTTI_OK;
 }
 
-/* Windows of `window` tokens, one every `stride`, in n tokens. */
+/* Returns how many windows of `window` tokens, one every `stride` tokens, n tokens have. */
 static uint64_t windows_in(uint64_t n, uint64_t window, uint64_t stride)
 {
     return n < window ? 0 : (n - window) / stride + 1;
@@ -167,7 +167,7 @@ tutti_status tutti_data_text_fill(tutti_data *d, uint8_t *block, tutti_error *er
     return TUTTI_OK;
 }
 
-/* A window overlaps itself but for its ends: read once, written twice. */
+/* Each token is read once and written to both lists, but for the ends of the window. */
 #define COPY_WINDOW(type) do { \
         const type *from = (const type *)data->text.ids + at; \
         for (size_t k = 0; k < context; k++) \

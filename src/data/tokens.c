@@ -1,4 +1,5 @@
-/* tokens.c: contents of files that are mapped, UTF-8, and files of token ids.
+/* tokens.c: maps files (tutti_contents), checks UTF-8, and reads and writes files of token ids
+   (text.h).
 
    A token file, little-endian:
       0  8  "TUTTITOK"
@@ -11,9 +12,9 @@
      48  8  0
      56  8  XXH3-64 of bytes 0 to 55
      64     the ids
-   So a header that was touched or another kind of file is found when it is opened, and touched ids
-   when it is verified. Ids are used where they are mapped: on a machine that is not little-endian
-   (none of those this library builds for) tutti_tokens_open refuses. */
+   So a damaged header or another kind of file is detected when the file is opened, and damaged ids
+   when it is verified. Ids are used where they are mapped, so tutti_tokens_open fails on a machine
+   that is not little-endian (the library is built for none). */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -55,7 +56,8 @@ void tutti_contents_close(tutti_contents *c)
 
 /* ---- UTF-8 ---- */
 
-/* Number of bytes of the character at s, with n bytes left; 0: no character begins there. */
+/* Returns the number of bytes of the character at s, of n bytes that are left; 0: it is not
+   valid. */
 static unsigned character(const uint8_t *s, uint64_t n)
 {
     const unsigned more = s[0] < 0x80                    ? 0

@@ -1,21 +1,20 @@
-/* arrivals.c: --stream: each worker's samples arrive at a rate of its own, and it computes a pass
-   once all of them have arrived. Which samples these are, how many and with what weight is the
+/* arrivals.c: --stream: samples arrive at each worker at a given rate, and a worker computes a pass
+   once all samples of the pass have arrived. Which samples a pass has, and their weights, are the
    same as without a stream. So a stream changes no bit of `ddp`, only the time.
 
-   --stream-buffer: how many samples may wait; those that arrive while the buffer is full are
+   --stream-buffer is how many samples may wait; samples that arrive while the buffer is full are
    dropped. A buffer of one batch is the truncation of ScaDLES (when a batch is taken, the rest is
-   thrown away), and a buffer without bound is its persistence. Dropped samples are counted and
-   not trained. This does not change the order of the samples that are trained, since of samples
-   that arrive in random order any are as good.
+   dropped), and a buffer without limit is its persistence. Dropped samples are only counted: the
+   order of the samples that are trained on does not change, since samples arrive in random order.
 
-   Time is the workers' own, virtual in simulated runs. A run begins with an empty buffer, also
-   when it resumes from a checkpoint. Samples arrive during exchanges and evaluations too. */
+   Times are those of tutti_now_ns: virtual in simulated runs. A run begins with an empty buffer,
+   also when it resumes from a checkpoint. Samples arrive during exchanges and evaluations too. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "train_internal.h"
 
-/* rate: of one worker, or NULL to check only. */
+/* Parses --stream. *rate: set to the rate of that worker; NULL: only check. */
 static tutti_status parse(const char *text, int64_t workers, int worker, double *rate, tutti_error *err)
 {
     int64_t n = 0;

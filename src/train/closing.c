@@ -1,6 +1,5 @@
-/* closing.c: the summary that the user reads when a run has ended well: how good the model is,
-   where the time went, what was sent, where the model is. All of it stands in summary.json
-   too. */
+/* closing.c: prints the summary of a successful run: the quality of the model, the parts of the
+   time, the bytes sent, and where the model is. summary.json contains all of it. */
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +17,7 @@ static void row(const tutti_run *run, const char *name, const char *format, ...)
     tutti_train_say(run, 0, "  %-30s%s", name, text);
 }
 
-/* 1234567 as "1,234,567". */
+/* Returns 1234567 as "1,234,567". */
 typedef struct {
     char text[32];
 } with_commas;
@@ -38,7 +37,7 @@ static with_commas commas(uint64_t n)
     return out;
 }
 
-/* 1690000000 as "1.69 GB". */
+/* Returns 1690000000 as "1.69 GB". */
 typedef struct {
     char text[32];
 } with_unit;

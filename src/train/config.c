@@ -1,4 +1,5 @@
-/* config.c: the one table of the trainer's options. Names are the flags without dashes. */
+/* config.c: the table of the trainer's options, whose names are those of the flags without dashes,
+   and the checks of options that depend on others. */
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -188,7 +189,7 @@ tutti_status tutti_train_parse_target(const char *text, tutti_target *of, double
     return TUTTI_OK;
 }
 
-/* Names with commas. */
+/* Appends a name, after ", " if it is not the first. */
 static void add_name(char *text, size_t room, const char *name)
 {
     const size_t used = strlen(text);
@@ -218,15 +219,15 @@ static tutti_status check_servers(const tutti_train_config *c, tutti_error *err)
         (long long)c->servers, c->method, have);
 }
 
-/* Settles whether the run continues without a lost worker: method and transport must both be able
-   to. */
+/* Sets c->continue_on_loss: method and transport must both be able to continue without a lost
+   worker. */
 static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
 {
     char name[64], can[320] = "";
     const tutti_method_ops *method;
     unsigned traits;
     const bool survives = tutti_world_can_survive(c->transport), known = tutti_method_traits(c->method, &traits);
-    bool votes; /* all workers in every step */
+    bool votes; /* all workers exchange in every step whether it is skipped */
 
     snprintf(name, sizeof name, "%.*s", (int)strcspn(c->method, "("), c->method);
     method = tutti_method_find(name);
@@ -344,7 +345,7 @@ static bool named_in(const char *const *names, const char *name)
     return *names != NULL;
 }
 
-/* Options about how a process is started, which do not describe the run. */
+/* Options that concern how a process is started, and do not describe the run. */
 static const char *const of_this_start[] = { "out", "resume", "overwrite", "meet", NULL };
 
 json_t *tutti_train_config_object(const tutti_train_config *c)
@@ -384,10 +385,9 @@ tutti_status tutti_train_config_json(const tutti_train_config *c, char **json, t
     return *json != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing the configuration");
 }
 
-/* Options that ranks may have for themselves. One is where they meet, which rank 0 alone has to
-   know. The others are what each has of its own: files may be elsewhere on every host (data are
-   compared by their hash), cores another number, and a worker that is slow may be the only one that
-   knows. */
+/* Options that may differ between ranks: addresses and files, which may be elsewhere on each host
+   (data are compared by their hash), properties of the host, and --slow, which may be given to the
+   slow worker alone. */
 static const char *const of_a_rank[] = { "out", "init", "overwrite", "quiet", "hosts", "rsh", "meet", "start-timeout",
                                         "n", "data", "transport", "platform", "lane", "slow", "device-memory",
                                         NULL };

@@ -1,6 +1,6 @@
-/* delays.c: the delays of gradients: each worker's histogram, sent to index 0 at the end, and its
-   form in summary.json. Histograms are sent as lists of pairs, since few of a thousand bins are
-   not empty. */
+/* delays.c: sends each rank's histogram of the staleness of gradients to index 0, and converts
+   histograms to JSON for summary.json. A histogram is sent as a list of pairs, since few of its
+   thousand bins are not empty. */
 #include <errno.h>
 
 #include "train_internal.h"
@@ -20,7 +20,7 @@ tutti_status tutti_train_delays_gather(tutti_run *run, const tutti_histogram *h,
     void *all = NULL;
     tutti_status status;
 
-    tutti_train_delays_drop(s); /* of a try that was spoilt */
+    tutti_train_delays_drop(s); /* of an attempt that a loss has spoilt */
     s->begin = tutti_alloc((size_t)run->all.size + 1, sizeof *s->begin);
     for (int bin = 0; mine != NULL && bin < TUTTI_HISTOGRAM_BINS; bin++)
         if (h->count[bin] > 0) {

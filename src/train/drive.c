@@ -1,12 +1,11 @@
-/* drive.c: a run under a method that runs the passes of stages itself (pipeline.h): the callbacks
-   that the engine needs from its client there. The model's units are the network's (stages.h),
-   and this rank has a stage of them, with a store for the activations between forward and
-   backward. Micro-batches come in the order of the run's samples, so the loader reads ahead as it
-   does for passes. A rank that has neither the first nor the last stage needs no samples and
-   reads none.
+/* drive.c: the callbacks of tutti_model (pipeline.h), by which a method runs the passes of stages
+   itself. The model's units are those of the network (nn/stages.h). This rank has a stage, which is
+   a range of units, and a store for the activations between forward and backward. Micro-batches
+   come in the order of the run's samples, so the loader reads ahead as it does for passes. Only a
+   rank with the first or the last stage, or with a table, reads samples.
 
-   The network of the whole model is for evaluations alone. Its values are gathered unit by
-   unit. */
+   run->nn, the network of the whole model, is used in evaluations only. Its values are gathered
+   unit by unit. */
 #include <errno.h>
 #include <string.h>
 
@@ -15,29 +14,30 @@
 
 enum { UNITS_MOST = 4096 };
 
-/* The micro-batch that is under way in a slot. */
+/* The micro-batch that a slot has. */
 typedef struct slot {
     int64_t samples;
-    bool back;
-    double loss;
-    float **gradients;               /* n_params of the run */
+    bool back;                       /* its backward has begun */
+    double loss;                     /* sum over its samples, after the last backward */
+    float **gradients;               /* [run->n_params]: NULL outside the stage */
 } slot;
 
 struct tutti_train_staged {
     tutti_run *run;
     tutti_model model;
     tutti_model_unit *unit;
-    char whole[sizeof ((tutti_error *)0)->text];
+    char whole[sizeof ((tutti_error *)0)->text]; /* model.whole: why there are no stages */
     tutti_nn_store *store;
-    tutti_nn_stage **stage;          /* networks; NULL: of a planned run without a network */
-    int networks;                    /* 1 with all slots, or one a slot */
-    slot *slot;                      /* slots */
-    int slots, first, end;
-    size_t bytes;                    /* of the networks, their slots full */
-    double *seconds;                 /* of measure.c; NULL: not requested */
-    const float **values;            /* n_params of the run */
-    uint64_t *named;                 /* of the largest table of the stage: rows / 64 + 1; NULL: it has none */
-    uint32_t *ids;                   /* likewise: rows */
+    tutti_nn_stage **stage;          /* [networks]: NULL until the engine opens the stage */
+    int networks;                    /* 1, which has all slots; or one for each slot */
+    slot *slot;                      /* [slots] */
+    int slots;
+    int first, end;                  /* units of the stage: [first, end) */
+    size_t bytes;                    /* memory of the networks, with all slots in use */
+    double *seconds;                 /* model.seconds, from measure.c; NULL: not requested */
+    const float **values;            /* [run->n_params]: NULL outside the stage */
+    uint64_t *named;                 /* scratch of tutti_train_name_rows; NULL: no table in the stage */
+    uint32_t *ids;                   /* [rows of the largest table in the stage]: its result */
 };
 
 bool tutti_train_drives(const tutti_run *run)
@@ -51,7 +51,7 @@ size_t tutti_train_stage_bytes(const tutti_run *run)
     return run->staged != NULL ? run->staged->bytes : 0;
 }
 
-/* ---- what the engine asks ---- */
+/* ---- the callbacks ---- */
 
 static bool is_first(const tutti_train_staged *s)
 {
@@ -63,7 +63,7 @@ static bool is_last(const tutti_train_staged *s)
     return s->end == s->model.units;
 }
 
-/* Of a slot that is full. */
+/* Returns the bytes of activations that a slot keeps between forward and backward. */
 static size_t slot_bytes(const tutti_train_staged *s)
 {
     size_t sum = 0;
@@ -129,15 +129,15 @@ static tutti_status open_stage(void *self, int first, int end, int slots, int64_
     return TUTTI_OK;
 }
 
-/* The slot's network, and which of its slots it is there. */
+/* Returns the network of slot `index`. *there: the slot's number in that network. */
 static tutti_nn_stage *network_of(const tutti_train_staged *s, int index, int *there)
 {
     *there = s->networks > 1 ? 0 : index;
     return s->stage[s->networks > 1 ? index : 0];
 }
 
-/* The range's first element is what the engine hands over; a tensor's place follows from that of
-   the range in the flat space, where tensors stand back to back in the order of the parameters. */
+/* *at: offset of parameter k in this rank's range of the flat vector, to whose first element the
+   engine's pointers point. false: the parameter is not in the range. */
 static bool place_of(const tutti_train_staged *s, int k, size_t *at)
 {
     const tutti_method *m = tutti_engine_method(s->run->engine);
@@ -153,7 +153,8 @@ static uint64_t step_of(const tutti_run *run, const tutti_pass *pass)
            pass->position / (uint64_t)(run->share.batch * run->share.accumulate * run->share.workers);
 }
 
-/* The batch of that micro-batch; of a tail step batches without samples come, too. */
+/* Takes the batch of the micro-batch `pass` from the loader. Skips batches without samples, which a
+   tail step has. */
 static tutti_status load_batch(tutti_run *run, const tutti_pass *pass, tutti_batch *batch, tutti_error *err)
 {
     const uint64_t step = step_of(run, pass);
@@ -172,7 +173,7 @@ static tutti_status load_batch(tutti_run *run, const tutti_pass *pass, tutti_bat
     return TUTTI_OK;
 }
 
-/* The rows of tables that the micro-batch reads are acquired first. */
+/* Acquires the rows of tables that the micro-batch reads. */
 static tutti_status need_rows(const tutti_train_staged *s, const tutti_batch *batch, tutti_error *err)
 {
     tutti_run *run = s->run;
@@ -185,8 +186,8 @@ static tutti_status need_rows(const tutti_train_staged *s, const tutti_batch *ba
     return TUTTI_OK;
 }
 
-/* After one or several units were computed: stretches their time and, after the last backward,
-   adds the loss. */
+/* Call after units were computed, with their status: stretches their time and, when the backward of
+   the slot is over, adds its loss. */
 static tutti_status computed(tutti_train_staged *s, tutti_status status, int index, bool over, double *loss)
 {
     tutti_run *run = s->run;
@@ -249,7 +250,7 @@ static tutti_status backward(void *self, int index, const tutti_pass *pass, cons
     tutti_status status;
     int there;
 
-    (void)values; /* the slot's are known since its forward */
+    (void)values; /* known since the forward of the slot */
     *loss = 0;
     *over = true;
     if (run->dry != NULL) {
@@ -292,9 +293,10 @@ static size_t held(void *self)
     return f.used;
 }
 
-/* ---- from open to close ---- */
+/* ---- opening and closing ---- */
 
-/* The memory that units keep between forward and backward, from the whole model as one stage. */
+/* Fills s->unit, with the bytes that units keep between forward and backward, from a stage that is
+   the whole model. */
 static tutti_status fill_units(tutti_train_staged *s, int n, tutti_error *err)
 {
     const tutti_run *run = s->run;

@@ -1,11 +1,12 @@
-/* dry.c: a pass that computes nothing, of a planned run (plan.c): the same calls of hooks as a pass
-   through the network has, with gradients that are drawn and rows that the batch names. */
+/* dry.c: the passes of a planned run (plan.c). They compute nothing, but call the hooks that a pass
+   through the network calls, with random gradients and the rows that the batch reads. */
 #include <errno.h>
 #include <string.h>
 
 #include "train_internal.h"
 
-enum { DRAWS = 4093, STRIDE = 977, WORD = 64 }; /* primes: each step and tensor begins elsewhere */
+/* The first two are primes, so that steps and tensors begin at different draws. */
+enum { DRAWS = 4093, STRIDE = 977, WORD = 64 };
 
 tutti_status tutti_train_dry_open(tutti_run *run, tutti_error *err)
 {
@@ -25,7 +26,7 @@ tutti_status tutti_train_dry_open(tutti_run *run, tutti_error *err)
     dry->ids = tutti_alloc(rows + 1, sizeof *dry->ids);
     if (dry->draws == NULL || dry->named == NULL || dry->ids == NULL || (run->hands_over && dry->handed == NULL))
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the gradients of a plan");
-    for (size_t i = 0; i < DRAWS; i++) /* of the size of a mean over the workers' samples */
+    for (size_t i = 0; i < DRAWS; i++) /* as large as a mean over the workers' samples */
         dry->draws[i] = (float)(1e-3 * tutti_normal(rng, i) / run->workers);
     for (int k = 0; k < run->n_params && run->hands_over; k++)
         run->gradients[k] = dry->handed;
@@ -77,7 +78,7 @@ size_t tutti_train_name_rows(const tutti_run *run, const tutti_batch *batch, siz
     return count;
 }
 
-/* Names the rows of the batch of a dry pass. */
+/* tutti_train_name_rows into run->dry->ids. */
 static size_t name_rows(const tutti_run *run, const tutti_batch *batch, size_t rows)
 {
     return tutti_train_name_rows(run, batch, rows, run->dry->named, run->dry->ids);
@@ -104,7 +105,7 @@ static tutti_status ready(tutti_run *run, const tutti_pass *pass, const tutti_ba
     return hooks->grad_ready_rows(hooks->user, k, run->dry->ids, n, err);
 }
 
-/* Parameters are listed from the last unit to the first, as backward comes to them. */
+/* run->params lists parameters from the last unit to the first, the order of backward. */
 tutti_status tutti_train_dry_pass(tutti_run *run, const tutti_pass *pass, const tutti_batch *batch,
                                   const tutti_nn_hooks *hooks, double *loss, tutti_error *err)
 {

@@ -1,15 +1,14 @@
-/* evaluate.c: each worker takes a contiguous part of the split; no padding, so every sample counts
-   once. The buffer for a chunk is allocated for the evaluation only: simulated workers run one at
-   a time, so a thousand of them need one buffer.
+/* evaluate.c: evaluates a model on a split of the data. Each worker evaluates a contiguous part of
+   the samples, without padding, so every sample counts once. A buffer is allocated for one
+   evaluation only: simulated workers run one at a time, so a thousand of them need one buffer.
 
-   Of a problem with a known optimum the loss is the excess over the least possible on these
-   samples. The least loss is evaluated along with the values', on the same samples in the same
-   order, so that the difference is precise to the last digits of a double whatever the noise. A
-   negative rounding error becomes 0.
+   For a problem with a known optimum the loss is the excess over the least possible loss on the
+   same samples. The loss of the optimum is summed over the same samples in the same order, so that
+   noise cancels to the last digits of a double. A negative rounding error becomes 0.
 
-   The area under the ROC curve is a property of all samples' ranks: logits go to index 0, which
-   ranks them and sends the area to the others. A logit has the same bits on every worker that
-   computes it, so the area does not depend on the number of workers. */
+   The area under the ROC curve depends on the order of all samples' logits. They are sent to
+   index 0, which computes the area and sends it to the others. A logit has the same bits on every
+   worker that computes it, so the area does not depend on the number of workers. */
 #include <errno.h>
 #include <math.h>
 
@@ -18,12 +17,15 @@
 
 enum { CHUNK = 500 };
 
-/* The samples [at, end) of `chosen` among the first `of` of a split: all of them, or a draw that is
-   the same in all runs, so that these can be compared. It is drawn since a set may be in some
-   order. Every 30th of MNIST's training samples is harder than the rest, by a third of the loss.
-   largest: the most that any worker has. what: shown to the user during the evaluation; NULL:
-   nothing is. */
-typedef struct part { tutti_split split; uint64_t at, end, chosen, of, largest; const char *what; } part;
+/* The samples that a worker evaluates: at, ..., end - 1 of the `chosen` samples. If chosen < of,
+   the chosen samples are drawn from the first `of` samples of the split. The draw is the same in
+   all runs, so that runs can be compared; it is random because a set may be sorted in some way. */
+typedef struct part {
+    tutti_split split;
+    uint64_t at, end, chosen, of;
+    uint64_t largest;                /* most samples that any worker evaluates */
+    const char *what;                /* shown to the user meanwhile; NULL: nothing is shown */
+} part;
 
 static size_t next_ids(const part *p, uint64_t at, size_t most, uint64_t *ids)
 {
@@ -41,37 +43,37 @@ static void report(tutti_run *run, const part *p, uint64_t at)
         tutti_train_report_evaluating(run, p->what, (at < p->end ? at : p->end) - p->at, p->end - p->at);
 }
 
-/* ---- values that are gathered unit by unit: all workers make the same number of runs of the
-   network ---- */
+/* ---- by_unit: values are gathered unit by unit, so all workers have to run the network the same
+   number of times ---- */
 
 static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err)
 {
-    return tutti_train_need(user, unit, backward, err);
+    return tutti_train_unit_acquire(user, unit, backward, err);
 }
 
 static tutti_status on_done(void *user, int unit, bool backward, tutti_error *err)
 {
-    return tutti_train_done(user, unit, backward, err);
+    return tutti_train_unit_release(user, unit, backward, err);
 }
 
-/* The number of runs of the network in which `samples` are evaluated, when they come `most` at a
-   time. */
+/* Returns how many times the network runs to evaluate `samples` samples in chunks of `most`. */
 static uint64_t runs_of(const tutti_run *run, uint64_t samples, uint64_t most)
 {
     const uint64_t piece = (uint64_t)tutti_nn_evaluation_samples(run->nn);
     return samples / most * ((most + piece - 1) / piece) + (samples % most + piece - 1) / piece;
 }
 
-/* The end of this worker's loop, as if it had `most` samples for each further run that the worker
-   with the most samples makes. Chunks are the same as with all values in memory, so that sums
-   have the same bits. */
+/* Returns the end of this worker's loop over chunks of `most` samples: p->end and, with by_unit, a
+   chunk more for each run of the network that the worker with the most samples makes in addition.
+   Chunks are the same as without by_unit, so that sums have the same bits. */
 static uint64_t runs_end(const tutti_run *run, const part *p, uint64_t most)
 {
     return run->by_unit ? p->end + most * (runs_of(run, p->largest, most) - runs_of(run, p->end - p->at, most))
                         : p->end;
 }
 
-/* For a text: windows' losses are means over their tokens, hits are tokens. */
+/* my_samples for a text: the loss of a window is the mean over its tokens, and a window's hits are
+   the share of its tokens that were predicted. */
 static tutti_status my_windows(tutti_run *run, const part *p, double sums[3], tutti_error *err)
 {
     enum { WINDOWS = 64 };
@@ -99,13 +101,14 @@ static tutti_status my_windows(tutti_run *run, const part *p, double sums[3], tu
     return status;
 }
 
-/* Of the model that is evaluated: data of a problem may move with it. */
+/* Returns the step of the model that is evaluated, since data of a problem may depend on it. */
 static uint64_t step_of(const tutti_run *run)
 {
     return run->evaluated.snapshot ? run->evaluated.step : tutti_engine_method(run->engine)->step;
 }
 
-/* Summed loss, number of hits and summed loss of `least` (NULL: 0). */
+/* Adds to sums the loss, the hits, and the loss of the model `least` (NULL: 0) over the part's
+   samples. logits: of each sample of clicks; NULL: not requested. */
 static tutti_status my_samples(tutti_run *run, const part *p, const float *least, const tutti_nn_hooks *looks,
                                double sums[3], float *logits, tutti_error *err)
 {
@@ -164,24 +167,24 @@ static tutti_status my_part(tutti_run *run, const part *p, const float *least, d
     return status;
 }
 
-/* total: how many samples, of the first `of`. */
 typedef struct evaluation {
     tutti_split split;
-    uint64_t total, of;
-    const float *least;
-    double sums[5];
-    bool ranks;
-    double auc;
-} evaluation; /* sums[3]: squared distances of the models from their mean; [4]: bytes sent */
+    uint64_t total, of;              /* `total` of the first `of` samples are evaluated */
+    const float *least;              /* the optimum; NULL: not known */
+    double sums[5];                  /* over all ranks: loss, hits, loss of the optimum, squared
+                                        distance of the models from their mean, bytes sent */
+    bool ranks;                      /* auc is requested */
+    double auc;                      /* result; -1: none */
+} evaluation;
 
-/* A rank that only serves comes after all workers and has none of the samples. */
+/* Returns where the samples of that index begin; a rank that only serves has none. */
 static uint64_t begin_of(const tutti_run *run, const evaluation *e, int index)
 {
     const int working = tutti_train_working(run);
     return e->total * (uint64_t)(index < working ? index : working) / (uint64_t)working;
 }
 
-/* mine: the logits of my part. */
+/* Computes e->auc from the logits of all ranks. mine: those of this rank's samples. Collective. */
 static tutti_status rank_all(tutti_run *run, evaluation *e, float *mine, tutti_error *err)
 {
     const int p = run->all.size, index = run->all.index;
@@ -190,7 +193,7 @@ static tutti_status rank_all(tutti_run *run, evaluation *e, float *mine, tutti_e
     size_t *counts = tutti_alloc((size_t)p, sizeof *counts);
     float *all = tutti_alloc(total, sizeof *all);
     double *z = tutti_alloc(total, sizeof *z), expected;
-    bool ordered = true; /* a NaN ranks nowhere */
+    bool ordered = true; /* no logit is NaN */
     tutti_status status = TUTTI_OK;
 
     if (counts == NULL || all == NULL || z == NULL)
@@ -250,11 +253,10 @@ static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *er
     return status;
 }
 
-/* ---- samples held out of training: those at the end of the training set, where a text's last
-   windows are and any other set's are as good as the rest ---- */
+/* ---- samples held out of training (--validation): the last ones of the training set ---- */
 
-/* Part of the training, so it takes the time of a forward pass over them, by
-   --step-time too, and --slow stretches it. */
+/* This is part of the training: it takes the time of a forward pass, which --step-time and --slow
+   change. */
 tutti_status tutti_train_evaluate_held_out(void *user, double *loss, tutti_error *err)
 {
     tutti_run *run = user;
@@ -262,7 +264,7 @@ tutti_status tutti_train_evaluate_held_out(void *user, double *loss, tutti_error
     const part held_out = { TUTTI_TRAIN, begin, end, end, end, end - begin, NULL };
     double sums[3] = { 0 };
 
-    *loss = 1 / (1 + (double)tutti_engine_method(run->engine)->step); /* of a run that seems to learn */
+    *loss = 1 / (1 + (double)tutti_engine_method(run->engine)->step); /* planned run: a loss that falls */
     if (run->dry != NULL)
         return TUTTI_OK;
     run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
@@ -275,8 +277,7 @@ tutti_status tutti_train_evaluate_held_out(void *user, double *loss, tutti_error
 
 /* ---- the workers' own models ---- */
 
-/* The optimum of a problem, whose loss is subtracted, where it is known; NULL: nothing is
-   subtracted. */
+/* *least: the optimum, whose loss is to be subtracted, tutti_free it; NULL: it is not known. */
 static tutti_status find_least(tutti_run *run, float **least, tutti_error *err)
 {
     *least = NULL;
@@ -292,7 +293,8 @@ static tutti_status find_least(tutti_run *run, float **least, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status tell_own(tutti_run *run, void *arg, tutti_error *err)
+/* Finds the worst of all workers' models. arg: the loss and accuracy of this worker's. */
+static tutti_status find_worst(tutti_run *run, void *arg, tutti_error *err)
 {
     const double *mine = arg;
     double *all = tutti_alloc(2 * (size_t)run->all.size, sizeof *all);
@@ -311,9 +313,9 @@ static tutti_status tell_own(tutti_run *run, void *arg, tutti_error *err)
     return status;
 }
 
-/* Each worker evaluates the whole split, so this takes as long as evaluating the agreed model on
-   one worker. So it is done at the end only, and only by workers whose model is not the agreed
-   one to the bit. With batch norms a model goes with its worker's own running statistics. */
+/* Each worker evaluates the whole split, which takes as long as evaluating the agreed model on one
+   worker. So this is done only at the end, and only by workers whose model differs from the agreed
+   one. With batch norms a worker's model includes its own running statistics. */
 tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err)
 {
     const uint64_t total = tutti_data_shape_of(run->data)->samples[TUTTI_TEST];
@@ -326,10 +328,10 @@ tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err)
     run->worst.loss = run->test_loss;
     run->worst.accuracy = run->test_accuracy;
     run->worst.worker = -1;
-    if (tutti_train_serves(run)) /* has no model of its own, and is there */
+    if (tutti_train_serves(run)) /* it has no model, but takes part in the meeting */
         return tutti_engine_method(run->engine)->traits & TUTTI_REPLICAS_EQUAL
                    ? TUTTI_OK
-                   : tutti_train_meet(run, tell_own, mine, err);
+                   : tutti_train_meet(run, find_worst, mine, err);
     if (!tutti_engine_swap(run->engine))
         return TUTTI_OK;
     status = find_least(run, &least, err);
@@ -341,7 +343,7 @@ tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err)
         mine[0] = 0;
     mine[1] = alike ? run->test_accuracy : tutti_nn_classifies(run->nn) ? sums[1] / (double)total : -1;
     tutti_free(least);
-    return status == TUTTI_OK ? tutti_train_meet(run, tell_own, mine, err) : status;
+    return status == TUTTI_OK ? tutti_train_meet(run, find_worst, mine, err) : status;
 }
 
 tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, uint64_t most, double *loss, double *accuracy,
@@ -373,9 +375,9 @@ tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, uint64_t mo
     return status;
 }
 
-/* The loss on samples that were trained on is wanted for one figure, and a training set may be far
-   larger than the test set: of those, a sample. Problems are quick, and of one with an optimum
-   every sample counts, since the least loss is that of all of them. */
+/* Returns how many training samples the final evaluation draws; 0: it uses all. The loss on them is
+   one figure, and a training set may be far larger than the test set. Problems are quick, and the
+   optimum of one is that of all its samples, so there all are used. */
 static uint64_t most_training_samples(const tutti_run *run)
 {
     enum { MOST = 2000 };

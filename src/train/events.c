@@ -1,7 +1,6 @@
-/* events.c: what happened in a run, for summary.json. Most events are the same on all workers, or
-   are recorded by worker 0 alone: these are taken from index 0. Others are known only to the
-   worker that they happened to: what became of its gradient, which groups it averaged in. So
-   every worker sends those. */
+/* events.c: gathers the events of a run for summary.json. Most events are the same on all workers,
+   or are recorded by worker 0 alone: these come from index 0. Others are known to one worker only
+   (`own`), such as the groups in which it averaged. Every other rank sends these to index 0. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +40,7 @@ static json_t *passed_over(const tutti_run *run)
     return array;
 }
 
-/* ---- in one list ---- */
+/* ---- one list, sorted by step ---- */
 
 typedef struct placed { json_t *event; json_int_t step; size_t at; } placed;
 
@@ -72,7 +71,8 @@ static tutti_status sort(json_t *events, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Adds those of `from` that are not in `to`; seen: the texts of those that are. */
+/* Adds the events of `from` that are not in `to` yet. seen: has the texts of those in `to` as
+   keys. */
 static void add_new(json_t *to, json_t *seen, const json_t *from)
 {
     json_t *event;
@@ -101,7 +101,7 @@ tutti_status tutti_train_events_gather(tutti_run *run, json_t **events, tutti_er
                                        &all, err)
             : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the events of %d workers", run->all.size);
 
-    json_decref(*events); /* of a try that was spoilt */
+    json_decref(*events); /* of an attempt that a loss has spoilt */
     *events = NULL;
     if (status == TUTTI_OK && first) {
         *events = passed_over(run);

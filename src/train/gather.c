@@ -1,13 +1,14 @@
-/* gather.c: what all workers have, at index 0: a row of figures of each, or a list of each. Figures
-   go up the binomial tree, so p workers report to index 0 in p - 1 messages and ceil(lg p)
+/* gather.c: gathers a row of figures, or a list, of each rank at index 0. Rows of figures are sent
+   along a binomial tree with index 0 as its root: of p ranks in p - 1 messages and ceil(lg p)
    rounds. */
 #include <errno.h>
 #include <string.h>
 
 #include "train_internal.h"
 
-/* The number of workers, [index, index + this), whose figures go through this one. */
-static int spokesman_of(const tutti_run *run)
+/* Returns how many ranks the subtree of this rank has. Their indexes follow one another from this
+   rank's on. */
+static int subtree_size(const tutti_run *run)
 {
     const int below = run->all.size - run->all.index, lowest = run->all.index & -run->all.index;
     return lowest == 0 || lowest > below ? below : lowest;
@@ -15,9 +16,9 @@ static int spokesman_of(const tutti_run *run)
 
 tutti_status tutti_train_gather_open(tutti_run *run, tutti_error *err)
 {
-    /* any worker may become index 0, which receives all figures */
+    /* a rank that may become index 0, or takes part in an all-gather, needs a row for each rank */
     const bool all = run->automatic_shares || tutti_engine_fault_tolerant(run->engine);
-    const size_t rows = (size_t)(all ? run->all.size : spokesman_of(run));
+    const size_t rows = (size_t)(all ? run->all.size : subtree_size(run));
 
     run->figures_of = tutti_alloc(rows, TUTTI_TRAIN_FIGURES * sizeof(double));
     return run->figures_of != NULL ? TUTTI_OK
@@ -28,10 +29,10 @@ tutti_status tutti_train_gather_open(tutti_run *run, tutti_error *err)
 tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tutti_error *err)
 {
     const tutti_port port = tutti_port_of("train.told", 0, 0);
-    const int index = run->all.index, all = spokesman_of(run);
+    const int index = run->all.index, all = subtree_size(run);
 
-    /* Where a loss makes this fail on some workers only, the others must learn of it: a
-       collective reports it, ports do not. */
+    /* If a worker is lost this may fail on some ranks only. A collective informs the others of the
+       loss; messages over a port do not. */
     if (tutti_engine_fault_tolerant(run->engine))
         return tutti_gather_parts(
             &run->all, 0, tutti_host((double *)(uintptr_t)mine, n, TUTTI_F64),

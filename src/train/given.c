@@ -1,7 +1,6 @@
-/* given.c: samples exchanged between workers (tutti.h: give, label): those that a worker writes
-   for another, and a batch of its own samples followed by those it received. In passes with
-   samples of other workers both are copied to one buffer, since a network reads its samples from
-   one place. */
+/* given.c: samples that workers send each other: the engine's callbacks `give` and `label`
+   (tutti.h), and batches that contain samples of other workers. Such a batch is copied to one
+   buffer, run->joined: this worker's samples, then those that it has received. */
 #include <errno.h>
 #include <string.h>
 
@@ -30,7 +29,7 @@ tutti_status tutti_train_given_open(tutti_run *run, int64_t samples, tutti_error
     const tutti_data_shape *shape = tutti_data_shape_of(run->data);
     const size_t n = (size_t)samples,
                  values = (size_t)shape->channels * (size_t)shape->height * (size_t)shape->width;
-    tutti_data_room *room = &run->joined;
+    tutti_data_buffers *joined = &run->joined;
     size_t all, rows;
     bool good;
 
@@ -38,18 +37,18 @@ tutti_status tutti_train_given_open(tutti_run *run, int64_t samples, tutti_error
         return TUTTI_OK;
     good = tutti_size_mul(n, values, &all) && tutti_size_mul(n, (size_t)shape->tables, &rows);
     if (good && shape->context > 0) {
-        room->tokens = tutti_alloc(all, sizeof *room->tokens);
-        room->next = tutti_alloc(all, sizeof *room->next);
-        good = room->tokens != NULL && room->next != NULL;
+        joined->tokens = tutti_alloc(all, sizeof *joined->tokens);
+        joined->next = tutti_alloc(all, sizeof *joined->next);
+        good = joined->tokens != NULL && joined->next != NULL;
     } else if (good) {
-        room->x = tutti_alloc(all, sizeof *room->x);
-        room->labels = tutti_alloc(n, 1);
-        room->rows = shape->tables > 0 ? tutti_alloc(rows, sizeof *room->rows) : NULL;
-        good = room->x != NULL && room->labels != NULL && (shape->tables == 0 || room->rows != NULL);
+        joined->x = tutti_alloc(all, sizeof *joined->x);
+        joined->labels = tutti_alloc(n, 1);
+        joined->rows = shape->tables > 0 ? tutti_alloc(rows, sizeof *joined->rows) : NULL;
+        good = joined->x != NULL && joined->labels != NULL && (shape->tables == 0 || joined->rows != NULL);
     }
-    if (good) /* tokens and those that follow; or values with labels and categories */
-        run->joined_bytes = shape->context > 0 ? 2 * all * sizeof *room->tokens
-                                               : all * sizeof *room->x + n + rows * sizeof *room->rows;
+    if (good) /* tokens and the next tokens; or values, labels and categories */
+        run->joined_bytes = shape->context > 0 ? 2 * all * sizeof *joined->tokens
+                                               : all * sizeof *joined->x + n + rows * sizeof *joined->rows;
     return good ? TUTTI_OK
                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
                              "memory for %lld samples, those of other workers included; let fewer come",
@@ -63,7 +62,7 @@ void tutti_train_given_close(tutti_run *run)
     tutti_free(run->joined.tokens);
     tutti_free(run->joined.next);
     tutti_free(run->joined.rows);
-    run->joined = (tutti_data_room){ 0 };
+    run->joined = (tutti_data_buffers){ 0 };
 }
 
 tutti_status tutti_train_join(tutti_run *run, const tutti_pass *pass, tutti_batch *batch, tutti_error *err)
@@ -71,8 +70,8 @@ tutti_status tutti_train_join(tutti_run *run, const tutti_pass *pass, tutti_batc
     const tutti_data_shape *shape = tutti_data_shape_of(run->data);
     const size_t own = (size_t)batch->samples, come = (size_t)pass->received, tables = (size_t)shape->tables,
                  values = (size_t)shape->channels * (size_t)shape->height * (size_t)shape->width;
-    const tutti_data_room *all = &run->joined;
-    tutti_data_room behind = { 0 };
+    const tutti_data_buffers *all = &run->joined;
+    tutti_data_buffers behind = { 0 };
 
     if (come == 0)
         return TUTTI_OK;

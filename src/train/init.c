@@ -1,8 +1,7 @@
-/* init.c: --init: a run begins with the weights of a file. Rank 0 reads them, each tensor when
-   the engine asks for it, and all workers get them in the way that they get random initial
-   values. So this works with every method and number of workers. Running statistics are a
-   worker's own and are broadcast. A resumed run has its values from the checkpoint, and the file
-   is ignored. */
+/* init.c: --init: a run begins with the weights of a file. Rank 0 reads each tensor when the engine
+   requests its initial values, and the engine distributes them as it distributes random initial
+   values. So this works with every method and number of workers. Running statistics, which each
+   worker has for itself, are broadcast. A resumed run ignores the file. */
 #include <errno.h>
 
 #include "train_internal.h"

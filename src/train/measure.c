@@ -1,30 +1,32 @@
-/* measure.c: the time of a model's units on each worker, for methods that ask for it
-   (TUTTI_PROFILES_UNITS). The units between two places where the model can be split run as a
-   stage of their own, forward and backward of a micro-batch, on every worker at once, as they
-   will compute in the run. --slow and --step-time count, and in simulation the virtual clock. So
-   a worker needs no more memory than for the smallest stage.
+/* measure.c: measures the time of a model's units on each worker, for methods that ask for it
+   (TUTTI_PROFILES_UNITS). The units between two positions where the model can be split are run as
+   one stage, forward and backward of a micro-batch, on every worker at the same time, as in the
+   run. So a worker needs memory for one such stage only. Times include --slow and --step-time; in
+   simulated runs they are virtual.
 
-   Values and samples are zeros: the time of a layer does not depend on them. A worker takes the
-   least of several times, as other activity only adds to it. */
+   Values and samples are zeros: the time of a layer does not depend on them. A worker uses the
+   least of several times, since other activity of the machine only adds to a time. */
 #include <errno.h>
 
 #include "train_internal.h"
 #include "tutti/method/pipeline.h"
 #include "nn/stages.h"
 
-enum { TIMES = 5 };              /* the first is not counted: plans are made in it */
+enum { TIMES = 5 };              /* the first is not counted: it includes the network's set-up */
 
-/* One stage's memory; what is not needed is NULL. */
+/* A stage and its memory. Zeroed: not open. */
 typedef struct bench {
-    float *state, *sent;         /* values and gradients; what enters and leaves, and their slopes */
-    void *sample;                /* zeros, for whatever a sample is made of */
-    const float **values;        /* n_params */
-    float **gradients;
+    float *state;                /* values, then gradients */
+    float *sent;                 /* input of the stage and its gradient, output and its gradient */
+    void *sample;                /* zeros: the values, labels, tokens and rows of all samples */
+    const float **values;        /* [n_params]: NULL outside the stage */
+    float **gradients;           /* [n_params]: NULL outside the stage */
     tutti_nn_store *store;
     tutti_nn_stage *stage;
 } bench;
 
-/* The operations of units [first, end); one more for each, so that no unit has 0. */
+/* Returns the FLOPs of a sample in units [first, end), with 1 more for each unit, so that no unit
+   has 0. */
 static double operations(const tutti_model *model, int first, int end)
 {
     double sum = 0;
@@ -84,7 +86,7 @@ static void bench_close(bench *b)
     tutti_free(b->gradients);
 }
 
-/* A micro-batch, forward and backward. */
+/* Computes a micro-batch, forward and backward. */
 static tutti_status once(tutti_run *run, const tutti_model *model, const bench *b, int64_t samples, tutti_error *err)
 {
     const size_t enters = (size_t)samples * tutti_nn_stage_enters(b->stage),
@@ -105,7 +107,7 @@ static tutti_status once(tutti_run *run, const tutti_model *model, const bench *
     return TUTTI_OK;
 }
 
-/* Seconds of a sample, from one split to the next. */
+/* Sets *seconds to the time of a sample in units [first, end). */
 static tutti_status seconds_of(tutti_run *run, const tutti_model *model, int first, int end, double *seconds,
                                tutti_error *err)
 {

@@ -1,12 +1,11 @@
-/* members.c: meetings of a run that continues after losses (tutti.h): which workers take part,
-   which row of a report is a worker's, and which worker writes. The lowest worker that is left,
-   index 0 of run->all, prints and writes; when that changes, the new one opens the files.
+/* members.c: meetings, and which ranks a run still has (run->all) after losses. The lowest worker
+   that is left, index 0 of run->all, prints and writes; a new index 0 opens metrics.jsonl again.
 
-   A worker that fails by itself within a meeting (no memory) leaves at once: others wait for it
-   in the meeting, and in the agreement it would wait for them. To them it is lost like one that
-   was killed. A failure to write is different: by then no worker waits for the writer, and the
-   next writer would find the same full disk. So the others are notified, and the run ends for
-   all. */
+   A worker that fails within a meeting for a reason of its own (no memory) returns at once: the
+   others wait for it in the exchange, so it could not reach the agreement that follows. They then
+   treat it as lost. A failure to write a file is different: no worker waits for the writer then,
+   and the next writer would find the same full disk. So the writer informs the others, and the
+   run ends for all (tutti_train_written). */
 #include "train_internal.h"
 
 int tutti_train_rank(const tutti_run *run, int index)
@@ -73,7 +72,7 @@ tutti_status tutti_train_meet(tutti_run *run, tutti_status (*body)(tutti_run *ru
         status = tutti_engine_settle(run->engine, status, &again, err);
         if (status == TUTTI_OK)
             status = tutti_train_regroup(run, err);
-    /* also after a loss: figures were gathered by index, and their receiver may be lost */
+    /* also if a loss did not spoil it: indexes have changed, and index 0 may be the lost one */
     } while (status == TUTTI_OK && (again || run->all.size != members));
     return status;
 }
@@ -82,6 +81,6 @@ tutti_status tutti_train_written(tutti_run *run, tutti_status mine, tutti_error 
 {
     bool again;
 
-    TUTTI_TRY(tutti_engine_settle(run->engine, mine, &again, err)); /* never again: no worker exchanged anything */
+    TUTTI_TRY(tutti_engine_settle(run->engine, mine, &again, err)); /* `again` is never set: nothing was exchanged */
     return tutti_train_regroup(run, err);
 }

@@ -1,9 +1,8 @@
-/* memory.c: what a rank of a run has, by kind: the engine's account, the network's, and what the
-   trainer itself keeps as long as it runs. The summary's figures and a plan's (plan.c) come from
-   this one function. */
+/* memory.c: the memory of a rank, by kind: of the engine, of the network, and of the trainer itself
+   while the run lasts. The figures of summary.json and of a plan (plan.c) both come from here. */
 #include "train_internal.h"
 
-size_t tutti_train_memory_records(const tutti_run *run, tutti_memory_record *records, size_t room)
+size_t tutti_train_memory_records(const tutti_run *run, tutti_memory_record *records, size_t capacity)
 {
     const size_t values = run->parameters;
     const tutti_memory_record own[] = {
@@ -13,12 +12,12 @@ size_t tutti_train_memory_records(const tutti_run *run, tutti_memory_record *rec
         { "train.optimum", TUTTI_MEMORY_BUFFERS,
           run->optimum != NULL ? values * (sizeof *run->optimum + sizeof *run->curvature) : 0 },
     };
-    size_t n = tutti_engine_memory(run->engine, records, room);
+    size_t n = tutti_engine_memory(run->engine, records, capacity);
 
     for (size_t i = 0; i < TUTTI_LENGTH(own); i++) {
         if (own[i].bytes == 0)
             continue;
-        if (n < room)
+        if (n < capacity)
             records[n] = own[i];
         n++;
     }

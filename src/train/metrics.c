@@ -1,4 +1,5 @@
-/* metrics.c: files that index 0 writes: metrics.jsonl line by line, and others whole. */
+/* metrics.c: writes metrics.jsonl line by line, and other files of --out as a whole
+   (tutti_train_write_file of train.h). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *e
     return status;
 }
 
-/* A resumed run keeps the lines up to its checkpoint: those after it will be written again. */
+/* Removes the lines after run->first_step from the file: the resumed run writes them again. */
 static tutti_status keep_lines(tutti_run *run, const char *path, tutti_error *err)
 {
     tutti_file *old;

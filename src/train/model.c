@@ -1,7 +1,6 @@
-/* model.c: model.safetensors. Index 0 writes it. Where a worker has all values it needs no other
-   worker for that. Where values are gathered unit by unit (TUTTI_SHARDED_PARAMETERS) it asks for
-   one tensor after another, and all workers gather its unit: no worker ever holds the whole
-   model. */
+/* model.c: index 0 writes model.safetensors. If it has all values, it needs no other rank for that.
+   If values are gathered unit by unit (run->by_unit), it requests one tensor after another, and
+   all ranks gather the unit of that tensor: no rank ever has the whole model. */
 #include <errno.h>
 #include <string.h>
 
@@ -9,20 +8,24 @@
 
 enum { NO_MORE = -1 };
 
-/* The calls that index 0 requests and all make. unit: the unit whose values are there; -1:
-   none. */
-typedef struct calls { tutti_run *run; const tutti_tensor_entry *entries; tutti_group group; int64_t unit; } calls;
+/* The state of writing a model with by_unit, on each rank. */
+typedef struct calls {
+    tutti_run *run;
+    const tutti_tensor_entry *entries; /* of the file, at index 0: parameters first */
+    tutti_group group;
+    int64_t unit;                    /* the unit that is acquired; -1: none */
+} calls;
 
-static tutti_status let_go(calls *c, tutti_error *err)
+static tutti_status release_unit(calls *c, tutti_error *err)
 {
     const int64_t unit = c->unit;
 
     c->unit = -1;
-    return unit >= 0 ? tutti_train_done(c->run, (int)unit, false, err) : TUTTI_OK;
+    return unit >= 0 ? tutti_train_unit_release(c->run, (int)unit, false, err) : TUTTI_OK;
 }
 
-/* Index 0 sends which tensor is next. */
-static tutti_status take_turn(calls *c, int64_t *tensor, tutti_error *err)
+/* Index 0 sends the number of the next tensor, or NO_MORE, and all ranks acquire its unit. */
+static tutti_status next_tensor(calls *c, int64_t *tensor, tutti_error *err)
 {
     tutti_run *run = c->run;
     int64_t unit;
@@ -31,9 +34,9 @@ static tutti_status take_turn(calls *c, int64_t *tensor, tutti_error *err)
     unit = *tensor == NO_MORE ? -1 : run->params[*tensor].unit;
     if (unit == c->unit)
         return TUTTI_OK;
-    TUTTI_TRY(let_go(c, err));
+    TUTTI_TRY(release_unit(c, err));
     if (unit >= 0)
-        TUTTI_TRY(tutti_train_need(run, (int)unit, false, err));
+        TUTTI_TRY(tutti_train_unit_acquire(run, (int)unit, false, err));
     c->unit = unit;
     return TUTTI_OK;
 }
@@ -43,17 +46,18 @@ static tutti_status bring(void *with, const tutti_tensor_entry *e, const void **
     calls *c = with;
     int64_t tensor = e - c->entries;
 
-    TUTTI_TRY(take_turn(c, &tensor, err));
+    TUTTI_TRY(next_tensor(c, &tensor, err));
     *data = c->run->values[tensor];
     return TUTTI_OK;
 }
 
-static tutti_status answer_turns(calls *c, tutti_error *err)
+/* On the other ranks: acquires units until index 0 needs no more. */
+static tutti_status follow(calls *c, tutti_error *err)
 {
     int64_t tensor = 0;
 
     while (tensor != NO_MORE)
-        TUTTI_TRY(take_turn(c, &tensor, err));
+        TUTTI_TRY(next_tensor(c, &tensor, err));
     return TUTTI_OK;
 }
 
@@ -101,10 +105,11 @@ tutti_status tutti_train_write_model(tutti_run *run, tutti_error *err)
         return write_model(run, &c, err);
     c.group = tutti_group_keyed(&run->all, tutti_port_of("model", 0, 0), 0);
     if (run->all.index > 0)
-        return answer_turns(&c, err);
+        return follow(&c, err);
     status = write_model(run, &c, err);
     if (status == TUTTI_ERR_PEER)
         return status;
-    last = take_turn(&c, &no_more, status == TUTTI_OK ? err : NULL); /* also where the file could not be written */
+    /* also if the file could not be written, since the others wait */
+    last = next_tensor(&c, &no_more, status == TUTTI_OK ? err : NULL);
     return status == TUTTI_OK ? last : status;
 }

@@ -1,6 +1,7 @@
-/* model_file.c: model.json of a run: what its model takes, so that it can be used without the run's
-   data: shapes, the mean and deviation of pixels, names of classes, the encoding of tokens. When
-   it is read, its content is trusted only after the network has been built from it. */
+/* model_file.c: writes and reads model.json, which describes the input of a run's model: shapes,
+   mean and deviation of pixels, names of classes, the encoding of tokens. With it the model can be
+   used without the run's data. Its content is untrusted: sizes are bounded here, and checked again
+   when the network is built from them. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 
 enum { FILE_MOST = 1 << 20 };
 
-/* The names of the data set's classes, one for each class, or none. */
+/* Returns the names of the classes as an array; null: not every class has a name. */
 static json_t *class_names(const tutti_data *data, int classes)
 {
     json_t *names = json_array();

@@ -1,7 +1,7 @@
-/* out.c: the output directory. Until a run is accepted nothing in it changes, so that a refused
-   start neither damages an existing run nor leaves files of its own. Therefore prepare only
-   checks. After all checks, accept removes what --overwrite discards and writes config.json and
-   model.json. */
+/* out.c: the output directory. Nothing in it changes until a run is accepted, so that a refused
+   start neither damages an existing run nor leaves files. So tutti_train_prepare only checks, and
+   tutti_train_accept, called after all checks, removes what --overwrite discards and writes
+   config.json and model.json. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static bool lies_in(const char *path, const char *directory)
     return in;
 }
 
-/* Another run's work is not lost by a name given twice. */
+/* Refuses a directory that has results of another run, unless --overwrite is given. */
 static tutti_status refuse_other_runs(tutti_runtime *rt, const tutti_train_config *c, tutti_error *err)
 {
     static const char *const results[] = { "summary.json", "model.safetensors" };
@@ -74,9 +74,8 @@ static tutti_status remove_file(void *user, const char *name, tutti_error *err)
     return tutti_file_remove(in->rt, path, err);
 }
 
-/* All checkpoints to be removed are renamed first: so whenever the process is killed, either
-   all of the earlier run's checkpoints are left or none. A save removes folders of such names,
-   too. */
+/* The prefix of the new names of checkpoints that are being removed. All are renamed before the
+   first is removed. A save removes folders with this prefix, too. */
 static const char going[] = "tmp-removed-";
 
 static tutti_status rename_checkpoint(void *user, const char *name, tutti_error *err)
@@ -110,7 +109,7 @@ static tutti_status remove_checkpoints(tutti_runtime *rt, const char *directory,
 
     if (!tutti_file_exists(rt, directory))
         return TUTTI_OK;
-    TUTTI_TRY(tutti_directory_list(rt, directory, remove_checkpoint, &in, err)); /* of a start that was killed */
+    TUTTI_TRY(tutti_directory_list(rt, directory, remove_checkpoint, &in, err)); /* left by a start that was killed */
     TUTTI_TRY(tutti_directory_list(rt, directory, rename_checkpoint, &in, err));
     return tutti_directory_list(rt, directory, remove_checkpoint, &in, err);
 }

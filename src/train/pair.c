@@ -1,6 +1,7 @@
-/* pair.c: the dependences between model and data. A synthetic problem is both (problem.h): naming
-   one names the other; naming both must name the same problem. A text's samples are tokens, a
-   click's have categories: only a model that begins with an embedding can take them. */
+/* pair.c: checks that model and data match. A synthetic problem is both model and data (problem.h):
+   if one of the two options names a problem, it applies to the other; if both do, it must be the
+   same problem. Samples of a text are tokens, and samples of a click log have categories: only
+   models that begin with an embedding accept them. */
 #include <string.h>
 
 #include "train_internal.h"
@@ -50,7 +51,8 @@ tutti_status tutti_train_check_samples(const tutti_train_config *c, bool text, b
         c->data, c->model);
 }
 
-/* The data set of that name; the kind of data at a path is known when it is opened. */
+/* Returns the data set of that name; for a path the last, empty entry: its kind is known when it is
+   opened. */
 static const tutti_data_set *named(const char *data)
 {
     const size_t n = strcspn(data, "(");

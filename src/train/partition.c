@@ -1,6 +1,7 @@
-/* partition.c: --partition: which samples each worker draws from. The parts are drawn from the
-   labels once a host, into memory that its workers share; the draw's outcome is stored in front
-   of them, so that after a failure all workers of the host end with the same sentence. */
+/* partition.c: --partition: divides the training samples into a part for each worker, from which
+   the worker then draws. One worker of each host draws the parts into memory that the workers of
+   the host share. The status of the drawing is stored in front of the parts, so that after a
+   failure all workers of the host report the same error. */
 #include <string.h>
 
 #include "train_internal.h"

@@ -1,17 +1,18 @@
-/* plan.c: a run before it is begun: how much memory it will take and what it will send.
+/* plan.c: how much memory a run would take and what it would send. Implements
+   tutti_train_plan_make and tutti_train_plan_drop of train.h.
 
-   There are no formulas here. The run's own code measures itself, in three phases:
-     1. All ranks, threads of this process over the run's own transport, open the data and declare,
-        and no engine takes memory. So what is invalid is refused, and the total is known before
-        it is allocated.
-     2. They open as a run does and go through some steps. A pass through the network is replaced
-        by its calls (dry.c). Buffers that grow with use have grown by then, and
-        the engine has counted what was sent. This phase is skipped where the engines of all ranks
-        do not fit into this machine.
-     3. One network for each size of a pass is opened, and evaluates one sample: evaluations may
-        need more than passes.
-   What depends on gradients' values (thresholds, codes of varying length) or on the order in
-   which workers arrive is an estimate from random gradients and workers that compute in no
+   There are no formulas here. The code of the run is executed and measured, in three phases:
+     1. All ranks, which are threads of this process and use the run's transport, open the data
+        and the engine, which declares its state without allocating it. So an invalid run is
+        refused, and the total is known before anything is allocated.
+     2. The ranks open the run again and make some steps, in which a pass through the network is
+        replaced by its calls (dry.c). Afterwards buffers that grow with use have grown, and the
+        engine has counted what was sent. This phase is skipped where the engines of all ranks do
+        not fit into this machine.
+     3. One network for each size of a pass is opened, and evaluates one sample, since evaluations
+        may need more memory than passes.
+   Figures that depend on the values of gradients (thresholds, codes of varying length) or on the
+   order in which workers arrive are estimates: gradients are random here, and computing takes no
    time. */
 #include <errno.h>
 #include <string.h>
@@ -32,7 +33,8 @@ static void drop_records(tutti_train_plan_rank *r)
     r->n_records = 0;
 }
 
-static tutti_status tell(const tutti_run *run, tutti_error *err)
+/* Writes this rank's row of the plan; rank 0 also what all ranks have in common. */
+static tutti_status fill_row(const tutti_run *run, tutti_error *err)
 {
     tutti_train_plan *plan = run->dry->plan;
     tutti_train_plan_rank *r = &plan->rank[run->rank];
@@ -88,8 +90,8 @@ static bool fits_memory(const tutti_run *run)
     return false;
 }
 
-/* The engine declares; then all know whether all ranks fit into memory, so that they go through
-   steps. */
+/* The first phase. *fits: all ranks fit into memory, so that they can make steps; the same on all
+   ranks. */
 static tutti_status declare(tutti_run *run, bool *fits, tutti_error *err)
 {
     int32_t all_fit = 0;
@@ -100,7 +102,7 @@ static tutti_status declare(tutti_run *run, bool *fits, tutti_error *err)
     if (status == TUTTI_OK && run->rank == 0)
         *run->dry->evaluates = tutti_train_evaluates(run);
     if (status == TUTTI_OK)
-        status = tell(run, err);
+        status = fill_row(run, err);
     tutti_train_close(run);
     if (status == TUTTI_OK)
         status = tutti_barrier(&run->all, err);
@@ -113,23 +115,24 @@ static tutti_status declare(tutti_run *run, bool *fits, tutti_error *err)
     return status;
 }
 
-static tutti_status go_through(tutti_run *run, tutti_error *err)
+/* The second phase. */
+static tutti_status make_steps(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
-    const uint64_t over = run->dry->over;
+    const uint64_t steps = run->dry->steps;
 
     TUTTI_TRY(tutti_train_open(run, err));
-    if (over * run->unit < run->gradients_in_all)
-        run->gradients_in_all = over * run->unit;
-    if (over * (uint64_t)(c->batch * c->accumulate * run->workers) < run->samples_in_all)
-        run->samples_in_all = over * (uint64_t)(c->batch * c->accumulate * run->workers);
+    if (steps * run->step_gradients < run->gradients_in_all)
+        run->gradients_in_all = steps * run->step_gradients;
+    if (steps * (uint64_t)(c->batch * c->accumulate * run->workers) < run->samples_in_all)
+        run->samples_in_all = steps * (uint64_t)(c->batch * c->accumulate * run->workers);
     TUTTI_TRY(tutti_train_dry_open(run, err));
     TUTTI_TRY(tutti_train_loop(run, err));
     TUTTI_TRY(tutti_engine_part(run->engine, err));
-    return tell(run, err);
+    return fill_row(run, err);
 }
 
-/* As tutti_train_worker, without network, evaluation and files. */
+/* Does what tutti_train_worker does, without network, evaluation and files. */
 static tutti_status plan_rank(tutti_world *world, const tutti_train_config *config, const tutti_train_io *given,
                               tutti_dry *dry, tutti_error *err)
 {
@@ -144,7 +147,7 @@ static tutti_status plan_rank(tutti_world *world, const tutti_train_config *conf
     if (status == TUTTI_OK)
         status = declare(&run, &fits, err);
     if (status == TUTTI_OK && fits)
-        status = go_through(&run, err);
+        status = make_steps(&run, err);
     tutti_train_dry_close(&run);
     tutti_train_close_all(&run);
     return status;
@@ -153,7 +156,7 @@ static tutti_status plan_rank(tutti_world *world, const tutti_train_config *conf
 typedef struct all_ranks {
     const tutti_train_config *config;
     tutti_train_io io;
-    tutti_dry dry;               /* each rank has a copy */
+    tutti_dry dry;               /* each rank copies it */
 } all_ranks;
 
 static tutti_status one_rank(tutti_world *world, void *arg, tutti_error *err)
@@ -166,7 +169,7 @@ static tutti_status one_rank(tutti_world *world, void *arg, tutti_error *err)
 
 /* ---- the plan ---- */
 
-/* Ranks have to be threads. */
+/* Refuses a transport whose ranks are not threads of this process. */
 static tutti_status check_transport(const tutti_train_config *c, tutti_error *err)
 {
     const tutti_transport_ops *ops = NULL;
@@ -184,7 +187,7 @@ static tutti_status check_transport(const tutti_train_config *c, tutti_error *er
     return status;
 }
 
-/* Evaluates one sample of zeros, with weights of zero that all share one buffer. */
+/* Evaluates one sample of zeros. All weights are zeros in one shared buffer. */
 static tutti_status evaluate_one(tutti_nn *nn, const tutti_nn_task *task, const tutti_nn_param *params, int n,
                                  tutti_error *err)
 {
@@ -214,7 +217,8 @@ static tutti_status evaluate_one(tutti_nn *nn, const tutti_nn_task *task, const 
     return status;
 }
 
-/* Ranks whose passes are equal share the figures of the first one's network. */
+/* The third phase: sets the activations of each worker. A worker with passes like those of a worker
+   before it has the figures of that one's network. */
 static tutti_status open_networks(tutti_train_plan *plan, const tutti_train_config *c, const tutti_nn_task *task,
                                   bool evaluates, tutti_error *err)
 {
@@ -266,7 +270,7 @@ static tutti_status make_plan(tutti_train_plan *plan, const tutti_train_config *
     bool evaluates;
     all_ranks t = { .config = c,
                .io = { .installed_data = installed, .least = 1 },
-               .dry = { .over = over, .cores = cores, .plan = plan, .task = &task, .evaluates = &evaluates } };
+               .dry = { .steps = over, .cores = cores, .plan = plan, .task = &task, .evaluates = &evaluates } };
     char *transport;
     tutti_status status;
 

@@ -1,4 +1,5 @@
-/* progress.c: how far a run is and how far it goes, in samples, epochs and evaluations. */
+/* progress.c: how much of a run is done and how much there is, in samples, epochs and
+   evaluations. */
 #include <math.h>
 
 #include "train_internal.h"
@@ -31,7 +32,7 @@ double tutti_train_epochs(const tutti_run *run)
     tutti_figures f;
 
     tutti_engine_figures(run->engine, &f);
-    return run->takes ? (double)f.samples / (double)tutti_train_samples(run)
+    return run->variable_batch ? (double)f.samples / (double)tutti_train_samples(run)
                       : (double)tutti_engine_method(run->engine)->step / run->steps_per_epoch;
 }
 
@@ -41,8 +42,9 @@ double tutti_train_left(const tutti_run *run)
     uint64_t done, all;
 
     tutti_engine_figures(run->engine, &f);
-    done = run->takes ? f.samples - run->first_samples : tutti_engine_method(run->engine)->step - run->first_step;
-    all = run->takes ? run->samples_in_all - run->first_samples : run->steps - run->first_step;
+    done = run->variable_batch ? f.samples - run->first_samples
+                               : tutti_engine_method(run->engine)->step - run->first_step;
+    all = run->variable_batch ? run->samples_in_all - run->first_samples : run->steps - run->first_step;
     return done > 0 && all > done ? (double)(all - done) / (double)done : 0;
 }
 
@@ -50,7 +52,7 @@ uint64_t tutti_train_evaluates_every(const tutti_run *run)
 {
     const tutti_train_config *c = run->config;
 
-    return c->eval_every > 0                    ? (uint64_t)c->eval_every * run->unit
+    return c->eval_every > 0                    ? (uint64_t)c->eval_every * run->step_gradients
            : run->is_async && c->target[0] == 0 ? 0
                                                 : tutti_share_steps(&run->share);
 }
@@ -69,7 +71,7 @@ bool tutti_train_evaluates(const tutti_run *run)
     const uint64_t every = tutti_train_evaluates_every(run);
 
     return c->final_eval != TUTTI_FINAL_EVAL_OFF || c->target[0] != 0 ||
-           (run->takes ? run->samples_in_all > tutti_train_samples_between(run)
+           (run->variable_batch ? run->samples_in_all > tutti_train_samples_between(run)
                        : every > 0 && every < run->gradients_in_all);
 }
 

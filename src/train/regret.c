@@ -1,8 +1,8 @@
-/* regret.c: the dynamic regret of a run on a problem whose optimum is known:
-   R = sum over steps t and workers i of f_t(x_i) - f_t(x*_t), x_i as worker i has it when step t
-   begins and x*_t the optimum of that step, which drifts. It is computed from the problem, not
-   from the samples that were drawn. Asynchronous workers have no step in common, and no such
-   sum. */
+/* regret.c: the dynamic regret of a run on a problem whose optimum is known,
+       R = sum over steps t and workers i of f_t(x_i) - f_t(x*_t),
+   where x_i is the model of worker i when step t begins, and x*_t the optimum at step t, which
+   drifts. f_t is computed from the problem, not from the samples that were drawn. Asynchronous
+   workers have no steps in common, so the sum is not defined for them. */
 #include <errno.h>
 
 #include "train_internal.h"

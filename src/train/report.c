@@ -1,18 +1,19 @@
-/* report.c: what is reported while a run goes on, to the user and in metrics.jsonl: a line a
-   reporting interval, of all workers' samples; each evaluation; the codec's effect. Index 0
+/* report.c: reports while a run trains, to the user and in metrics.jsonl: the training of all
+   workers, in each interval of --report-every; each evaluation; the effect of the codec. Index 0
    writes. */
 #include <math.h>
 
 #include "train_internal.h"
 
-/* JSON knows no number that is not finite. */
+/* Returns v, or null if it is not finite: JSON has no such numbers. */
 static json_t *json_number(double v)
 {
     return isfinite(v) ? json_real(v) : json_null();
 }
 
-/* What each worker sends for a report, since the last one (bytes: since the beginning). */
-enum { LOSS, SAMPLES, BYTES, COMPUTE, WAIT, SKIPPED, SCALE, TOLD };
+/* The figures that each worker sends for a report. LOSS, SAMPLES, COMPUTE and WAIT count since the
+   last report; the others are the latest values. */
+enum { LOSS, SAMPLES, BYTES, COMPUTE, WAIT, SKIPPED, SCALE, REPORTED };
 
 tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
 {
@@ -30,14 +31,14 @@ static void print_time(double seconds, char *text, size_t bytes)
         snprintf(text, bytes, "%ld:%02ld", s / 60, s % 60);
 }
 
-/* null of a lost worker. */
+/* Returns [figure `what` of worker 0, of worker 1, ...]; null: a lost worker. */
 static json_t *by_worker(const tutti_run *run, const double *figures_of, int what)
 {
     json_t *array = json_array();
 
     for (int r = 0, index = 0; r < run->workers; r++) {
         const bool there = index < run->all.size && tutti_train_rank(run, index) == r;
-        json_array_append_new(array, there ? json_real(figures_of[index * TOLD + what]) : json_null());
+        json_array_append_new(array, there ? json_real(figures_of[index * REPORTED + what]) : json_null());
         index += there;
     }
     return array;
@@ -48,15 +49,15 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
 {
     const tutti_method *m = tutti_engine_method(run->engine);
     const double left = tutti_train_left(run) * (double)f->wall_ns * 1e-9, epoch = tutti_train_epochs(run);
-    double sum[TOLD] = { 0 }, skipped = 0, scale = figures_of[SCALE], loss, rate;
+    double sum[REPORTED] = { 0 }, skipped = 0, scale = figures_of[SCALE], loss, rate;
     tutti_train_fields line = { 0 };
     char time[32];
 
-    for (int i = 0; i < run->all.size * TOLD; i++)
-        sum[i % TOLD] += figures_of[i];
-    for (int i = 0; i < tutti_train_working(run); i++) { /* where each decides for itself: the worst of them */
-        skipped = fmax(skipped, figures_of[i * TOLD + SKIPPED]);
-        scale = fmin(scale, figures_of[i * TOLD + SCALE]);
+    for (int i = 0; i < run->all.size * REPORTED; i++)
+        sum[i % REPORTED] += figures_of[i];
+    for (int i = 0; i < tutti_train_working(run); i++) { /* workers may differ: report the worst */
+        skipped = fmax(skipped, figures_of[i * REPORTED + SKIPPED]);
+        scale = fmin(scale, figures_of[i * REPORTED + SCALE]);
     }
     if (run->is_async) { /* since the last line, not the last meeting */
         tutti_received received;
@@ -69,7 +70,7 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
     rate = seconds > 0 ? sum[SAMPLES] / seconds : 0;
     print_time(left, time, sizeof time);
     tutti_train_add_field(&line, 6, "epoch %.2f", epoch);
-    if (run->takes) /* their number is not known in advance */
+    if (run->variable_batch) /* their number is not known in advance */
         tutti_train_add_field(&line, 0, "step %llu", (unsigned long long)m->step);
     else
         tutti_train_add_field(&line, 0, "step %llu/%llu", (unsigned long long)m->step, (unsigned long long)run->steps);
@@ -98,7 +99,7 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
 
 tutti_status tutti_train_report_received(tutti_run *run, uint64_t until, tutti_error *err)
 {
-    const uint64_t every = (uint64_t)run->config->report_every * run->unit;
+    const uint64_t every = (uint64_t)run->config->report_every * run->step_gradients;
     tutti_received received;
     tutti_figures f;
     tutti_train_fields line = { 0 };
@@ -109,10 +110,10 @@ tutti_status tutti_train_report_received(tutti_run *run, uint64_t until, tutti_e
     if (run->all.index != 0 || received.gradients / every <= run->received.gradients / every ||
         received.gradients >= until)
         return TUTTI_OK;
-    /* nothing is sent here, so no snapshot is needed; services continue to send */
+    /* without bytes_sent_total, which would need a meeting */
     tutti_engine_figures(run->engine, &f);
     seconds = (double)(tutti_now_ns(run->rt) - run->reported_ns) * 1e-9;
-    step = (double)received.gradients / (double)run->unit;
+    step = (double)received.gradients / (double)run->step_gradients;
     loss = received.samples > run->received.samples
                ? (received.loss_sum - run->received.loss_sum) / (received.samples - run->received.samples)
                : 0;
@@ -137,14 +138,14 @@ tutti_status tutti_train_report_received(tutti_run *run, uint64_t until, tutti_e
 
 static tutti_status gather_report(tutti_run *run, void *mine, tutti_error *err)
 {
-    return tutti_train_gather(run, mine, TOLD, err);
+    return tutti_train_gather(run, mine, REPORTED, err);
 }
 
 tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
 {
     const tutti_doing was = tutti_engine_doing(run->engine, TUTTI_DOING_REPORT);
     const double seconds = (double)(tutti_now_ns(run->rt) - run->reported_ns) * 1e-9;
-    double mine[TOLD];
+    double mine[REPORTED];
     tutti_figures f;
     tutti_status status;
 
@@ -172,8 +173,8 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
     return status;
 }
 
-/* Adds the worst worker's figures to an evaluation of the final agreed model, where each worker
-   had its own. */
+/* Adds the figures of the worst worker to the line of the final evaluation, if workers have models
+   of their own. */
 static void add_worst(const tutti_run *run, json_t *line)
 {
     if (run->worst.worker < 0)
@@ -190,8 +191,8 @@ static void add_worst(const tutti_run *run, json_t *line)
                         run->worst.worker, run->worst.loss);
 }
 
-/* The method's figures when all services were quiescent for the evaluation: how they change over
-   the run. */
+/* Adds the method's figures, so that their course over the run can be seen. All services were
+   quiescent for the evaluation. */
 static void add_figures(const tutti_run *run, json_t *line)
 {
     json_t *figures = run->evaluated.snapshot ? NULL : tutti_train_method_figures(run, false);
@@ -201,8 +202,8 @@ static void add_figures(const tutti_run *run, json_t *line)
     json_decref(figures);
 }
 
-/* The evaluation's place on a curve. The clock is index 0's, as on all lines; only for a snapshot
-   it is that of the worker that took its snapshot last. */
+/* Adds the coordinates of the evaluation on a curve. The time is index 0's, as on all lines; for a
+   snapshot it is that of the worker that took its snapshot last. */
 static void add_place(const tutti_run *run, json_t *line)
 {
     json_object_set_new(line, "samples", json_integer((json_int_t)run->evaluated.samples));
@@ -249,7 +250,7 @@ tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err)
     return tutti_train_written(run, run->all.index == 0 ? write_evaluation(run, err) : TUTTI_OK, err);
 }
 
-/* ---- what the codec made of gradients ---- */
+/* ---- the effect of the codec on gradients ---- */
 
 json_t *tutti_train_codec_record(const tutti_run *run, int tensor)
 {

@@ -1,5 +1,5 @@
-/* results.c: the files that a run writes at its end: summary.json, model.safetensors (model.c),
-   trace.json (trace.c). Each appears whole or not at all. */
+/* results.c: writes the files of a run's end: summary.json, model.safetensors (model.c) and
+   trace.json (trace.c). Each file appears as a whole or not at all. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +16,8 @@ static json_t *real_or_null(bool known, double value)
     return known && isfinite(value) ? json_real(value) : json_null();
 }
 
-/* {"name": value, "name of a worker's": [a value a worker, null where the method reported none]} */
+/* Sets member `name` of o to value (worker -1), or the worker's element of the array `name`, which
+   has an element for each worker: null where the method reported none. */
 static void set_figure(const tutti_run *run, json_t *o, const char *name, int worker, json_t *value)
 {
     json_t *row = json_object_get(o, name);
@@ -34,7 +35,8 @@ static void set_figure(const tutti_run *run, json_t *o, const char *name, int wo
     json_array_set_new(row, (size_t)worker, value);
 }
 
-/* Pairs [at, value] by at: the method may have reported an earlier one later. */
+/* Inserts [at, value] into the pairs, which are sorted by `at`. A method may report them in any
+   order. */
 static void insert_pair(json_t *pairs, int64_t at, json_t *value)
 {
     size_t k = json_array_size(pairs);
@@ -78,7 +80,7 @@ static json_t *members_of(const tutti_run *run)
     return array;
 }
 
-/* What each worker sends at the end. */
+/* The figures that each rank sends at the end, of this process. */
 enum {
     WALL,
     COMPUTE,
@@ -105,10 +107,10 @@ enum {
     HELD,                        /* bytes of each kind */
     FIGURES = HELD + TUTTI_MEMORY_KINDS
 };
-_Static_assert((int)FIGURES <= (int)TUTTI_TRAIN_FIGURES, "run->told has space for a row of them");
+_Static_assert((int)FIGURES <= (int)TUTTI_TRAIN_FIGURES, "run->figures_of has space for a row of them");
 
-/* A rank's own account of its memory. peak_rss_bytes also contains the program, its libraries and
-   the transport's memory. */
+/* Returns a rank's memory by kind. peak_rss_bytes is more: it includes the program, its libraries
+   and the transport. */
 static json_t *memory_of(const double *w)
 {
     json_t *o = json_object();
@@ -122,7 +124,7 @@ static json_t *memory_of(const double *w)
     return o;
 }
 
-/* The memory of the worker that has most. */
+/* Returns the memory of the worker that has the most. */
 static json_t *memory_of_most(const tutti_run *run)
 {
     const double *most = run->figures_of;
@@ -139,8 +141,8 @@ static json_t *memory_of_most(const tutti_run *run)
     return memory_of(most);
 }
 
-/* A row a worker that is left, for the summary and, up to 16, for the user. all: a row an index
-   of run->all. */
+/* Returns a row for each worker that is left, and prints the rows if there are at most 16. all: the
+   figures, a row for each index. */
 static json_t *by_worker(const tutti_run *run, const double *all, const tutti_train_delays *stale)
 {
     const int working = tutti_train_working(run);
@@ -178,7 +180,7 @@ static json_t *by_worker(const tutti_run *run, const double *all, const tutti_tr
     return array;
 }
 
-/* A row for each rank that only serves. */
+/* Returns a row for each rank that only serves. */
 static json_t *by_server(const tutti_run *run, const double *all)
 {
     json_t *array = json_array();
@@ -195,8 +197,8 @@ static json_t *by_server(const tutti_run *run, const double *all)
     return array;
 }
 
-/* The sizes that worker 0's codec made of each tensor's gradients, in this process; null: nothing
-   is encoded. */
+/* Returns how many bytes worker 0's codec has made of each tensor's gradients in this process;
+   null: there is no codec. */
 static json_t *payload_by_tensor(const tutti_run *run)
 {
     const uint64_t *bytes = tutti_engine_payload(run->engine);
@@ -209,7 +211,7 @@ static json_t *payload_by_tensor(const tutti_run *run)
     return array;
 }
 
-/* The codec's effect as last measured, a row a tensor; null: it was not measured. */
+/* Returns the codec's effect on each tensor as it was last measured; null: it was not measured. */
 static json_t *codec_report(const tutti_run *run)
 {
     json_t *array = json_array();
@@ -225,8 +227,9 @@ static json_t *codec_report(const tutti_run *run)
     return json_null();
 }
 
+/* What is gathered for the files, in addition to run->figures_of. */
 typedef struct results {
-    tutti_figures f;
+    tutti_figures f;                 /* this rank's */
     tutti_train_delays stale;
     json_t *events;
     tutti_train_trace trace;
@@ -273,14 +276,16 @@ static tutti_status gather_results(tutti_run *run, void *arg, tutti_error *err)
     return tutti_train_trace_gather(run, &r->trace, err);
 }
 
-/* The figures of all workers, combined. Times are those of one worker, so that they add up: the
-   busiest, which waits least. Among workers that wait for each other its waiting is the cost of
-   the exchange; that of the others also includes their smaller load. Bytes a worker and memory
-   are the largest. */
+/* The figures of all workers, combined. Times are those of one worker, so that they add up: of the
+   busiest, which waits least. If workers wait for each other, its waiting time is the cost of the
+   exchange; the waiting time of the others includes their smaller load. */
 typedef struct totals {
-    double mine[FIGURES]; /* the busiest worker's; its run ends with the last of them */
-    double bytes, most_bytes, most_messages, most_memory, stale_most, stale_sum, stale_of, restarts, regret;
-    double skipped, scale; /* where each decides for itself: the worst of them */
+    double mine[FIGURES];          /* the busiest worker's, but WALL is the longest of all workers */
+    double bytes;                  /* sent by all ranks */
+    double most_bytes, most_messages, most_memory; /* the largest of a worker */
+    double stale_most, stale_sum, stale_of; /* staleness of all gradients: largest, sum, their number */
+    double restarts, regret;       /* sums over workers */
+    double skipped, scale;         /* workers may differ: most steps skipped, least loss scale */
 } totals;
 
 static void add_up(const tutti_run *run, totals *t)
@@ -323,8 +328,8 @@ static void keep_totals(tutti_run *run, const tutti_figures *f, const totals *t)
     run->totals.steps = f->steps - run->first_step;
 }
 
-/* summary.json's members, in this order: what the run was, how far it came and what that took,
-   how good its model is, and further figures. */
+/* The four functions that follow add the members of summary.json, in this order: settings of the
+   run; its length and costs; the quality of the model; further figures. */
 static void put_settings(json_t *o, const tutti_run *run)
 {
     const tutti_train_config *c = run->config;
@@ -356,8 +361,10 @@ static void put_course(json_t *o, const tutti_run *run, const tutti_figures *f, 
 {
     const double *mine = t->mine;
 
-    json_object_set_new(o, "epochs", json_real(run->takes ? tutti_train_epochs(run)
-                                             : (double)f->gradients / (double)run->unit / run->steps_per_epoch));
+    json_object_set_new(o, "epochs",
+                        json_real(run->variable_batch
+                                      ? tutti_train_epochs(run)
+                                      : (double)f->gradients / (double)run->step_gradients / run->steps_per_epoch));
     json_object_set_new(o, "steps", json_integer((json_int_t)f->steps));
     json_object_set_new(o, "resumed_at_step",
                         run->first_step > 0 ? json_integer((json_int_t)run->first_step) : json_null());
@@ -423,7 +430,7 @@ static void put_rest(json_t *o, const tutti_run *run, const results *r, const to
     json_object_set_new(o, "version", json_string(tutti_version()));
 }
 
-/* By index 0, from the figures of all workers. */
+/* Index 0 writes the files from the figures of all ranks. */
 static tutti_status write_results(tutti_run *run, const results *r, tutti_error *err)
 {
     const char *const folder = run->config->out;
@@ -456,8 +463,8 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     return status;
 }
 
-/* A lost writer may not have finished: then the next one writes all files again. Each file
-   appears whole, in place of what is there. */
+/* Index 0 may be lost before it has written all files: then the next index 0 writes all of them
+   again, in place of those that are there. */
 tutti_status tutti_train_results(tutti_run *run, tutti_error *err)
 {
     results r = { 0 };

@@ -1,7 +1,7 @@
-/* resume.c: the facts of its run that a checkpoint contains, and resuming from one. Settings that
-   change the numbers must be the same (model, data, method, seed, samples a step), but for
-   methods whose steps have the same bits. Everything else, such as the number of epochs or the
-   directories, may change. */
+/* resume.c: resumes a run from a checkpoint, and writes the facts about a run that a checkpoint
+   contains. Settings that change the numbers must be equal (model, data, method, seed, samples of a
+   step). Methods may differ if the steps of both have the same bits. Everything else, such as the
+   number of epochs or the directories, may change. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +53,7 @@ static tutti_status must_equal(const char *path, const char *key, const json_t *
                       path, key, a, b);
 }
 
-/* Workers that are left, of a checkpoint that was saved after losses; else 0. */
+/* Returns how many workers were left when the checkpoint was saved; 0: none had been lost. */
 static json_int_t survivors(const json_t *saved)
 {
     return (json_int_t)json_array_size(json_object_get(saved, "members"));
@@ -117,8 +117,8 @@ static tutti_status same_samples(const tutti_run *run, const char *path, const j
                       run->is_async ? ", or batch x accumulate must" : "");
 }
 
-/* Its steps are ddp's, and it keeps nothing of its own. An older checkpoint does not contain
-   that, but its method's traits do. */
+/* Are the steps of the checkpoint's run those of ddp, without state of the method's own? An older
+   checkpoint does not contain the answer; then the traits of its method do. */
 static bool exact(const json_t *facts)
 {
     const char *const method = json_string_value(json_object_get(json_object_get(facts, "config"), "method"));
@@ -137,8 +137,8 @@ static const json_t *in_config(const json_t *facts, const char *key)
     return json_object_get(json_object_get(facts, "config"), key);
 }
 
-/* The same method, with the same options but for those that may change. */
-static bool alike(const json_t *saved, const json_t *now)
+/* Have the two runs the same method, with equal options except those that may change? */
+static bool same_method(const json_t *saved, const json_t *now)
 {
     const char *const was = json_string_value(in_config(saved, "method")),
                      *const is = json_string_value(in_config(now, "method"));
@@ -146,7 +146,7 @@ static bool alike(const json_t *saved, const json_t *now)
     return was != NULL && is != NULL && tutti_method_alike(was, is);
 }
 
-/* "": none. */
+/* Returns the codec of the run; "": none. */
 static const char *codec_of(const json_t *facts)
 {
     const char *codec = json_string_value(in_config(facts, "codec"));
@@ -166,7 +166,7 @@ static tutti_status compare(const tutti_run *run, const char *path, const char *
 
     if (now == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "resuming %s", path);
-    if (status == TUTTI_OK && !(exact(saved) && exact(now)) && !alike(saved, now))
+    if (status == TUTTI_OK && !(exact(saved) && exact(now)) && !same_method(saved, now))
         status = must_equal(path, "method", in_config(saved, "method"), in_config(now, "method"), err);
     else if (status == TUTTI_OK && !json_equal(in_config(saved, "method"), in_config(now, "method")) &&
              strcmp(codec_of(saved), codec_of(now)) != 0) /* what a codec keeps would be lost */
@@ -186,8 +186,8 @@ static tutti_status compare(const tutti_run *run, const char *path, const char *
     return status;
 }
 
-/* The optimizer that the saving run had, where it is another than this
-   run's, whatever the options; else "". */
+/* Writes the optimizer of the checkpoint's run to `was` if its name is not that of this run's
+   optimizer; else "". */
 static void other_optimizer(const tutti_run *run, const char *saved_text, char *was, size_t bytes)
 {
     json_t *saved = json_loads(saved_text, 0, NULL);
@@ -201,8 +201,8 @@ static void other_optimizer(const tutti_run *run, const char *saved_text, char *
     json_decref(saved);
 }
 
-/* Another optimizer may continue if it needs nothing that was not saved, as plain sgd does; the
-   old one's state is lost, which is reported. */
+/* Another optimizer may continue if all that it needs was saved, as for plain sgd. The state of the
+   old optimizer is then lost, which is reported. */
 static tutti_status load_state(tutti_run *run, tutti_checkpoint *checkpoint, tutti_error *err)
 {
     const char *now = run->config->optimizer;
@@ -227,13 +227,16 @@ static tutti_status load_state(tutti_run *run, tutti_checkpoint *checkpoint, tut
 
 /* ---- which one ---- */
 
-/* Worker 0's search for a checkpoint. skipped: lines "step-00000030: why", each with its newline,
-   of those that are damaged. named: the checkpoint was asked for by its own name, so no other
-   will do. */
-typedef struct search { char path[4096], skipped[8192]; bool named; } search;
+/* Worker 0's search for a checkpoint. */
+typedef struct search {
+    char path[4096];                 /* the checkpoint found */
+    char skipped[8192];              /* damaged checkpoints: lines "step-00000030: why" */
+    bool named;                      /* --resume names this checkpoint, so no other is tried */
+} search;
 
-/* A place in the order of a folder's checkpoints: "step-00000030-old" stands just before
-   "step-00000030" (tutti.h). -1: no such name. */
+/* Returns the position of a name in the order of a folder's checkpoints, in which
+   "step-00000030-old" comes just before "step-00000030" (tutti.h). -1: not the name of a
+   checkpoint. */
 static int64_t place_of(const char *name)
 {
     char *end;
@@ -248,6 +251,7 @@ static int64_t place_of(const char *name)
     return 2 * step + (*end == 0);
 }
 
+/* The newest checkpoint before position `below`. place -1: none. */
 typedef struct newest { int64_t place, below; char name[256]; } newest;
 
 static tutti_status take_newer(void *user, const char *name, tutti_error *err)
@@ -263,9 +267,9 @@ static tutti_status take_newer(void *user, const char *name, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* s->path is damaged, for the reason `why`: finds the next older one of its folder that seems
-   complete. */
-static tutti_status look_further(tutti_runtime *rt, search *s, const char *why, tutti_error *err)
+/* s->path is damaged, for the reason `why`. Sets it to the next older checkpoint of its folder that
+   seems complete, and adds the damaged ones to s->skipped. */
+static tutti_status find_older(tutti_runtime *rt, search *s, const char *why, tutti_error *err)
 {
     char folder[4096], found[4096], *name;
     tutti_error next = { .rank = -1 };
@@ -296,9 +300,9 @@ static tutti_status look_further(tutti_runtime *rt, search *s, const char *why, 
     }
 }
 
-/* Does the checkpoint come from other workers? Then not every state here is read, and the values
-   that a damaged checkpoint has left in some of them would stay: so it is verified as a whole
-   before. */
+/* Was the checkpoint saved by another number of workers or servers? Then not every state is read
+   again when an older checkpoint follows a damaged one, and values of the damaged one would stay.
+   So such a checkpoint is verified as a whole before it is read. */
 static bool of_other_workers(const tutti_run *run, const tutti_checkpoint *checkpoint)
 {
     json_t *saved = json_loads(tutti_checkpoint_facts(checkpoint), 0, NULL);
@@ -309,8 +313,8 @@ static bool of_other_workers(const tutti_run *run, const tutti_checkpoint *check
     return other;
 }
 
-/* Worker 0: s->path, or an older one if that is seen to be damaged. */
-static tutti_status look_at(tutti_run *run, search *s, tutti_error *err)
+/* Worker 0: opens s->path, or an older checkpoint if s->path is found to be damaged. */
+static tutti_status find_valid(tutti_run *run, search *s, tutti_error *err)
 {
     for (;;) {
         tutti_checkpoint *checkpoint = NULL;
@@ -325,13 +329,13 @@ static tutti_status look_at(tutti_run *run, search *s, tutti_error *err)
                 *err = why;
             return status;
         }
-        TUTTI_TRY(look_further(run->rt, s, why.text, err));
+        TUTTI_TRY(find_older(run->rt, s, why.text, err));
     }
 }
 
-/* One worker looks, all take what it found, so that they cannot differ;
-   status: how that went at worker 0. */
-static tutti_status hand_round(tutti_run *run, search *s, tutti_status status, tutti_error *err)
+/* Sends the result of worker 0's search to all, so that they use the same checkpoint. status: of
+   the search, at worker 0. Collective. */
+static tutti_status send_result(tutti_run *run, search *s, tutti_status status, tutti_error *err)
 {
     tutti_error found = { .rank = -1 };
     int64_t how = (int64_t)status;
@@ -347,7 +351,7 @@ static tutti_status hand_round(tutti_run *run, search *s, tutti_status status, t
     return tutti_broadcast(&run->all, 0, tutti_host(s->skipped, sizeof s->skipped, TUTTI_U8), err);
 }
 
-/* ---- taking it ---- */
+/* ---- loading it ---- */
 
 static tutti_status load(tutti_run *run, const char *path, tutti_error *err)
 {
@@ -364,8 +368,9 @@ static tutti_status load(tutti_run *run, const char *path, tutti_error *err)
     return status;
 }
 
-/* Every worker reads a part, so only some may find damage: all learn whether any has, and get one
-   worker's description of it. *damaged: all try an older checkpoint. */
+/* Each worker reads a part of the checkpoint, so only some may find it damaged: all learn whether
+   any has, and one worker's reason. mine: this worker's status. *damaged: all try an older
+   checkpoint. Collective. */
 static tutti_status agree_on(tutti_run *run, tutti_status mine, bool named, char *why, size_t bytes, bool *damaged,
                              tutti_error *err)
 {
@@ -396,16 +401,16 @@ static tutti_status resume_by(tutti_run *run, search *s, tutti_error *err)
         status = tutti_checkpoint_find(run->rt, run->config->resume, s->path, sizeof s->path, s->skipped,
                                        sizeof s->skipped, &found);
         s->named = status == TUTTI_OK && strcmp(s->path, run->config->resume) == 0;
-        status = status == TUTTI_OK ? look_at(run, s, err) : tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s", found.text);
+        status = status == TUTTI_OK ? find_valid(run, s, err) : tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s", found.text);
     }
     do {
-        TUTTI_TRY(hand_round(run, s, status, err));
+        TUTTI_TRY(send_result(run, s, status, err));
         s->named = strcmp(s->path, run->config->resume) == 0;
         TUTTI_TRY(agree_on(run, load(run, s->path, err), s->named, why, sizeof why, &damaged, err));
         if (damaged && run->all.index == 0) {
-            status = look_further(run->rt, s, why, err);
+            status = find_older(run->rt, s, why, err);
             if (status == TUTTI_OK)
-                status = look_at(run, s, err);
+                status = find_valid(run, s, err);
         }
     } while (damaged);
     for (const char *line = s->skipped; *line != 0; line += strcspn(line, "\n") + 1)

@@ -1,4 +1,5 @@
-/* sample.c: logits as probabilities, and draws from them. */
+/* sample.c: converts logits to probabilities, and draws from them. Implements tutti_sample and
+   tutti_probabilities of trained.h. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -16,7 +17,7 @@ void tutti_probabilities(const float *logits, size_t n, double *p)
         p[k] /= sum;
 }
 
-/* Of equals the lowest; -1: all are no numbers. */
+/* Returns the index of the largest logit, the lowest of equal ones; -1: all are NaN. */
 static int64_t largest(const float *logits, size_t n)
 {
     int64_t best = -1;
@@ -34,19 +35,19 @@ static int falling(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* The k-th largest value. room: a buffer of n floats. */
-static float kth_largest(const float *logits, size_t n, size_t k, float *room)
+/* Returns the k-th largest value that is not NaN. scratch: n floats. */
+static float kth_largest(const float *logits, size_t n, size_t k, float *scratch)
 {
     size_t numbers = 0;
 
     for (size_t i = 0; i < n; i++)
         if (!isnan(logits[i]))
-            room[numbers++] = logits[i];
-    qsort(room, numbers, sizeof *room, falling);
-    return room[k < numbers ? k - 1 : numbers - 1];
+            scratch[numbers++] = logits[i];
+    qsort(scratch, numbers, sizeof *scratch, falling);
+    return scratch[k < numbers ? k - 1 : numbers - 1];
 }
 
-int64_t tutti_sample(const tutti_sampling *how, const float *logits, size_t n, uint64_t index, float *room)
+int64_t tutti_sample(const tutti_sampling *how, const float *logits, size_t n, uint64_t index, float *scratch)
 {
     const int64_t best = largest(logits, n);
     const bool some = how->top_k > 0 && (uint64_t)how->top_k < n;
@@ -58,7 +59,7 @@ int64_t tutti_sample(const tutti_sampling *how, const float *logits, size_t n, u
 
     if (best < 0 || how->temperature <= 0)
         return best;
-    least = some ? kth_largest(logits, n, (size_t)how->top_k, room) : -INFINITY;
+    least = some ? kth_largest(logits, n, (size_t)how->top_k, scratch) : -INFINITY;
     for (size_t k = 0; k < n; k++)
         above += logits[k] > least;
     for (int pass = 0; pass < 2; pass++) {
@@ -75,5 +76,5 @@ int64_t tutti_sample(const tutti_sampling *how, const float *logits, size_t n, u
             last = in && p > 0 ? (int64_t)k : last;
         }
     }
-    return last; /* what rounding has left of the sum */
+    return last; /* rounding has left a rest of the sum */
 }

@@ -1,4 +1,4 @@
-/* say.c: lines for the user while a run goes on. Only index 0 prints. */
+/* say.c: prints lines for the user while a run trains. Only index 0 prints. */
 #include <stdarg.h>
 #include <string.h>
 
@@ -73,11 +73,11 @@ void tutti_train_say_warnings(tutti_run *run)
     const tutti_event_record *events;
     const int n = tutti_engine_events(run->engine, &events);
 
-    for (; run->said < n; run->said++) {
+    for (; run->events_checked < n; run->events_checked++) {
         for (size_t k = 0; k < TUTTI_LENGTH(notes); k++)
-            if (strcmp(events[run->said].kind, notes[k]) == 0)
-                tutti_train_say(run, 0, "note: %s", events[run->said].text);
-        if (strcmp(events[run->said].kind, "codec-cost") == 0)
-            tutti_train_say(run, 0, "codec-cost: %s", events[run->said].text);
+            if (strcmp(events[run->events_checked].kind, notes[k]) == 0)
+                tutti_train_say(run, 0, "note: %s", events[run->events_checked].text);
+        if (strcmp(events[run->events_checked].kind, "codec-cost") == 0)
+            tutti_train_say(run, 0, "codec-cost: %s", events[run->events_checked].text);
     }
 }

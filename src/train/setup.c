@@ -1,5 +1,5 @@
-/* setup.c: opens and closes what a worker needs, from the samples to the network: data, engine,
-   loader. Parameters and running statistics are listed by the network and held by the engine. */
+/* setup.c: opens and closes what a rank needs: data, engine, network, loader. The network lists the
+   parameters and running statistics, and the engine stores their values. */
 #include <errno.h>
 #include <string.h>
 
@@ -36,16 +36,16 @@ static void initial_values(void *user, int tensor, float *values)
 {
     tutti_run *run = user;
     const tutti_nn_param *p = &run->params[tensor];
-    const int forward = 2 * p->unit + (p->dims == 1); /* weight, bias, layer by layer from the input */
+    const int forward = 2 * p->unit + (p->dims == 1); /* from the input on: weight, bias of each layer */
     if (run->init.file != NULL)
         tutti_train_init_read(run, tensor, values);
     else
         tutti_nn_initialise(p, forward, (uint64_t)run->config->seed, values);
 }
 
-/* Exchanging through memory is work: a lane without a core of its own takes that of the
-   computation, so nothing overlaps, each switch costs, and what it takes is booked as computing.
-   Over a wire it mostly waits, which needs no core. */
+/* Should the engine have a lane? An exchange through shared memory needs a core. A lane that has to
+   share the core of the computation overlaps nothing, costs switches of threads, and its time is
+   counted as computing. An exchange over a network mostly waits, and needs no core. */
 static bool wants_lane(const tutti_run *run)
 {
     enum { AUTO, ON };
@@ -57,7 +57,7 @@ static bool wants_lane(const tutti_run *run)
     return strcmp(tutti_world_transport(run->world), "shm") != 0 || cores > c->threads;
 }
 
-/* Running statistics of batch norms are the engine's client state. */
+/* Lists the running statistics of batch norms, and adds their number of floats to *own. */
 static tutti_status list_statistics(tutti_run *run, size_t *own, tutti_error *err)
 {
     int n;
@@ -73,7 +73,7 @@ static tutti_status list_statistics(tutti_run *run, size_t *own, tutti_error *er
     return TUTTI_OK;
 }
 
-/* The network's parameters, as they are declared to the engine: tutti_free *params. */
+/* Lists the network's parameters. *params: as they are declared to the engine; tutti_free it. */
 static tutti_status list_params(tutti_run *run, tutti_param **params, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
@@ -110,18 +110,18 @@ static void plan_steps(tutti_run *run, uint64_t samples)
     if (!tutti_method_traits(c->method, &traits))
         traits = 0;
     run->is_async = (traits & TUTTI_ASYNC) != 0;
-    run->apart = (traits & TUTTI_UNSYNCHRONIZED_STEPS) != 0;
-    run->unit = run->is_async ? (uint64_t)run->workers : 1;
+    run->unsynchronized = (traits & TUTTI_UNSYNCHRONIZED_STEPS) != 0;
+    run->step_gradients = run->is_async ? (uint64_t)run->workers : 1;
     run->share = (tutti_share){
         samples, run->is_async ? 1 : run->workers, c->batch, c->accumulate, (uint64_t)c->seed, run->batch_of
     };
     per_epoch = tutti_share_steps(&run->share);
-    run->gradients_in_all = c->steps > 0 ? (uint64_t)c->steps * run->unit : (uint64_t)c->epochs * per_epoch;
-    run->steps = (run->gradients_in_all + run->unit - 1) / run->unit;
-    run->steps_per_epoch = (double)per_epoch / (double)run->unit;
+    run->gradients_in_all = c->steps > 0 ? (uint64_t)c->steps * run->step_gradients : (uint64_t)c->epochs * per_epoch;
+    run->steps = (run->gradients_in_all + run->step_gradients - 1) / run->step_gradients;
+    run->steps_per_epoch = (double)per_epoch / (double)run->step_gradients;
 }
 
-/* own: how many values of the client's own state there are, for statistics. */
+/* own: number of floats of client state, which running statistics are. */
 static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, size_t own, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
@@ -186,7 +186,7 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
         .model = tutti_train_model(run),
     };
     TUTTI_TRY(tutti_engine_open(&run->engine, run->world, params, run->n_params, &options, err));
-    run->takes = tutti_engine_takes(run->engine) > 0;
+    run->variable_batch = tutti_engine_takes(run->engine) > 0;
     run->samples_in_all = c->steps > 0 ? (uint64_t)(c->steps * c->batch * c->accumulate * run->workers)
                                        : (uint64_t)c->epochs * samples;
     return TUTTI_OK;
@@ -224,34 +224,35 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
 
 int64_t tutti_train_most_samples(const tutti_run *run)
 {
-    if (run->staged != NULL) /* its network only evaluates */
+    if (run->staged != NULL) /* run->nn only evaluates */
         return 1;
     const int64_t all = run->config->batch * run->workers, mine = tutti_share_batch(&run->share, run->rank);
     return (run->automatic_shares ? all : mine > 0 ? mine : 1) + tutti_engine_received_most(run->engine);
 }
 
-/* How much each worker computes may change between steps, by the trainer or by the method. The
-   loader's thread reads ahead, so it has a copy. */
+/* Sets run->share from the engine's share. Trainer and method may change the engine's share between
+   steps, while the loader's thread reads ahead with run->share: so that is a copy. */
 static tutti_status take_share(tutti_run *run, tutti_error *err)
 {
     tutti_share s = *tutti_engine_share(run->engine);
     const int64_t *now = s.passes_of != NULL ? s.passes_of : s.batch_of;
 
-    if (now != NULL && run->cut == NULL && (run->cut = tutti_alloc((size_t)s.workers, sizeof *run->cut)) == NULL)
+    if (now != NULL && run->share_copy == NULL &&
+        (run->share_copy = tutti_alloc((size_t)s.workers, sizeof *run->share_copy)) == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the shares of %d workers", s.workers);
     if (now != NULL)
-        memcpy(run->cut, now, (size_t)s.workers * sizeof *now);
-    s.batch_of = s.batch_of != NULL ? run->cut : NULL;
-    s.passes_of = s.passes_of != NULL ? run->cut : NULL;
+        memcpy(run->share_copy, now, (size_t)s.workers * sizeof *now);
+    s.batch_of = s.batch_of != NULL ? run->share_copy : NULL;
+    s.passes_of = s.passes_of != NULL ? run->share_copy : NULL;
     run->share = s;
     return TUTTI_OK;
 }
 
 static tutti_status open_loader(tutti_run *run, uint64_t step, tutti_error *err)
 {
-    /* it is not known ahead which worker is next, nor which samples a pass names */
+    /* asked: which samples the next pass has is known only when the engine begins it */
     const tutti_method *m = tutti_engine_method(run->engine);
-    const bool asked = run->is_async || run->takes || m->names;
+    const bool asked = run->is_async || run->variable_batch || m->names;
     const int worker = run->is_async ? 0 : run->staged != NULL ? m->member : run->rank,
               depth = asked ? 0 : LOADER_DEPTH;
 
@@ -271,7 +272,7 @@ tutti_status tutti_train_follow_share(tutti_run *run, uint64_t step, tutti_error
     const tutti_share *s = tutti_engine_share(run->engine);
     const int64_t *now = s->passes_of != NULL ? s->passes_of : s->batch_of;
 
-    if (now == NULL || memcmp(run->cut, now, (size_t)s->workers * sizeof *now) == 0)
+    if (now == NULL || memcmp(run->share_copy, now, (size_t)s->workers * sizeof *now) == 0)
         return TUTTI_OK;
     tutti_loader_close(run->loader); /* before what it reads changes */
     run->loader = NULL;
@@ -308,7 +309,7 @@ tutti_status tutti_train_open(tutti_run *run, tutti_error *err)
 
     TUTTI_TRY(open_engine(run, err));
     if (c->resume[0] != 0)
-        TUTTI_TRY(tutti_train_resume(run, err)); /* brings its shares */
+        TUTTI_TRY(tutti_train_resume(run, err)); /* sets the engine's share, too */
     TUTTI_TRY(take_share(run, err));
     if (tutti_train_serves(run))
         return run->dry != NULL ? TUTTI_OK : tutti_train_report_open(run, err);
@@ -335,7 +336,7 @@ void tutti_train_close(tutti_run *run)
     tutti_free(run->statistics);
     tutti_free(run->values);
     tutti_free(run->gradients);
-    tutti_free(run->cut);
+    tutti_free(run->share_copy);
     tutti_device_close(run->metered);
     tutti_train_regret_close(run);
     tutti_train_given_close(run);
@@ -346,7 +347,7 @@ void tutti_train_close(tutti_run *run)
     run->statistics = NULL;
     run->values = NULL;
     run->gradients = NULL;
-    run->cut = NULL;
+    run->share_copy = NULL;
     run->metered = NULL;
     run->parameters = 0;
 }

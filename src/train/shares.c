@@ -1,6 +1,6 @@
 /* shares.c: --batch-share: how the samples of a pass are divided among the workers.
 
-     even          all workers compute equally many
+     even          all workers compute the same number of samples
      w0:w1:...     in these proportions
      auto          by measured speed, so that all finish together: a worker that needs t seconds a
                    sample gets a share in proportion to 1/t
@@ -17,10 +17,10 @@
 
 #include "train_internal.h"
 
-/* steps after which auto adjusts for the first time; then every TUTTI_SHARES_SETTLE */
+/* auto: steps before the first measurement; later ones come every TUTTI_SHARES_SETTLE steps */
 enum { FIRST_MEASUREMENT = 3 };
 
-/* One of the weights w0:w1:..., of `length` characters. */
+/* Parses one weight of w0:w1:..., the first `length` characters of text. false: malformed. */
 static bool read_weight(const char *text, size_t length, double *weight)
 {
     static const tutti_option option = { "weight", TUTTI_REAL, 0, 0, 0, 1e9, NULL, "of a worker", NULL, NULL };
@@ -68,7 +68,6 @@ tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double 
     return TUTTI_OK;
 }
 
-/* Sets run->batch_of unless shares are even. */
 tutti_status tutti_train_shares_open(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
@@ -107,7 +106,7 @@ bool tutti_train_speeds(const double *sample_seconds, int n, double *speed)
     return true;
 }
 
-/* The time that the slowest worker needs for a pass. */
+/* Returns the time that the slowest worker needs for a pass. */
 static double pass_seconds(const int64_t *batch_of, const double *seconds, int n)
 {
     double most = 0;
@@ -123,7 +122,7 @@ static tutti_status gather_times(tutti_run *run, void *mine, tutti_error *err)
                            tutti_host(run->figures_of, 2 * (size_t)run->all.size, TUTTI_F64), err);
 }
 
-/* Takes the times that gather_times has gathered into the smoothed ones. */
+/* Updates run->sample_seconds with the times in run->figures_of. */
 static void smooth_times(tutti_run *run, int n)
 {
     for (int r = 0; r < n; r++) {
@@ -134,7 +133,7 @@ static void smooth_times(tutti_run *run, int n)
     }
 }
 
-/* Changes the shares if that is worthwhile. All workers compute the same. */
+/* Changes the engine's shares if that is worthwhile. All workers compute the same shares. */
 static tutti_status change_shares(tutti_run *run, int n, tutti_error *err)
 {
     /* allocated here because this runs rarely, between steps */

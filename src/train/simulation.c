@@ -1,17 +1,17 @@
-/* simulation.c: what only simulated runs have: --platform, --fail and --step-time; and the options
-   that are the transport's.
+/* simulation.c: the options of simulated runs, --platform, --fail and --step-time, and the options
+   that are passed on to the transport.
 
    --step-time S: a pass of `batch` samples costs S seconds of virtual time on every worker instead
    of its FLOPs over the host's speed; other passes cost in proportion, and --slow multiplies. The
-   time is spread over the layers as their FLOPs are, so that gradients become ready when they
-   would. The charges of exchanges and updates stay those of the platform. The network charges a
-   device of its own, whose runtime only counts. */
+   time is spread over the layers in proportion to their FLOPs, so that gradients become ready one
+   after another. Exchanges and updates cost what the platform says. The network charges a device
+   of its own, run->metered, whose runtime only counts. */
 #include <errno.h>
 #include <string.h>
 
 #include "train_internal.h"
 
-/* An option of the transport that has a flag of its own. */
+/* An option of the transport that is also an option of `tutti train`, and its value there. */
 typedef struct passed_on { const char *name, *value; } passed_on;
 enum { PASSED_ON = 2 };
 
@@ -35,7 +35,8 @@ static tutti_status pass_on(const tutti_train_config *c, const tutti_transport_o
     return TUTTI_OK;
 }
 
-/* --start-timeout is the transport's open-timeout, unless it was given one of its own. */
+/* Sets the transport's open-timeout to --start-timeout, unless its spec has another value than the
+   default. */
 static void pass_on_patience(const tutti_train_config *c, const tutti_transport_ops *ops, void *self)
 {
     const tutti_option *option = tutti_option_find(ops->options, "open-timeout");
@@ -48,7 +49,7 @@ static void pass_on_patience(const tutti_train_config *c, const tutti_transport_
 tutti_status tutti_train_transport(const tutti_train_config *c, char **spec_text, tutti_error *err)
 {
     const passed_on flags[PASSED_ON] = { { "platform", c->platform }, { "fail", c->fail } };
-    /* quotes may double it */
+    /* quotes may double their length */
     const size_t room = strlen(c->transport) + 2 * strlen(c->platform) + 2 * strlen(c->fail) + 64;
     const tutti_transport_ops *ops = NULL;
     tutti_spec *spec = NULL;
@@ -88,8 +89,9 @@ out:
     return status;
 }
 
-/* The value of an option of the transport's own, of type const char * or double, to *value. false:
-   it has none of that name. A text is in *spec, which the caller closes in any case. */
+/* Copies the value of an option of the transport, of type const char * or double, to *value. false:
+   the transport has no option of that name. A text belongs to *spec, which the caller always
+   closes. */
 static bool own_option(const tutti_train_config *c, const char *name, void *value, size_t bytes, tutti_spec **spec)
 {
     const tutti_transport_ops *ops;
@@ -108,7 +110,6 @@ static bool own_option(const tutti_train_config *c, const char *name, void *valu
     return has;
 }
 
-/* Is a worker to fail? Only in simulated runs is that known beforehand. */
 bool tutti_train_fails(const tutti_train_config *c)
 {
     const char *fail = "";
@@ -145,14 +146,14 @@ tutti_status tutti_train_check_simulation(const tutti_train_config *c, tutti_err
     return TUTTI_OK;
 }
 
-/* The layers charge FLOPs without bytes. What has bytes is kernels that add up
-   blocks of a pass: part of its time. */
+/* The charge hook of run->meter. The layers charge FLOPs without bytes. A charge with bytes is that
+   of a kernel that adds up the blocks of a pass, which is part of the layers' time. */
 static void count(void *self, double flops, double bytes)
 {
     tutti_run *run = self;
 
     if (bytes == 0)
-        run->owed_ns += flops * run->flop_ns;
+        run->pending_ns += flops * run->flop_ns;
 }
 
 tutti_status tutti_train_meter_open(tutti_run *run, tutti_device **device, tutti_error *err)
@@ -185,15 +186,15 @@ void tutti_train_meter_start_of(tutti_run *run, double flops, int64_t samples)
     if (run->metered != NULL) {
         const double pass_ns = run->config->step_time * 1e9 * (double)samples / (double)run->config->batch;
         run->flop_ns = samples > 0 && flops > 0 ? pass_ns / (flops * (double)samples) : 0;
-        run->owed_ns = run->flop_ns > 0 ? 0 : pass_ns; /* without layers that count: at once */
+        run->pending_ns = run->flop_ns > 0 ? 0 : pass_ns; /* no layer charges FLOPs: pending at once */
     }
 }
 
 void tutti_train_meter_pay(tutti_run *run)
 {
-    if (run->metered != NULL && run->owed_ns >= 0.5) {
-        const int64_t whole = (int64_t)(run->owed_ns + 0.5);
+    if (run->metered != NULL && run->pending_ns >= 0.5) {
+        const int64_t whole = (int64_t)(run->pending_ns + 0.5);
         tutti_sleep_until(run->rt, tutti_now_ns(run->rt) + whole);
-        run->owed_ns -= (double)whole; /* the rest, a fraction of a nanosecond, stays pending */
+        run->pending_ns -= (double)whole; /* the rest, a fraction of a nanosecond, stays pending */
     }
 }

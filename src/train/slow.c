@@ -1,21 +1,22 @@
-/* slow.c: --slow: emulated unequal workers.
+/* slow.c: --slow: emulates workers of unequal speed.
 
      RANK:FACTOR      always
      RANK:FACTOR:P    in a step with probability P
-     *:FACTOR:P       each worker by itself
+     *:FACTOR:P       the same for each worker, drawn independently
 
    Several are separated by commas and multiply. A slowed worker sleeps (factor - 1) times as long
-   as it has just computed, layer by layer, so that its gradients come late as a slow machine's
-   would. In simulated runs the same sleep is virtual. The draws are a function of seed, rank and
-   step: a resumed run is slowed in the same way. */
+   as it has just computed, layer by layer, so that its gradients become ready as late as those of
+   a slow machine. In simulated runs the sleep is virtual. The draws are a function of seed, rank
+   and step: a resumed run is slowed in the same way. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "train_internal.h"
 
-enum { SLOW_STREAM = 0x736c6f77 }; /* "slow": draws of their own */
+enum { SLOW_STREAM = 0x736c6f77 }; /* "slow": independent of all other draws */
 
-/* One entry at *text, up to a comma or the end; *rank -1: every one. */
+/* Parses one entry at *text, and moves *text behind it and a comma. *rank -1: every worker. false:
+   malformed. */
 static bool parse_entry(const char **text, long *rank, double *factor, double *chance)
 {
     const char *at = *text;

@@ -1,38 +1,40 @@
-/* snapshots.c: evaluations of asynchronous methods (--eval-every). Workers do not meet for them:
-   each takes a snapshot of its model at that step (tutti.h), and when all meet anyway, for a
-   checkpoint or the end, the snapshots are evaluated. So evaluations change neither a run's results
-   nor its clock, and the time to an accuracy is that of a run without evaluations.
+/* snapshots.c: evaluations of asynchronous methods (--eval-every). Workers do not meet for an
+   evaluation. Each worker takes a snapshot of its model when the evaluation is due (tutti.h), and
+   the snapshots are evaluated when all workers meet anyway, for a checkpoint or the end. So
+   evaluations change neither the results nor the clock of a run, and the time to an accuracy is
+   that of a run without evaluations.
 
    A line of metrics.jsonl describes a model that was trained on the samples up to its step and no
-   others. Its clock is that of the worker that took its snapshot last, since before that the
-   model did not exist: with several workers the time is never too early.
+   others. The time in the line is that of the worker that took its snapshot last, since the model
+   did not exist before: the time is never too early.
 
-   With --target the run ends when an evaluation reaches the target, so it must be of the current
-   model: workers meet for each evaluation, as in synchronous runs. */
+   With --target the run ends when an evaluation reaches the target, so the current model has to be
+   evaluated: workers meet for each evaluation, as in synchronous runs. */
 #include <math.h>
 
 #include "train_internal.h"
 
-/* Memory of all workers together, since all of a simulated run are one process. */
+/* The most snapshots, and the memory of those of all workers together: the workers of a simulated
+   run are one process. */
 enum { MOST = 1000 };
 #define MOST_BYTES ((double)(INT64_C(2) << 30))
 
-int tutti_train_snapshots_open(tutti_run *run, uint64_t every, size_t own)
+int tutti_train_snapshots_open(tutti_run *run, uint64_t every, size_t client_values)
 {
-    const double values = (double)(run->parameters + own) * sizeof(float),
-                 each = values * ((double)run->workers + 1); /* servers have one more of all shards */
+    const double values = (double)(run->parameters + client_values) * sizeof(float),
+                 each = values * ((double)run->workers + 1); /* the servers together have one more */
     double most = floor(MOST_BYTES / each);
 
     run->snapshots = 0;
-    if (!(run->is_async || (run->apart && run->config->eval_every > 0)) || run->config->target[0] != 0 || every == 0 ||
-        every >= run->gradients_in_all)
+    if (!(run->is_async || (run->unsynchronized && run->config->eval_every > 0)) || run->config->target[0] != 0 ||
+        every == 0 || every >= run->gradients_in_all)
         return 0;
     most = fmin(fmin(fmax(most, 1), floor((double)(run->gradients_in_all - 1) / (double)every)), MOST);
     run->snapshots = (int)most;
     return run->snapshots;
 }
 
-/* The figures of all workers for the line of the k-th snapshot. */
+/* Sets run->evaluated from the figures of all workers for snapshot *arg. Within a meeting. */
 static tutti_status describe_snapshot(tutti_run *run, void *arg, tutti_error *err)
 {
     const int k = *(const int *)arg;
@@ -50,8 +52,8 @@ static tutti_status describe_snapshot(tutti_run *run, void *arg, tutti_error *er
     run->evaluated.seconds = seconds;
     run->evaluated.bytes = sums[1];
     run->evaluated.samples = f.samples - (uint64_t)sums[0];
-    run->evaluated.step = mine.gradients / run->unit;
-    run->evaluated.epoch = (double)mine.gradients / (double)run->unit / run->steps_per_epoch;
+    run->evaluated.step = mine.gradients / run->step_gradients;
+    run->evaluated.epoch = (double)mine.gradients / (double)run->step_gradients / run->steps_per_epoch;
     return TUTTI_OK;
 }
 
@@ -77,7 +79,7 @@ tutti_status tutti_train_evaluate_snapshots(tutti_run *run, tutti_error *err)
     run->evaluated.snapshot = true;
     for (int k = 0; k < n && status == TUTTI_OK && run->dry == NULL; k++) {
         tutti_engine_snapshot(run->engine, k, &of);
-        if (of.gradients < run->gradients_in_all) /* the last model is what --final-eval is of */
+        if (of.gradients < run->gradients_in_all) /* --final-eval evaluates the last model */
             status = evaluate(run, k, err);
     }
     run->evaluated.snapshot = false;

@@ -1,8 +1,9 @@
-/* step.c: one step of this worker. The engine gives the samples of its passes, the loader has
-   them, and the network's hooks notify the engine of what is needed and what is ready. */
+/* step.c: one step of this worker. For each pass the engine names the samples, the loader gathers
+   them, and the network computes. The hooks of the network call the engine before values are
+   read and when a gradient is final. */
 #include "train_internal.h"
 
-tutti_status tutti_train_need(tutti_run *run, int unit, bool backward, tutti_error *err)
+tutti_status tutti_train_unit_acquire(tutti_run *run, int unit, bool backward, tutti_error *err)
 {
     TUTTI_TRY(tutti_engine_unit_acquire(run->engine, unit, backward, err));
     for (int i = 0; i < run->n_params && run->by_unit; i++)
@@ -11,10 +12,10 @@ tutti_status tutti_train_need(tutti_run *run, int unit, bool backward, tutti_err
     return TUTTI_OK;
 }
 
-tutti_status tutti_train_done(tutti_run *run, int unit, bool backward, tutti_error *err)
+tutti_status tutti_train_unit_release(tutti_run *run, int unit, bool backward, tutti_error *err)
 {
     for (int i = 0; i < run->n_params && run->by_unit; i++)
-        if (run->params[i].unit == unit) /* another's values may stand there from now on */
+        if (run->params[i].unit == unit) /* the engine may store another unit's values there now */
             run->values[i] = NULL;
     return tutti_engine_unit_release(run->engine, unit, backward, err);
 }
@@ -22,7 +23,7 @@ tutti_status tutti_train_done(tutti_run *run, int unit, bool backward, tutti_err
 static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err)
 {
     tutti_run *run = user;
-    const tutti_status status = tutti_train_need(run, unit, backward, err);
+    const tutti_status status = tutti_train_unit_acquire(run, unit, backward, err);
     if (run->regret_due) /* unit 0 is needed first */
         tutti_train_regret_add(run, tutti_engine_method(run->engine)->step);
     run->regret_due = false;
@@ -45,7 +46,7 @@ static tutti_status on_done(void *user, int unit, bool backward, tutti_error *er
     tutti_run *run = user;
     tutti_status status;
     tutti_train_stretch(run);
-    status = tutti_train_done(run, unit, backward, err);
+    status = tutti_train_unit_release(run, unit, backward, err);
     run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0; /* what the engine did is not stretched */
     return status;
 }
@@ -106,7 +107,7 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
     tutti_pass pass;
     tutti_status status;
 
-    run->regret_due = m->overlaps_steps; /* its values are there when they are needed */
+    run->regret_due = m->overlaps_steps; /* the values of this step are there once they are acquired */
     if (!run->regret_due)
         tutti_train_regret_add(run, m->step);
     while ((status = tutti_engine_pass_begin(run->engine, &pass, err)) == TUTTI_OK) {
@@ -119,16 +120,15 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
             const uint64_t step = m->rng.step;
             const int64_t own = pass.samples - pass.received;
             tutti_engine_doing(run->engine, TUTTI_DOING_DATA);
-            if (run->is_async || run->takes || m->names)
+            if (run->is_async || run->variable_batch || m->names)
                 TUTTI_TRY(tutti_loader_seek(run->loader, step, pass.index, pass.epoch, pass.position, own, err));
             if (pass.ids != NULL)
                 tutti_loader_seek_ids(run->loader, pass.ids);
             do /* a tail step may have passes without samples for this worker: the engine skips them */
                 TUTTI_TRY(tutti_loader_take(run->loader, &batch, err));
             while (batch.step < step || batch.pass < pass.index);
-            /* not the samples of a step that is restarted, nor of a pass over samples that it has
-               had */
-            if (run->takes || tutti_train_first_of_run(run, &pass) >= run->streamed) {
+            /* samples that were computed before, as in a restarted step, do not arrive again */
+            if (run->variable_batch || tutti_train_first_of_run(run, &pass) >= run->streamed) {
                 tutti_train_stream_take(run, batch.samples);
                 run->streamed = tutti_train_first_of_run(run, &pass) + (uint64_t)batch.samples;
             }
@@ -155,6 +155,6 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
     }
     if (status != TUTTI_CLOSED)
         return status;
-    tutti_train_say_warnings(run); /* before what they warn of may end the run */
+    tutti_train_say_warnings(run); /* first, since tutti_engine_step may end the run for the same reason */
     return tutti_engine_step(run->engine, err);
 }

@@ -1,23 +1,23 @@
-/* trace.c: what all ranks did when, in one Chrome file on one clock.
+/* trace.c: gathers the activities of all ranks in one file (trace.json, for Chrome), on one clock.
 
-   Hosts have clocks of their own. All ranks meet at a barrier a few times, and each one records
-   when it came and when it left by its own clock. No rank leaves a barrier before all have come.
+   Each host has a clock of its own. All ranks call a barrier a few times, and each one records by
+   its own clock when it came and when it left. No rank leaves a barrier before all have come.
    So of ranks i and 0, whose clocks are ahead of a true one by a and b:
        came_0 - b <= left_i - a   and   came_i - a <= left_0 - b,
-   that is  came_i - left_0 <= a - b <= left_i - came_0.  The tightest bounds over all meetings
-   hold. Where 0 lies between them the two clocks may be one, and are taken as one. Else a - b is
-   taken in the middle, and the file states how far that may be off ("within_us" of the event
-   "clock"). This is measured at the beginning and at the end of a run: clocks drift, and between
-   the two the difference is taken as a straight line. */
+   that is  came_i - left_0 <= a - b <= left_i - came_0.  The tightest bounds over all barriers
+   hold. If 0 lies between the bounds, a - b is taken as 0. Else a - b is taken in the middle, and
+   the file states by how much that may be wrong ("within_us" of the event "clock"). This is
+   measured at the beginning and at the end of a run, since clocks drift: the difference is
+   interpolated between the two. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "train_internal.h"
 
-enum { MEETINGS = 16 };
+enum { BARRIERS = 16 };
 
-/* Reads "A:B"; "" is all. */
+/* Parses "A:B". false: malformed, or "", which means all steps. */
 static bool steps_of(const char *text, uint64_t *first, uint64_t *last)
 {
     char *end;
@@ -56,19 +56,20 @@ void tutti_train_trace_steps(const tutti_train_config *c, uint64_t *first, uint6
 
 /* ---- clocks ---- */
 
-/* How far my clock is ahead of index 0's, and how far that may be off. */
-static tutti_status meet_clocks(tutti_run *run, int64_t *ahead_ns, int64_t *within_ns, tutti_error *err)
+/* Measures how far this rank's clock is ahead of index 0's, and by how much that may be wrong.
+   Collective. */
+static tutti_status compare_clocks(tutti_run *run, int64_t *ahead_ns, int64_t *within_ns, tutti_error *err)
 {
-    int64_t mine[2 * MEETINGS], first[2 * MEETINGS], least = INT64_MIN, most = INT64_MAX;
+    int64_t mine[2 * BARRIERS], first[2 * BARRIERS], least = INT64_MIN, most = INT64_MAX;
 
-    for (int k = 0; k < MEETINGS; k++) {
+    for (int k = 0; k < BARRIERS; k++) {
         mine[2 * k] = tutti_now_ns(run->rt);
         TUTTI_TRY(tutti_barrier(&run->all, err));
         mine[2 * k + 1] = tutti_now_ns(run->rt);
     }
     memcpy(first, mine, sizeof first);
     TUTTI_TRY(tutti_broadcast(&run->all, 0, tutti_host(first, TUTTI_LENGTH(first), TUTTI_I64), err));
-    for (int k = 0; k < MEETINGS; k++) {
+    for (int k = 0; k < BARRIERS; k++) {
         const int64_t at_least = mine[2 * k] - first[2 * k + 1], at_most = mine[2 * k + 1] - first[2 * k];
         least = at_least > least ? at_least : least;
         most = at_most < most ? at_most : most;
@@ -78,7 +79,7 @@ static tutti_status meet_clocks(tutti_run *run, int64_t *ahead_ns, int64_t *with
     return TUTTI_OK;
 }
 
-/* Ranks that share memory or a simulation have one clock. */
+/* May ranks have different clocks? Those that share memory or a simulation do not. */
 static bool may_differ(const tutti_run *run)
 {
     const char *transport = tutti_world_transport(run->world);
@@ -91,23 +92,23 @@ static tutti_status begin_clock(tutti_run *run, void *nothing, tutti_error *err)
     int64_t within;
 
     (void)nothing;
-    TUTTI_TRY(meet_clocks(run, &run->clock.ahead_ns, &within, err));
+    TUTTI_TRY(compare_clocks(run, &run->clock.ahead_ns, &within, err));
     run->clock.at_ns = tutti_now_ns(run->rt);
-    run->clock.of = tutti_train_rank(run, 0);
+    run->clock.reference = tutti_train_rank(run, 0);
     return TUTTI_OK;
 }
 
 tutti_status tutti_train_trace_begin(tutti_run *run, tutti_error *err)
 {
-    run->clock.of = -1;
+    run->clock.reference = -1;
     return run->config->trace && may_differ(run) ? tutti_train_meet(run, begin_clock, NULL, err) : TUTTI_OK;
 }
 
-/* The correction to subtract from my time: on the line through the two, or the second one if they
-   were measured against different ranks. */
+/* Returns by how much this rank's clock was ahead at at_ns: interpolated between a and b, or that
+   of b if they were measured against different ranks. */
 static int64_t ahead_at(const tutti_train_clock *a, const tutti_train_clock *b, int64_t at_ns)
 {
-    if (a->of != b->of || b->at_ns <= a->at_ns)
+    if (a->reference != b->reference || b->at_ns <= a->at_ns)
         return b->ahead_ns;
     return a->ahead_ns +
            (int64_t)((double)(b->ahead_ns - a->ahead_ns) * (double)(at_ns - a->at_ns) / (double)(b->at_ns - a->at_ns));
@@ -119,7 +120,7 @@ enum { LINE_BYTES = 320 };
 typedef struct lines {
     char *at;
     size_t length;
-} lines; /* its buffer fits all lines */
+} lines; /* the buffer is large enough for all lines */
 
 static void put_event(lines *t, const tutti_run *run, const tutti_trace_event *e, int64_t ahead_ns)
 {
@@ -143,7 +144,7 @@ static void put_event(lines *t, const tutti_run *run, const tutti_trace_event *e
                                   (double)(e->begin_ns - ahead_ns) * 1e-3, how_long, (unsigned long long)e->step);
 }
 
-/* This rank's own. */
+/* Writes the lines of this rank. */
 static tutti_status write_lines(const tutti_run *run, const tutti_train_clock *end, int64_t within_ns, lines *t,
                                 tutti_error *err)
 {
@@ -168,7 +169,8 @@ static tutti_status write_lines(const tutti_run *run, const tutti_train_clock *e
     return TUTTI_OK;
 }
 
-/* All ranks' lines as one array, at index 0. By collectives, so that all ranks learn of a loss. */
+/* Merges the lines of all ranks into one JSON array, at index 0. It uses collectives, so that all
+   ranks learn of a loss. */
 static tutti_status gather_lines(tutti_run *run, const lines *mine, tutti_train_trace *trace, tutti_error *err)
 {
     const size_t n = (size_t)run->all.size;
@@ -209,13 +211,13 @@ tutti_status tutti_train_trace_gather(tutti_run *run, tutti_train_trace *trace, 
     tutti_status status;
     lines mine;
 
-    tutti_free(trace->text); /* of a try that was spoilt */
+    tutti_free(trace->text); /* of an attempt that a loss has spoilt */
     *trace = (tutti_train_trace){ 0 };
     if (!run->config->trace)
         return TUTTI_OK;
-    end.of = tutti_train_rank(run, 0);
+    end.reference = tutti_train_rank(run, 0);
     if (may_differ(run))
-        TUTTI_TRY(meet_clocks(run, &end.ahead_ns, &within, err));
+        TUTTI_TRY(compare_clocks(run, &end.ahead_ns, &within, err));
     end.at_ns = tutti_now_ns(run->rt);
     TUTTI_TRY(write_lines(run, &end, within, &mine, err));
     status = gather_lines(run, &mine, trace, err);

@@ -1,5 +1,6 @@
-/* train.c: one worker from the first file to the last: the loop over steps (step.c), and what comes
-   between them. setup.c opens and closes what this needs. */
+/* train.c: one rank of a run, from its start to its files: the loop over steps (step.c), with
+   reports, evaluations and checkpoints between them. setup.c opens and closes what the loop
+   needs. Implements tutti_train_worker of train.h. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -62,15 +63,15 @@ static bool falls_on(uint64_t done, uint64_t every)
     return every > 0 && done % every == 0;
 }
 
-/* The next multiple of `every` after done, if that comes before `next`. */
+/* Returns the next multiple of `every` after `done`, or `next` if that is less. every 0: `next`. */
 static uint64_t sooner(uint64_t next, uint64_t done, uint64_t every)
 {
     const uint64_t multiple = every > 0 ? (done / every + 1) * every : next;
     return multiple < next ? multiple : next;
 }
 
-/* The number of gradients at which the snapshots are full, though more are to come; 0: they will
-   not be. `met`: the number of gradients when there were no snapshots. */
+/* Returns the number of gradients at which the run has as many snapshots as it can keep, while more
+   are to come; 0: that will not happen. met: gradients that were done when there were none. */
 static uint64_t full_at(const tutti_run *run, uint64_t met, uint64_t eval_every)
 {
     const uint64_t room = (uint64_t)run->snapshots;
@@ -80,9 +81,10 @@ static uint64_t full_at(const tutti_run *run, uint64_t met, uint64_t eval_every)
                : 0;
 }
 
-/* All workers meet after each step; asynchronous methods only for what needs all workers, and
-   when the snapshots are full. Pipelines, which take a while to fill, do as asynchronous methods
-   do, but meet for reports too. */
+/* Returns the number of gradients after which all ranks meet next. They meet after each step;
+   under asynchronous methods only for evaluations, checkpoints and signals, and when no more
+   snapshots can be kept. Pipelines, which take a while to fill, do likewise, but meet for reports
+   too. */
 static uint64_t next_meeting(const tutti_run *run, uint64_t done, uint64_t eval_every, uint64_t save_every,
                              uint64_t ask_every)
 {
@@ -101,16 +103,17 @@ static uint64_t next_meeting(const tutti_run *run, uint64_t done, uint64_t eval_
 
 /* ---- stopping on a signal ---- */
 
-/* How often the workers exchange whether any of them has received a signal. In every step where
-   all of them meet there anyway; else as often as they meet for a report, since this exchange
-   alone would make them wait for each other. */
+/* Returns after how many gradients the ranks exchange whether any of them has received a signal;
+   0: never. It is every step if all workers meet in every step anyway; else the interval of
+   reports, since this exchange alone would make workers wait for each other. */
 static uint64_t asks_every(const tutti_run *run)
 {
     const bool meet_always = (tutti_engine_method(run->engine)->traits & TUTTI_REPLICAS_EQUAL) != 0;
 
     if (!run->config->checkpoint_on_signal)
         return 0;
-    return meet_always && run->staged == NULL ? run->unit : (uint64_t)run->config->report_every * run->unit;
+    return meet_always && run->staged == NULL ? run->step_gradients
+                                              : (uint64_t)run->config->report_every * run->step_gradients;
 }
 
 static tutti_status ask_to_stop(tutti_run *run, void *signal, tutti_error *err)
@@ -127,19 +130,20 @@ static tutti_status begin_together(tutti_run *run, void *nothing, tutti_error *e
     return tutti_barrier(&run->all, err);
 }
 
-/* Snapshots are evaluated where all workers stop anyway, for a checkpoint, and when they are
-   full. */
-static tutti_status look_at_snapshots(tutti_run *run, uint64_t done, uint64_t eval_every, uint64_t save_every,
+/* Evaluates the snapshots if all workers have stopped for a checkpoint, or no more snapshots can be
+   kept. Collective. */
+static tutti_status evaluate_snapshots(tutti_run *run, uint64_t done, uint64_t eval_every, uint64_t save_every,
                                       tutti_error *err)
 {
     if (run->snapshots == 0 ||
-        (run->apart && !falls_on(done, save_every) && done != full_at(run, run->met, eval_every)))
+        (run->unsynchronized && !falls_on(done, save_every) && done != full_at(run, run->snapshots_from, eval_every)))
         return TUTTI_OK;
-    run->met = done;
+    run->snapshots_from = done;
     return tutti_train_evaluate_snapshots(run, err);
 }
 
-/* Gives all workers the signal, if one of them has received one; then the state is saved. */
+/* *asked: the signal that any rank has received; 0: none. After a signal saves the state, unless
+   `saved`, and parts. Collective. */
 static tutti_status stop_if_asked(tutti_run *run, bool saved, int64_t *asked, tutti_error *err)
 {
     const tutti_doing was = tutti_engine_doing(run->engine, TUTTI_DOING_OUTSIDE);
@@ -157,8 +161,8 @@ static tutti_status stop_if_asked(tutti_run *run, bool saved, int64_t *asked, tu
     return status;
 }
 
-/* Where the method decides how many samples a step has: is there another step, and is an
-   evaluation due since `before` samples? */
+/* For variable_batch: *more: there is another step. *due: an evaluation has become due since
+   `before` samples were done. */
 static tutti_status more_taken(tutti_run *run, uint64_t before, bool *more, bool *due, tutti_error *err)
 {
     const uint64_t each = tutti_train_samples_between(run);
@@ -172,15 +176,15 @@ static tutti_status more_taken(tutti_run *run, uint64_t before, bool *more, bool
 tutti_status tutti_train_loop(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
-    const uint64_t save_every = (uint64_t)c->checkpoint_every * run->unit, end = run->gradients_in_all,
+    const uint64_t save_every = (uint64_t)c->checkpoint_every * run->step_gradients, end = run->gradients_in_all,
         ask_every = asks_every(run), eval_every = tutti_train_evaluates_every(run);
     tutti_figures f;
     bool over, due = false;
 
     tutti_engine_figures(run->engine, &f);
     run->first_samples = f.samples;
-    run->met = f.gradients;
-    over = run->takes ? f.samples >= run->samples_in_all : f.gradients >= end;
+    run->snapshots_from = f.gradients;
+    over = run->variable_batch ? f.samples >= run->samples_in_all : f.gradients >= end;
     TUTTI_TRY(tutti_train_trace_begin(run, err));
     TUTTI_TRY(tutti_train_meet(run, begin_together, NULL, err)); /* start-up is outside: all clocks begin together */
     tutti_train_stream_begin(run);
@@ -188,7 +192,7 @@ tutti_status tutti_train_loop(tutti_run *run, tutti_error *err)
         bool more;
         int64_t asked = 0;
         until = next_meeting(run, done, eval_every, save_every, ask_every);
-        TUTTI_TRY(run->takes ? more_taken(run, 0, &more, &due, err)
+        TUTTI_TRY(run->variable_batch ? more_taken(run, 0, &more, &due, err)
                              : tutti_engine_more(run->engine, until, &more, err));
         while (more) {
             const uint64_t before = f.samples;
@@ -197,7 +201,7 @@ tutti_status tutti_train_loop(tutti_run *run, tutti_error *err)
             TUTTI_TRY(tutti_train_report_codec(run, err));
             if (run->is_async && run->dry == NULL)
                 TUTTI_TRY(tutti_train_report_received(run, until, err));
-            if (run->takes) {
+            if (run->variable_batch) {
                 TUTTI_TRY(more_taken(run, before, &more, &due, err));
                 break;
             }
@@ -205,16 +209,16 @@ tutti_status tutti_train_loop(tutti_run *run, tutti_error *err)
         }
         tutti_engine_figures(run->engine, &f);
         done = until;
-        over = run->takes ? !more : done == end;
+        over = run->variable_batch ? !more : done == end;
         if (run->dry == NULL && (run->is_async || falls_on(done, (uint64_t)c->report_every) || over))
             TUTTI_TRY(tutti_train_report(run, err));
         if (!over && !tutti_engine_ended(run->engine))
-            TUTTI_TRY(look_at_snapshots(run, done, eval_every, save_every, err));
+            TUTTI_TRY(evaluate_snapshots(run, done, eval_every, save_every, err));
         if (run->snapshots > 0 || run->dry != NULL)
             ;
         else if (tutti_engine_ended(run->engine)
                 ? c->target[0] != 0
-                : (run->takes ? due : falls_on(done, eval_every)) &&
+                : (run->variable_batch ? due : falls_on(done, eval_every)) &&
                       (!over || c->target[0] != 0))
             TUTTI_TRY(evaluate(run, err));
         if (tutti_engine_ended(run->engine)) /* short of `until` */

@@ -1,4 +1,19 @@
-/* train_internal.h: what the trainer's files share. One run = one worker's view of it. */
+/* train_internal.h: the structures and functions that the .c files of src/train share. Only these
+   files, trained_internal.h and tests of the trainer include it. Each section is named after the
+   .c file that implements it; config.c implements what stands before the first section.
+
+   Words that are used below:
+     worker      a rank that computes gradients: ranks 0 to workers - 1. The ranks after the
+                 workers only serve (--servers): they have no samples, no loader and no network.
+     index       the position of a rank in run->all. Index 0 prints, and writes the files of --out.
+     collective  every rank of run->all calls the function, in the same order as the others.
+     meeting     a call of tutti_train_meet (members.c): an exchange among run->all that is made
+                 again when the loss of a worker has spoilt it.
+     step        an update of the model. An asynchronous method counts gradients instead; `workers`
+                 of its gradients are one step.
+
+   A run is used by one thread, that of its rank. Functions with a tutti_error return TUTTI_OK, or
+   a status and a sentence in *err. */
 #ifndef TUTTI_TRAIN_INTERNAL_H
 #define TUTTI_TRAIN_INTERNAL_H
 #include <jansson.h>
@@ -13,508 +28,618 @@
 #include "train/train.h"
 #include "train/trained.h"
 
-enum { TUTTI_TRAIN_FIGURES = 32 };
+enum { TUTTI_TRAIN_FIGURES = 32 }; /* most figures of a worker in one tutti_train_gather */
 
-/* plan.c: a rank of a planned run: it goes through steps without a network, to measure what they
-   take. */
+/* What a rank of a planned run (plan.c) has in addition. A planned run makes its steps without a
+   network (dry.c), in order to measure memory and messages. */
 typedef struct tutti_dry {
-    bool declares;                   /* now: the engine takes no memory, and there are no steps */
-    uint64_t over;                   /* steps to go through */
-    int cores;                       /* that a worker of the run would have */
-    tutti_train_plan *plan;
-    tutti_nn_task *task; bool *evaluates; /* written by rank 0 */
-    float *draws;                    /* random values that gradients are made of */
-    float *handed;                   /* buffer of the gradients, one tensor at a time; NULL: the
-                                        engine has memory for them */
-    uint64_t *named; uint32_t *ids;  /* rows of the largest table: a bit each; those of a pass */
+    bool declares;                   /* first phase: the engine declares its state without
+                                        allocating it, and no step is made */
+    uint64_t steps;                  /* most steps to make */
+    int cores;                       /* that a worker of the real run would have */
+    tutti_train_plan *plan;          /* shared by all ranks; each writes its own row */
+    tutti_nn_task *task;             /* rank 0 writes the run's task there */
+    bool *evaluates;                 /* rank 0 writes there whether the run evaluates */
+    float *draws;                    /* random values for gradients */
+    float *handed;                   /* buffer for the gradient of one tensor; NULL: the engine has
+                                        memory for the gradients */
+    uint64_t *named;                 /* scratch of tutti_train_name_rows, for the largest table */
+    uint32_t *ids;                   /* [rows of the largest table]: result of the same */
 } tutti_dry;
 
-typedef struct tutti_train_clock { int of; int64_t at_ns, ahead_ns; } tutti_train_clock;
+/* One measurement of the clocks (trace.c): when this rank's clock was at at_ns, it was ahead_ns
+   ahead of the clock of rank `reference`. */
+typedef struct tutti_train_clock {
+    int reference;                   /* -1: the clocks were not measured */
+    int64_t at_ns, ahead_ns;
+} tutti_train_clock;
 
 typedef struct tutti_train_staged tutti_train_staged; /* drive.c */
+
+/* A run as one rank has it, from tutti_train_begin to tutti_train_close_all. */
 typedef struct tutti_run {
     tutti_world *world;
-    tutti_runtime *rt;
-    /* The trainer's own collectives: all workers, then the ranks that only serve; after losses
-       those that are left. Index 0 prints and writes. */
-    tutti_group all;
-    /* Mine, and how many workers there were at the beginning: shares, samples and rows of reports
-       go by these. rank >= workers: this rank only serves. */
-    int rank, workers;
+    tutti_runtime *rt;               /* the world's: time and files */
+    tutti_group all;                 /* the group of the trainer's own collectives: workers, then
+                                        ranks that only serve; after losses those that remain */
+    int rank;                        /* this rank in the world; >= workers: it only serves */
+    int workers;                     /* workers at the run's beginning. Losses do not change it:
+                                        shares, samples and rows of reports are counted by it */
     const tutti_train_config *config;
     const tutti_train_io *io;
-
-    tutti_dry *dry;                  /* NULL: it trains */
+    tutti_dry *dry;                  /* NULL: the run trains; else it is planned */
 
     tutti_data *data;
-    tutti_nn_task task;
-    tutti_nn_param *params; int n_params;
-    size_t parameters;                               /* elements in all */
-    /* Of batch norms: the engine's client state. */
-    tutti_nn_statistic *statistics; int n_statistics;
-    tutti_nn *nn;                    /* NULL, as the loader is, where a rank only serves */
-    tutti_train_staged *staged;      /* under a method that runs the passes itself; else NULL */
+    tutti_nn_task task;              /* shape of a sample, number of classes */
+    tutti_nn_param *params;          /* [n_params] */
+    int n_params;
+    size_t parameters;               /* elements of all params together */
+    tutti_nn_statistic *statistics;  /* [n_statistics]: running statistics of batch norms, stored
+                                        in the engine's client state */
+    int n_statistics;
+    tutti_nn *nn;                    /* NULL: this rank only serves, or the run is planned */
+    tutti_train_staged *staged;      /* NULL: the trainer runs the passes, not the method */
     tutti_engine *engine;
-    tutti_loader *loader;
-    size_t loader_bytes, joined_bytes; /* of the loader; of `joined` */
-    tutti_share share;               /* the engine's as the loader has it: its array is `cut` */
-    int64_t *cut;                    /* workers: batch_of or passes_of of the engine; NULL: even */
-    const float **values;            /* n_params: the engine's */
-    float **gradients;
-    bool by_unit;                    /* values are gathered by the engine, unit by unit */
-    bool hands_over;                 /* gradients are the network's, unit by unit, and handed over
-                                        when they are ready: the engine has no memory of all */
+    tutti_loader *loader;            /* NULL: this rank only serves */
+    size_t loader_bytes;             /* memory of the loader */
+    size_t joined_bytes;             /* memory of `joined` */
+    tutti_share share;               /* the engine's share as the loader uses it: its batch_of or
+                                        passes_of is share_copy */
+    int64_t *share_copy;             /* [workers]: copy of the engine's batch_of or passes_of, which
+                                        the loader's thread reads; NULL: the share is even */
+    const float **values;            /* [n_params]: where the engine has the values. With by_unit
+                                        NULL except between acquire and release of the unit */
+    float **gradients;               /* [n_params]: where a pass writes the gradient */
+    bool by_unit;                    /* the engine gathers values unit by unit */
+    bool hands_over;                 /* gradients are in memory of the network, and are handed to
+                                        the engine when they are ready; the engine has no memory
+                                        for all of them */
 
-    bool is_async;                   /* asynchronous: workers meet for evaluations, checkpoints
-                                        and the end only */
-    bool apart;                      /* they make the same steps, but not at the same time */
-    bool takes;                      /* the method decides how many samples a step has
-                                        (tutti_engine_takes): the run ends by samples */
-    int snapshots;                   /* most snapshots from one meeting to the next; 0:
-                                        evaluations are of the current model (snapshots.c) */
-    uint64_t met;                    /* apart: how many steps were done at the last of these */
-    uint64_t unit;                   /* gradients a step: 1, or the workers with is_async */
-    int said;                        /* events of the run that were already checked for warnings */
-    uint64_t gradients_in_all, steps, first_step; /* of the whole run; where this process begins */
+    bool is_async;                   /* TUTTI_ASYNC: workers meet only for evaluations, checkpoints
+                                        and the end */
+    bool unsynchronized;             /* TUTTI_UNSYNCHRONIZED_STEPS: workers make the same steps,
+                                        but not at the same time */
+    bool variable_batch;             /* tutti_engine_takes: the method decides how many samples a
+                                        step has, and the run ends by samples */
+    int snapshots;                   /* most snapshots between two evaluations of them; 0: none are
+                                        taken, the current model is evaluated (snapshots.c) */
+    uint64_t snapshots_from;         /* gradients done when the snapshots were last dropped */
+    uint64_t step_gradients;         /* gradients of a step: 1, or `workers` with is_async */
+    int events_checked;              /* events of the engine that say_warnings has examined */
+    uint64_t gradients_in_all;       /* of the whole run: step_gradients in each step, in the last
+                                        one perhaps fewer */
+    uint64_t steps;                  /* of the whole run */
+    uint64_t first_step;             /* step at which this process began: 0, or a checkpoint's */
     double steps_per_epoch;
-    uint64_t samples_in_all;         /* takes: of the whole run */
-    struct { tutti_tensor_file *file; tutti_status status; tutti_error err; } init; /* init.c */
-    tutti_parts parts;               /* of a partition; first is NULL: none */
-    tutti_arrivals arrivals;         /* --stream: mine */
-    tutti_data_room joined;          /* a batch with samples of other workers (given.c); NULL: the
-                                        method sends none */
-    uint64_t streamed;               /* one more than the last of the run's samples that was taken
-                                        off the stream */
+    uint64_t samples_in_all;         /* variable_batch: samples after which the run ends */
+    struct {
+        tutti_tensor_file *file;     /* NULL: no --init, or this is not rank 0 */
+        tutti_status status;         /* first failure of tutti_train_init_read, with its sentence */
+        tutti_error err;
+    } init;                          /* init.c */
+    tutti_parts parts;               /* --partition; first is NULL: workers draw from all samples */
+    tutti_arrivals arrivals;         /* --stream: the samples that arrive at this worker */
+    tutti_data_buffers joined;       /* a batch that includes samples of other workers (given.c);
+                                        all NULL: the method sends no samples */
+    uint64_t streamed;               /* samples of the run, in its order, that this worker has taken
+                                        from its stream: those below this number */
 
-    int64_t *batch_of;               /* workers: shares of a pass (base.h); NULL: even */
-    bool automatic_shares;
-    double *sample_seconds;          /* workers: smoothed, for automatic shares; below 0: not
-                                        measured */
-    int64_t shares_compute_ns;       /* compute time and samples of mine at the last check */
-    double shares_samples;
+    int64_t *batch_of;               /* [workers]: samples of each worker in a pass, according to
+                                        --batch-share when the run begins; NULL: even */
+    bool automatic_shares;           /* --batch-share auto */
+    double *sample_seconds;          /* [workers]: smoothed time of a sample, for automatic shares;
+                                        below 0: not measured yet */
+    int64_t shares_compute_ns;       /* this worker's compute time at the last measurement */
+    double shares_samples;           /* samples that this worker computed since then */
 
-    /* trace.c: at my time at_ns my clock was ahead_ns ahead of that of rank `of`; of < 0: not
-       measured */
-    tutti_train_clock clock;
+    tutti_train_clock clock;         /* measured before the first step, for trace.json */
 
-    /* --step-time: the network's device; NULL: the network charges the world's device */
-    tutti_runtime meter; tutti_device *metered;
-    double flop_ns, owed_ns;         /* time of a FLOP of this pass; time computed but not slept
-                                        yet */
-    double slow;                     /* factor of this step, 1: not slowed */
-    int64_t computing_since_ns;      /* when the part that is not stretched yet began */
+    tutti_runtime meter;             /* --step-time: counts the FLOPs that the network charges */
+    tutti_device *metered;           /* the network's device, on `meter`; NULL: no --step-time, and
+                                        the network charges the world's device */
+    double flop_ns;                  /* virtual time of a FLOP in this pass */
+    double pending_ns;               /* virtual time that was counted and not slept yet */
+    double slow;                     /* --slow: factor of this step; 1: not slowed; 0: not known */
+    int64_t computing_since_ns;      /* when the computation began that is not stretched yet */
 
-    /* regret.c, of problems whose optimum is known; NULL: none. regret: mine, in this process */
-    float *optimum;
-    double *curvature, regret;
-    bool regret_due;             /* of this step, once its values are needed */
+    float *optimum;                  /* [parameters]: optimum of the problem at a step (regret.c);
+                                        NULL: the optimum is not known */
+    double *curvature;               /* [parameters]: of the problem's loss; NULL with optimum */
+    double regret;                   /* sum over this worker's steps in this process */
+    bool regret_due;                 /* the regret of this step has to be added, as soon as the
+                                        values of its first unit are there */
 
-    double loss_sum, loss_samples;   /* since the last report, this worker */
-    int64_t reported_ns;
-    uint64_t first_samples;          /* of the run, before this process */
-    tutti_figures reported;          /* as they were at that report */
-    tutti_received received;         /* at the last line of metrics, of an asynchronous method */
+    double loss_sum, loss_samples;   /* this worker's, since the last report */
+    int64_t reported_ns;             /* time of the last report */
+    uint64_t first_samples;          /* samples of the run before this process */
+    tutti_figures reported;          /* the engine's figures at the last report */
+    tutti_received received;         /* asynchronous: at the last line of metrics */
     uint64_t codec_reported;         /* step of the last codec records that were written */
-    /* A row a worker, at most TUTTI_TRAIN_FIGURES each: the figures they send for a report and at
-       the end. */
-    double *figures_of;
+    double *figures_of;              /* result of tutti_train_gather: a row of figures for each
+                                        index, at most TUTTI_TRAIN_FIGURES in a row */
 
-    /* At the last evaluation: root of the mean of |x_i - mean|^2; 0 where replicas are equal. */
-    double consensus_distance;
-    /* Of the last evaluation. accuracy < 0: none yet, or none at all (quadratic). */
-    double test_loss, test_accuracy;
-    /* When that was, as lines of metrics have it, and what all had sent by then. aside: it is, or
-       was, of a snapshot. */
-    struct { double seconds, bytes, epoch; uint64_t samples, step; bool snapshot; } evaluated;
-    /* Likewise, of samples that get one logit; < 0: none, also where all labels are the same. */
-    double test_auc;
-    /* Of the workers' own models at the end: the one whose test loss is largest. Where replicas are
-       equal the agreed model, worker -1. */
-    struct { double loss, accuracy; int worker; } worst;
-    /* Of the agreed model at the end, and over how many samples; 0: not evaluated. */
-    double train_loss; uint64_t train_samples;
+    double consensus_distance;       /* of the last evaluation: root of the mean over workers of
+                                        |x_i - mean|^2; 0 where replicas are equal */
+    double test_loss;                /* of the last evaluation */
+    double test_accuracy;            /* of the last evaluation; -1: none yet, or the model does not
+                                        classify (quadratic) */
+    double test_auc;                 /* of the last evaluation, where a sample has one logit; -1:
+                                        none, or all labels are equal */
+    struct {
+        double seconds, bytes, epoch; /* bytes: sent by all ranks so far */
+        uint64_t samples, step;
+        bool snapshot;               /* a snapshot is being evaluated, not the current model */
+    } evaluated;                     /* when the evaluated model was there, for metrics.jsonl */
+    struct {
+        double loss, accuracy;       /* accuracy -1: the model does not classify */
+        int worker;                  /* -1: replicas are equal, or nothing was evaluated yet */
+    } worst;                         /* of the workers' own models at the end, the one whose test
+                                        loss is largest */
+    double train_loss;               /* of the agreed model at the end, over train_samples */
+    uint64_t train_samples;          /* 0: not evaluated */
     int64_t evaluating_ns;           /* when the progress of an evaluation was last shown */
-    /* Index 0, when results have been written: this process's part of the run. Seconds and the
-       rest. */
-    struct { double wall, compute, exposed, other, bytes, memory; uint64_t samples, steps; } totals;
-    double time_to_target;           /* seconds; < 0: not reached */
+    struct {
+        double wall, compute, exposed, other; /* seconds */
+        double bytes;                /* sent by all ranks */
+        double memory;               /* bytes: the largest peak_rss of a worker */
+        uint64_t samples, steps;
+    } totals;                        /* index 0, after the results were written: what this process
+                                        has done of the run */
+    double time_to_target;           /* seconds of the slowest worker; -1: not reached */
     bool target_reached;
-    /* Checkpoints that were damaged when this run was resumed: lines "step-00000030: why"; NULL:
-       none. */
-    char *passed_over;
-    tutti_file *metrics;             /* of index 0 */
-    int watched, lost;               /* events of the world that were already read; how many
-                                        workers are lost */
+    char *passed_over;               /* checkpoints that were found damaged while resuming: lines
+                                        "step-00000030: why"; NULL: none */
+    tutti_file *metrics;             /* metrics.jsonl; NULL: this is not index 0 */
+    int watched;                     /* events of the world that tutti_train_watch has read */
+    int lost;                        /* workers that are lost */
 } tutti_run;
 
+/* Returns the options as a JSON object, without those that concern only how a process is started
+   (out, resume, overwrite, meet). The caller owns it. */
 json_t *tutti_train_config_object(const tutti_train_config *c);
-/* The value of --device-memory; 0: not set. */
+/* Parses --device-memory. *bytes 0: not set. */
 tutti_status tutti_train_device_bytes(const tutti_train_config *c, size_t *bytes, tutti_error *err);
 typedef enum { TUTTI_TARGET_LOSS, TUTTI_TARGET_ACCURACY, TUTTI_TARGET_AUC } tutti_target;
+/* Parses --target, such as "loss=0.1". */
 tutti_status tutti_train_parse_target(const char *text, tutti_target *of, double *value,
                                       tutti_error *err);
 
-/* ---- pair.c: model and data fit each other, the target and the precision ---- */
+/* ---- pair.c: do model, data, target and precision match? ---- */
 
+/* Returns "fp32", "bf16" or "fp16". */
 const char *tutti_train_precision_name(const tutti_train_config *c);
 tutti_dtype tutti_train_precision(const tutti_train_config *c);
+/* Checks what is known from the options alone. */
 tutti_status tutti_train_check_pair(const tutti_train_config *c, tutti_error *err);
-/* Can the model take data of this kind? */
+/* Checks that the model accepts the kind of the samples: tokens of a text, categories of clicks,
+   or (both false) plain values. */
 tutti_status tutti_train_check_samples(const tutti_train_config *c, bool text, bool clicks,
                                        tutti_error *err);
-/* The options of a run's networks; the caller that opens one sets device, running and adds. */
+/* Returns the options of a network of this run, for passes of at most `batch` samples. The caller
+   sets device, running and adds. */
 tutti_nn_options tutti_train_network(const tutti_train_config *c, int64_t batch, bool hands_over);
 
-/* ---- slow.c ---- */
+/* ---- slow.c: --slow ---- */
 
+/* Checks the syntax of --slow, and that the ranks in it are workers. */
 tutti_status tutti_train_check_slow(const char *spec, int64_t workers, tutti_error *err);
-/* The factor of a worker's step. */
+/* Returns by what factor the worker is slowed in that step; 1: it is not. */
 double tutti_train_slow_factor(const char *spec, uint64_t seed, int rank, uint64_t step);
-/* Sleeps the factor off, after --step-time's part. Called whenever a part of the computation is
-   done. */
+/* Call whenever a part of the computation is done: sleeps for the virtual time that is pending
+   (--step-time), then, if run->slow > 1, so long that the part took run->slow times its time. */
 void tutti_train_stretch(tutti_run *run);
 
-/* ---- partition.c: the workers' own parts of the data, where --partition asks for them ---- */
+/* ---- partition.c: --partition: each worker draws from its own part of the data ---- */
 
-/* The checks that are possible before the data are open. */
+/* Checks what can be checked before the data are open. */
 tutti_status tutti_train_check_partition(const tutti_train_config *c, tutti_error *err);
-/* Draws the parts, after the data are open. */
+/* Draws the parts into run->parts, after the data are open. Collective. */
 tutti_status tutti_train_partition_open(tutti_run *run, tutti_error *err);
-/* Adds its members to the summary's row of a worker. */
+/* Adds a description of the worker's part to its row of summary.json; without a partition
+   nothing. */
 void tutti_train_partition_describe(const tutti_run *run, int worker, json_t *row);
 
-/* ---- drive.c: under methods that run the passes of stages themselves ---- */
+/* ---- drive.c: methods that run the passes of stages themselves (pipeline.h) ---- */
 
+/* Is the run's method one of these (TUTTI_PIPELINE_SCHEDULE)? */
 bool tutti_train_drives(const tutti_run *run);
-/* Before the engine: its client's model, as far as that has stages; close after the engine. */
+/* Makes run->staged and the description of the model for the engine. A model without stages is
+   no failure here: the description contains the reason. Before the engine opens; close after the
+   engine is closed. Collective where the method asks for the time of units. */
 tutti_status tutti_train_staged_open(tutti_run *run, tutti_error *err);
 void tutti_train_staged_close(tutti_run *run);
-const tutti_model *tutti_train_model(const tutti_run *run); /* NULL: none is asked for */
-/* measure.c: before the engine, all workers together. seconds: as in tutti_model, with space at
-   the end for ranks that only serve. */
-tutti_status tutti_train_measure(tutti_run *run, const tutti_model *model, double *seconds,
-                                 tutti_error *err);
-/* Memory of the stage and its slots. */
+/* Returns the description of the model for the engine; NULL: run->staged is NULL. */
+const tutti_model *tutti_train_model(const tutti_run *run);
+/* Returns the bytes of this rank's stage with all slots in use; 0: it has none. */
 size_t tutti_train_stage_bytes(const tutti_run *run);
 
-/* ---- arrivals.c: --stream ---- */
+/* ---- measure.c ---- */
+
+/* Measures the time of each unit of the model on each rank. seconds: [run->all.size][model->units],
+   of a sample, forward and backward. Before the engine opens. Collective. Blocks. */
+tutti_status tutti_train_measure(tutti_run *run, const tutti_model *model, double *seconds,
+                                 tutti_error *err);
+
+/* ---- arrivals.c: --stream. Without it these functions have no effect. ---- */
 
 tutti_status tutti_train_check_stream(const tutti_train_config *c, tutti_error *err);
-/* Opens the stream, after the shares. */
+/* Sets this worker's rate. After the shares are known. */
 tutti_status tutti_train_stream_open(tutti_run *run, tutti_error *err);
-/* Begins the arrivals, when the training's clock begins. */
+/* Begins the arrivals, at the time when the training begins. */
 void tutti_train_stream_begin(tutti_run *run);
-void tutti_train_stream_take(tutti_run *run, int64_t samples); /* blocks until they have come */
-/* Adds to the summary's row of the worker whose arrivals they are. */
+/* Blocks until that many samples have arrived, and takes them. */
+void tutti_train_stream_take(tutti_run *run, int64_t samples);
+/* Adds the arrivals of a worker to its row of summary.json. */
 void tutti_train_stream_describe(const tutti_run *run, const tutti_arrivals *a, json_t *row);
 
-/* ---- given.c: samples of other workers ---- */
+/* ---- given.c: samples that workers send each other ---- */
 
-/* Callbacks that the engine needs from its client; user: the run. */
+/* These two are callbacks of the engine (tutti_engine_options.give and .label); user: the run. */
 tutti_status tutti_train_give(void *user, const uint64_t *ids, size_t n, void *out,
                               tutti_error *err);
 int tutti_train_label(void *user, uint64_t id);
-/* After the engine, where the method sends any; samples: of a pass at most, in all. */
+/* Allocates run->joined if the method sends samples. After the engine is open. samples: most of a
+   pass, those of other workers included. */
 tutti_status tutti_train_given_open(tutti_run *run, int64_t samples, tutti_error *err);
 void tutti_train_given_close(tutti_run *run);
-/* Appends the samples received from other workers to a batch of the pass's own samples. */
+/* If the pass has samples of other workers, replaces *batch by one in run->joined that has them
+   after the batch's own. */
 tutti_status tutti_train_join(tutti_run *run, const tutti_pass *pass, tutti_batch *batch,
                               tutti_error *err);
 
-/* ---- shares.c ---- */
+/* ---- shares.c: --batch-share ---- */
 
-/* Parses batch-share for `workers` workers. weight (may be NULL): all 1 for even, auto and data.
-   *automatic: it is "auto". TUTTI_ERR_USAGE: malformed, wrong number, or all 0. */
+/* Parses --batch-share. weight: [workers], set to the weights that are given, or to 1 each; NULL:
+   only check. *automatic: it is "auto". TUTTI_ERR_USAGE: malformed, another number of weights than
+   workers, or all are 0. */
 tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double *weight,
                                       bool *automatic, tutti_error *err);
+/* Sets run->batch_of unless shares are even. */
 tutti_status tutti_train_shares_open(tutti_run *run, tutti_error *err);
-/* speed[n], in samples a second, from the measured seconds a sample; 0: less than the clock can
-   measure. false: a time below 0: a worker was not measured. */
+/* Sets speed[n], in samples a second, from sample_seconds[n]. Times below 1 ns count as 1 ns.
+   false: some time is below 0, that is, not measured. */
 bool tutti_train_speeds(const double *sample_seconds, int n, double *speed);
+/* After `done` steps: with --batch-share auto measures all workers, every TUTTI_SHARES_SETTLE
+   steps, and changes the engine's shares if that is worthwhile. Collective. */
 tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error *err);
 
-/* ---- simulation.c ---- */
+/* ---- simulation.c: --platform, --fail, --step-time ---- */
 
 tutti_status tutti_train_check_simulation(const tutti_train_config *config, tutti_error *err);
+/* Will a worker fail, by --fail or the transport's option of that name? */
 bool tutti_train_fails(const tutti_train_config *config);
-/* --step-time: open gives the device for the network, start begins a pass, start_of one of a
-   model with `flops` operations a sample, pay sleeps for the time that has been counted so far. */
+/* The meter of --step-time. Without --step-time the functions after open do nothing. */
+/* Sets *device to the device that a network of this run has to charge. */
 tutti_status tutti_train_meter_open(tutti_run *run, tutti_device **device, tutti_error *err);
+/* Begins a pass of run->nn with that many samples. */
 void tutti_train_meter_start(tutti_run *run, int64_t samples);
+/* Begins a pass of a model that computes `flops` FLOPs a sample. */
 void tutti_train_meter_start_of(tutti_run *run, double flops, int64_t samples);
+/* Sleeps for the virtual time that is pending. */
 void tutti_train_meter_pay(tutti_run *run);
 
-/* ---- memory.c ---- */
+/* ---- memory.c: the memory of this rank ---- */
 
-/* What this rank has, the network's at its most so far: the engine's records, then the trainer's.
-   Returns how many there are, writes at most `room` of them. Between steps. */
-size_t tutti_train_memory_records(const tutti_run *run, tutti_memory_record *records, size_t room);
-/* Their sums. */
+/* Writes at most `capacity` records, the engine's and then the trainer's, and returns how many
+   there are. The network's memory is its maximum so far. Between steps. */
+size_t tutti_train_memory_records(const tutti_run *run, tutti_memory_record *records,
+                                   size_t capacity);
+/* Sets bytes[kind] to the sum of the records of each kind. */
 tutti_status tutti_train_memory(const tutti_run *run, uint64_t bytes[TUTTI_MEMORY_KINDS],
                                 tutti_error *err);
 
-/* ---- dry.c: a pass that computes nothing, of a planned run (plan.c) ---- */
+/* ---- dry.c: passes of a planned run, which compute nothing ---- */
 
+/* Allocates the members of run->dry. After the engine is open. */
 tutti_status tutti_train_dry_open(tutti_run *run, tutti_error *err);
 void tutti_train_dry_close(tutti_run *run);
-/* In place of a pass through the network: the same calls of hooks, with gradients that are drawn
-   and rows that the batch names. */
+/* Calls the hooks that a pass through the network would call, with random gradients and the rows
+   that the batch reads. */
 tutti_status tutti_train_dry_pass(tutti_run *run, const tutti_pass *pass, const tutti_batch *batch,
                                   const tutti_nn_hooks *hooks, double *loss, tutti_error *err);
-/* Which of a table's `rows` rows the batch names, ascending: ids of tokens, or of categories with
-   one table behind the other. named: rows / 64 + 1 zeros, which it leaves so; ids: rows. */
+/* Writes the rows of a table that the batch reads to ids, each once and in ascending order, and
+   returns how many there are. A row is the id of a token; for a click log, whose tables are stored
+   one after another, table x rows of a table + category. rows: of all tables. named: scratch of
+   rows / 64 + 1 zeros, and zeros again on return. ids: space for `rows`. */
 size_t tutti_train_name_rows(const tutti_run *run, const tutti_batch *batch, size_t rows,
                              uint64_t *named, uint32_t *ids);
 
-/* ---- setup.c ---- */
+/* ---- setup.c: opening and closing a run ---- */
 
-/* open_samples: the data to train on, and each worker's part of them. open: the engine, the
-   network and the loader of a run whose samples are open. close: undoes open, which may be called
-   again. close_all: closes the samples too. */
+/* Opens the data, and determines each worker's part and share of them. Collective. */
 tutti_status tutti_train_open_samples(tutti_run *run, tutti_error *err);
+/* Opens engine, network and loader, and loads the checkpoint to resume. After open_samples.
+   Collective. */
 tutti_status tutti_train_open(tutti_run *run, tutti_error *err);
+/* Closes what tutti_train_open has opened, which may then be called again. */
 void tutti_train_close(tutti_run *run);
+/* Closes the data, too. */
 void tutti_train_close_all(tutti_run *run);
-/* After a step: if the shares have changed, the loader continues with the new ones. */
+/* Call after a step: if the engine's share has changed, opens the loader again with it. */
 tutti_status tutti_train_follow_share(tutti_run *run, uint64_t step, tutti_error *err);
-/* The most samples of one pass of this worker, whatever its share becomes. */
+/* Returns the most samples that a pass of run->nn can have, whatever this worker's share becomes;
+   1 with run->staged, where run->nn only evaluates. */
 int64_t tutti_train_most_samples(const tutti_run *run);
 
 /* ---- step.c ---- */
 
-/* One step with all its passes, of a method that does not run the passes itself. */
+/* Makes one step with all its passes. For methods that do not run the passes themselves. */
 tutti_status tutti_train_step(tutti_run *run, tutti_error *err);
-/* tutti_engine_unit_acquire; then run->values of that unit are where they are.
-   tutti_engine_unit_release, before which they are NULL if values are held by unit. */
-tutti_status tutti_train_need(tutti_run *run, int unit, bool backward, tutti_error *err);
-tutti_status tutti_train_done(tutti_run *run, int unit, bool backward, tutti_error *err);
+/* Calls tutti_engine_unit_acquire; then run->values of that unit are set. */
+tutti_status tutti_train_unit_acquire(tutti_run *run, int unit, bool backward, tutti_error *err);
+/* Calls tutti_engine_unit_release; with by_unit first sets run->values of that unit to NULL. */
+tutti_status tutti_train_unit_release(tutti_run *run, int unit, bool backward, tutti_error *err);
 
 /* ---- train.c ---- */
 
-/* A run before anything is opened; sets io->started_ns. TUTTI_ERR_USAGE: no rank is a worker. */
+/* Sets *run to a run with nothing open yet, and io->started_ns if it is 0. TUTTI_ERR_USAGE:
+   --servers leaves no worker. */
 tutti_status tutti_train_begin(tutti_run *run, tutti_world *world, const tutti_train_config *config,
                                tutti_train_io *io, tutti_error *err);
-/* All steps of an open run, with what comes between them. TUTTI_CLOSED: a signal has stopped it. */
+/* Makes all steps of an open run, with its reports, evaluations and checkpoints. TUTTI_CLOSED: a
+   signal has stopped it, and its state was saved. Collective. Blocks. */
 tutti_status tutti_train_loop(tutti_run *run, tutti_error *err);
 
 /* ---- progress.c ---- */
 
-double tutti_train_epochs(const tutti_run *run); /* completed so far */
-/* The remaining work divided by what this process has done; 0: nothing is known yet. */
+/* Returns how many epochs are done. */
+double tutti_train_epochs(const tutti_run *run);
+/* Returns the remaining work divided by what this process has done; 0: it has done nothing yet,
+   or nothing remains. */
 double tutti_train_left(const tutti_run *run);
-/* The interval between evaluations, in steps, or in gradients for asynchronous methods. These do
-   not evaluate by default, unless --target is given: each evaluation then takes a meeting, which
-   waits for the slowest worker. 0: never. */
+/* Returns the interval between evaluations: in steps; of asynchronous methods in gradients; 0: no
+   evaluation before the end. An asynchronous run evaluates by default only with --target. */
 uint64_t tutti_train_evaluates_every(const tutti_run *run);
-/* The same in samples, where the method decides how many a step has; --eval-every then counts
-   steps of `batch` samples a worker, as --steps does. */
+/* Returns that interval in samples, for variable_batch: --eval-every then counts steps of `batch`
+   samples a worker, as --steps does. */
 uint64_t tutti_train_samples_between(const tutti_run *run);
-/* Does the run evaluate, before its end or then? */
+/* Does the run evaluate at any time, the end included? */
 bool tutti_train_evaluates(const tutti_run *run);
-/* The place of a pass's samples among all that the run takes, so that a sample's random draws are
-   the same on every worker that may compute it. With a partition each worker counts its own
-   samples. */
+/* Returns the position of a pass's first sample among all samples of the run, from which random
+   draws for the sample follow: they are the same on every worker that may compute it. With a
+   partition each worker counts its own samples. */
 uint64_t tutti_train_first_of_run(const tutti_run *run, const tutti_pass *pass);
+/* Returns how many samples of the training set are trained on: all but those of --validation. */
+uint64_t tutti_train_samples(const tutti_run *run);
+/* Checks that --validation leaves samples to train on. */
+tutti_status tutti_train_check_validation(const tutti_run *run, tutti_error *err);
 
-/* ---- members.c: meetings ---- */
+/* ---- members.c: the ranks of run->all, and meetings ---- */
 
-int tutti_train_rank(const tutti_run *run, int index); /* of run->all */
-int tutti_train_working(const tutti_run *run);         /* how many of run->all work: the first */
-bool tutti_train_serves(const tutti_run *run);         /* this rank only serves: no samples */
-/* Checks which workers have been lost; PEER if too few are left. */
+/* Returns the rank at that index of run->all. */
+int tutti_train_rank(const tutti_run *run, int index);
+/* Returns how many workers run->all has. They have the indexes from 0. */
+int tutti_train_working(const tutti_run *run);
+/* Does this rank only serve? */
+bool tutti_train_serves(const tutti_run *run);
+/* Counts the workers that were lost since the last call, and calls io->lost for each. Local.
+   TUTTI_ERR_PEER: fewer than io->least are left. */
 tutti_status tutti_train_watch(tutti_run *run, tutti_error *err);
-/* Updates run->all to the workers that are left. */
+/* Reduces run->all to the ranks that are left. A new index 0 opens metrics.jsonl. Local. */
 tutti_status tutti_train_regroup(tutti_run *run, tutti_error *err);
-/* Calls body on all workers that are left, again if a loss has spoilt it. run->all has these
-   workers before, within and after. */
+/* Calls body on all ranks of run->all, and again, on those that are left, when a loss has spoilt
+   it. A failure of body other than TUTTI_ERR_PEER is returned at once. Collective. Blocks. */
 tutti_status tutti_train_meet(tutti_run *run,
                               tutti_status (*body)(tutti_run *run, void *arg, tutti_error *err),
                               void *arg, tutti_error *err);
-/* After a meeting at which index 0 has written a file, `mine` on the others TUTTI_OK: all know
-   whether it could, and the run ends for all if not. Collective. */
+/* After index 0 has written a file: all ranks learn whether that succeeded, and fail if not.
+   mine: this rank's status; TUTTI_OK if it had nothing to write. Collective. */
 tutti_status tutti_train_written(tutti_run *run, tutti_status mine, tutti_error *err);
 
 /* ---- snapshots.c: evaluations of asynchronous methods, without a meeting for each ---- */
 
-/* The most snapshots in a run with `own` values of client state; 0: it meets for evaluations, or
-   makes none. Sets run->asides. Before the engine opens. */
-int tutti_train_snapshots_open(tutti_run *run, uint64_t every, size_t own);
-/* Evaluates the snapshots since the last meeting, with a line of metrics.jsonl each. Collective. */
+/* Sets run->snapshots and returns it. every: interval of evaluations, in gradients. client_values:
+   floats of client state. Before the engine opens. */
+int tutti_train_snapshots_open(tutti_run *run, uint64_t every, size_t client_values);
+/* Evaluates and drops the snapshots that the engine has, with a line of metrics.jsonl for each.
+   Collective. */
 tutti_status tutti_train_evaluate_snapshots(tutti_run *run, tutti_error *err);
 
 /* ---- evaluate.c ---- */
 
-/* Mean loss (of a known optimum: its excess), accuracy and area under the ROC curve of the engine's
-   values over a split, or over `most` of its samples, drawn (0: all). Shared among the workers.
-   accuracy and auc: -1: none; NULL: not wanted. Collective. */
+/* Evaluates the engine's values on a split, or on `most` samples that are drawn from it (0: on
+   all). The samples are divided among the workers. *loss: the mean; where the optimum is known,
+   its excess over the least. *accuracy, *auc: -1: none; auc NULL: not requested. Collective. */
 tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, uint64_t most, double *loss,
                                   double *accuracy, double *auc, tutti_error *err);
-/* --validation: how many samples are trained on; whether there are any; the engine's callback
-   that gives a method the loss on the samples held out. */
-uint64_t tutti_train_samples(const tutti_run *run);
-tutti_status tutti_train_check_validation(const tutti_run *run, tutti_error *err);
-/* The engine's callback that gives a method the loss on the samples held out. */
-tutti_status tutti_train_evaluate_held_out(void *run, double *loss, tutti_error *err);
-/* Evaluates the agreed model as --final-eval requests, then the worst. Collective. */
+/* Is the engine's callback `evaluate` (user: the run): sets *loss to the mean loss on the samples
+   of --validation. Local. */
+tutti_status tutti_train_evaluate_held_out(void *user, double *loss, tutti_error *err);
+/* Evaluates the final model as --final-eval requests, then calls tutti_train_evaluate_worst.
+   Collective. */
 tutti_status tutti_train_evaluate_final(tutti_run *run, tutti_error *err);
-/* run->worst; after an evaluation of the agreed model on the test split, which is shown. Each
-   worker evaluates its own model. Collective. */
+/* Sets run->worst: each worker evaluates its own model on the test split. After
+   tutti_train_evaluate has evaluated the agreed model there. Collective. */
 tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err);
 
-/* ---- regret.c ---- */
+/* ---- regret.c: where the optimum is not known these functions do nothing ---- */
 
 tutti_status tutti_train_regret_open(tutti_run *run, tutti_error *err);
-/* When a step of mine begins: its part. */
+/* Adds the regret of run->values at that step to run->regret. */
 void tutti_train_regret_add(tutti_run *run, uint64_t step);
 void tutti_train_regret_close(tutti_run *run);
 
-/* ---- say.c: lines for the user, by index 0 ---- */
+/* ---- say.c: lines for the user. Index 0 prints, the others do nothing. ---- */
 
+/* Prints a line. status: as of tutti_train_io.say. */
 void tutti_train_say(const tutti_run *run, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* A line of fields with two blanks between them, as many as fit into the terminal's current width.
-   The field with the largest rank is omitted first. */
+/* The fields of a line. Two blanks separate them. */
 enum { TUTTI_TRAIN_FIELDS = 8 };
 typedef struct tutti_train_fields {
     int n;
-    struct { int rank; char text[64]; } at[TUTTI_TRAIN_FIELDS];
+    struct {
+        int rank;                    /* the field with the largest rank is omitted first */
+        char text[64];
+    } at[TUTTI_TRAIN_FIELDS];        /* [n] */
 } tutti_train_fields;
 void tutti_train_add_field(tutti_train_fields *f, int rank, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Prints as many fields as the terminal is wide enough for, and removes the others from *f. */
 void tutti_train_say_fields(const tutti_run *run, int status, tutti_train_fields *f);
-/* `done` of an evaluation's samples are evaluated. Shows it a few times a second at most. */
+/* Shows how far an evaluation is: `done` of `of` samples. At most five times a second. */
 void tutti_train_report_evaluating(tutti_run *run, const char *what, uint64_t done, uint64_t of);
-/* Prints the events that are notes for the user (the codec's risks, a model that was never pushed
-   and the like) and were not printed yet. */
+/* Prints the new events of the engine that the user should know of, such as a codec's risks. */
 void tutti_train_say_warnings(tutti_run *run);
 
 /* ---- gather.c ---- */
 
+/* Allocates run->figures_of. */
 tutti_status tutti_train_gather_open(tutti_run *run, tutti_error *err);
-/* Sends n figures of each worker to run->figures_of of worker 0, a row for each index of run->all;
-   on other workers it holds the rows that they passed on. Within a meeting. n <=
-   TUTTI_TRAIN_FIGURES. */
+/* Sends n figures of each rank, at most TUTTI_TRAIN_FIGURES, to index 0. There row k of
+   run->figures_of, from k * n on, has those of index k; on other ranks run->figures_of is
+   scratch. Within a meeting. */
 tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tutti_error *err);
-/* Sends one list of each worker, of any length and of one type, to index 0: there *all has them
-   one after the other, owned by the caller, and elsewhere it is NULL. begin: run->all.size + 1
-   places; those of index k stand from begin[k] to before begin[k + 1]. Collective, within a
-   meeting. */
+/* Sends a list of each rank, of any length but one type, to index 0. *all: the lists one after
+   another, tutti_free it; NULL on other ranks. begin: [run->all.size + 1]: the list of index k is
+   [begin[k], begin[k + 1]). Collective, within a meeting. */
 tutti_status tutti_train_gather_lists(tutti_run *run, tutti_buffer mine, size_t *begin, void **all,
                                       tutti_error *err);
 
-/* ---- metrics.c: metrics.jsonl, of index 0 ---- */
+/* ---- metrics.c: metrics.jsonl, written by index 0 ---- */
 
-/* A new run's file is empty. A resumed run keeps the lines up to its checkpoint. */
+/* Opens the file: empty for a new run; of a resumed run with the lines up to its checkpoint. */
 tutti_status tutti_train_metrics_begin(tutti_run *run, tutti_error *err);
-/* Opens it to append to it. */
+/* Opens the file and keeps its content. */
 tutti_status tutti_train_open_metrics(tutti_run *run, tutti_error *err);
-/* Writes a line; takes ownership of the object. */
+/* Writes the object as a line, if run->metrics is open, and releases the object. */
 tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *err);
 
-/* ---- report.c ---- */
+/* ---- report.c: reports while a run trains ---- */
 
+/* Opens metrics.jsonl at index 0, and allocates what gather.c needs. */
 tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err);
-tutti_status tutti_train_report(tutti_run *run, tutti_error *err); /* collective */
-/* Worker 0 of an asynchronous method, after a step of its own: reports what it has received of
-   the others, if a line is due before the meeting at `until`. */
+/* Reports the training since the last report. Collective. */
+tutti_status tutti_train_report(tutti_run *run, tutti_error *err);
+/* Asynchronous methods, after a step of this worker: index 0 reports what it has received from the
+   others so far, if a report is due before the meeting at `until` gradients. Local. */
 tutti_status tutti_train_report_received(tutti_run *run, uint64_t until, tutti_error *err);
+/* Reports the last evaluation. Collective. */
 tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err);
-/* After a step: the effect of index 0's codec on its gradients, if that was measured in it.
-   Local: no worker waits. */
+/* Call after a step: index 0 writes the effect of its codec on its gradients, if that was measured
+   in the step. Local. */
 tutti_status tutti_train_report_codec(tutti_run *run, tutti_error *err);
-/* The last such measurement; NULL: none. */
+/* Returns the last measurement of the codec on that tensor, owned by the caller; NULL: none. */
 json_t *tutti_train_codec_record(const tutti_run *run, int tensor);
 
-/* ---- closing.c, out.c, resume.c ---- */
+/* ---- closing.c ---- */
 
-/* Prints the closing summary of a successful run, from its totals. Index 0. */
+/* Prints the closing summary of a successful run, from run->totals. Index 0. */
 void tutti_train_say_totals(const tutti_run *run);
-/* After all checks: index 0 writes config.json, and removes what --overwrite discards. */
+
+/* ---- out.c ---- */
+
+/* Call when all checks have passed: index 0 removes what --overwrite discards, and writes
+   config.json and model.json. */
 tutti_status tutti_train_accept(tutti_run *run, tutti_error *err);
-char *tutti_train_facts(const tutti_run *run); /* free() it */
+
+/* ---- resume.c ---- */
+
+/* Returns what a checkpoint stores about its run, as JSON text; free() it. NULL: no memory. */
+char *tutti_train_facts(const tutti_run *run);
+/* Loads the checkpoint that --resume names, or the newest valid one. Sets run->first_step and
+   run->passed_over. Collective. */
 tutti_status tutti_train_resume(tutti_run *run, tutti_error *err);
 
-/* ---- weights.c: a safetensors file against the tensors of a network ---- */
+/* ---- weights.c: the tensors of a network in a safetensors file ---- */
 
 typedef struct tutti_tensors {
-    const tutti_nn_param *params; int n_params;
-    const tutti_nn_statistic *statistics; int n_statistics;
+    const tutti_nn_param *params;         /* [n_params] */
+    int n_params;
+    const tutti_nn_statistic *statistics; /* [n_statistics] */
+    int n_statistics;
 } tutti_tensors;
-/* Refuses, in one sentence, a file that lacks any of them, or has others, other shapes or
-   elements that are not floats. */
+/* Opens a file that has exactly these tensors, with these shapes and elements that are floats.
+   TUTTI_ERR_USAGE: it does not; the sentence names the first misfits. model: for that sentence. */
 tutti_status tutti_train_weights_open(tutti_tensor_file **out, tutti_runtime *rt, const char *path,
                                       const char *model, const tutti_tensors *of,
                                       tutti_error *err);
-/* One of them, as float32. TUTTI_ERR_CORRUPT: an element that is not finite. */
+/* Reads one of them, `count` elements, as float32. TUTTI_ERR_CORRUPT: an element is not finite. */
 tutti_status tutti_train_weights_read(tutti_tensor_file *f, const char *path, const char *name,
                                       size_t count, float *values, tutti_error *err);
 
-/* ---- init.c: --init ---- */
+/* ---- init.c: --init. Without it, and in a resumed or planned run, these do nothing. ---- */
 
-/* Before the engine: at rank 0 the file is opened. */
+/* Opens the file, at rank 0. Before the engine opens. */
 tutti_status tutti_train_init_open(tutti_run *run, tutti_error *err);
-/* Reads one parameter, at rank 0; a failure is kept until settle. */
+/* Reads one parameter, at rank 0. A failure is kept in run->init for settle. */
 void tutti_train_init_read(tutti_run *run, int tensor, float *values);
-/* After the engine: running statistics go to all, the file is closed. Collective. */
+/* Returns a failure of init_read; else sends the running statistics to all ranks. After the
+   engine is open. Collective. */
 tutti_status tutti_train_init_settle(tutti_run *run, tutti_error *err);
+/* Closes the file, if it is open. */
 void tutti_train_init_close(tutti_run *run);
 
-/* ---- model_file.c: OUT/model.json, what the model takes ---- */
+/* ---- model_file.c: OUT/model.json, which describes the input of the model ---- */
 
-/* The run's data as config.json and model.json have them: a path is absolute, so that `tutti eval`
-   and --resume find it from elsewhere. */
+/* Writes --data to `out` as config.json and model.json store it: with an absolute path, so that
+   `tutti eval` and --resume find the data from any directory. */
 tutti_status tutti_train_data_stored(const tutti_run *run, char *out, size_t bytes,
                                      tutti_error *err);
 tutti_status tutti_train_write_model_file(const tutti_run *run, tutti_error *err);
-typedef struct tutti_model_file { tutti_trained_facts facts; json_t *root; } tutti_model_file;
-/* facts point into root: json_decref it. */
+typedef struct tutti_model_file {
+    tutti_trained_facts facts;       /* its texts are parts of root */
+    json_t *root;                    /* json_decref it */
+} tutti_model_file;
+/* Reads a model.json. TUTTI_ERR_CORRUPT: malformed. On failure root is NULL. */
 tutti_status tutti_train_read_model_file(tutti_model_file *m, tutti_runtime *rt, const char *path,
                                          tutti_error *err);
 
-/* ---- delays.c: workers' histograms of staleness, all of them at index 0 ---- */
+/* ---- delays.c: histograms of the staleness of gradients ---- */
 
-/* pairs: (value or lower edge, how often), those of the k-th of run->all from begin[k] to below
-   begin[k + 1]. */
-typedef struct tutti_train_delays { int64_t *pairs; size_t *begin; } tutti_train_delays;
-/* Collective, within a meeting; drops what *s had. */
+/* The histograms of all ranks, at index 0. Zeroed: none. */
+typedef struct tutti_train_delays {
+    int64_t *pairs;                  /* the least value of a bin, then its count, and so on */
+    size_t *begin;                   /* [run->all.size + 1]: the histogram of index k is
+                                        pairs[begin[k]] to pairs[begin[k + 1] - 1] */
+} tutti_train_delays;
+/* Sends h, this rank's histogram, to index 0; *s is dropped first. Collective, within a meeting. */
 tutti_status tutti_train_delays_gather(tutti_run *run, const tutti_histogram *h,
                                        tutti_train_delays *s, tutti_error *err);
 void tutti_train_delays_drop(tutti_train_delays *s);
-/* The histogram of one worker, and of all together: [[value, how often], ...]. */
+/* Returns the histogram of one index: [[least value of a bin, count], ...]. */
 json_t *tutti_train_delays_of(const tutti_train_delays *s, int index);
+/* Returns the sum of all workers' histograms, in that form. */
 json_t *tutti_train_delays_of_all(const tutti_run *run, const tutti_train_delays *s);
-/* Lower edges of bins that have more than one value, up to the first above all values of this
-   summary. In its histograms, those of the method's figures too, such a number means "from here to
-   below the next". */
+/* Returns the least values of the bins that have more than one value, up to the first above all
+   values of this summary. In its histograms, those of the method's figures too, such a number
+   means "from here to below the next". */
 json_t *tutti_train_delays_edges(const tutti_run *run, const tutti_train_delays *s);
 
 /* ---- events.c ---- */
 
-/* At index 0 the run's events for summary.json: its own, and of the others' those that only they
-   may know of; taken, in place of what *events had. Else NULL. Collective, within a meeting. */
+/* *events: at index 0 the events of the run for summary.json: index 0's own, and those that only
+   another rank knows of, sorted by step; NULL on other ranks. The previous *events is released.
+   Collective, within a meeting. */
 tutti_status tutti_train_events_gather(tutti_run *run, json_t **events, tutti_error *err);
 
-/* ---- trace.c: what all ranks did when, on one clock ---- */
+/* ---- trace.c: trace.json, the activities of all ranks on one clock ---- */
 
+/* Checks --trace-steps, and sets c->trace if it is given. */
 tutti_status tutti_train_check_trace(tutti_train_config *c, tutti_error *err);
-/* Parses config->trace_steps, "" for all: the first step, and how many. */
+/* Parses --trace-steps: *steps steps from *first on; *steps 0: all. */
 void tutti_train_trace_steps(const tutti_train_config *c, uint64_t *first, uint64_t *steps);
-/* Before the first step: how far the clocks of hosts are apart. Collective. */
+/* Measures how far the clocks of hosts are apart. Before the first step. Collective. */
 tutti_status tutti_train_trace_begin(tutti_run *run, tutti_error *err);
-/* At index 0 the text of trace.json, which the owner of the struct must tutti_free; else NULL.
-   lost: events of all ranks that did not fit into the buffers. */
-typedef struct tutti_train_trace { char *text; size_t length; uint64_t lost; } tutti_train_trace;
-/* Collective, within a meeting; drops what *trace had. */
+typedef struct tutti_train_trace {
+    char *text;                      /* content of trace.json, at index 0; tutti_free it; NULL on
+                                        other ranks */
+    size_t length;                   /* bytes of text */
+    uint64_t lost;                   /* events of all ranks that did not fit into the buffers */
+} tutti_train_trace;
+/* Gathers the trace; the previous text of *trace is freed. Collective, within a meeting. */
 tutti_status tutti_train_trace_gather(tutti_run *run, tutti_train_trace *trace, tutti_error *err);
 
 /* ---- model.c ---- */
 
-/* Written by index 0; collective where values are gathered unit by unit. */
+/* Writes model.safetensors. With by_unit collective; else only index 0 calls it. */
 tutti_status tutti_train_write_model(tutti_run *run, tutti_error *err);
 
 /* ---- results.c ---- */
 
-/* The last reported values of tutti_metric. lists: also those that are [at, value]. */
+/* Returns the last values that the method reported by tutti_metric, owned by the caller. lists:
+   those that are lists of [at, value] too. */
 json_t *tutti_train_method_figures(const tutti_run *run, bool lists);
-tutti_status tutti_train_results(tutti_run *run, tutti_error *err); /* collective */
+/* Writes summary.json, model.safetensors and trace.json. Collective. */
+tutti_status tutti_train_results(tutti_run *run, tutti_error *err);
 #endif

@@ -1,5 +1,6 @@
-/* trained.c: a model read back: model.json describes it, model.safetensors or a checkpoint has
-   its values. One network, used by one thread. */
+/* trained.c: opens a trained model: model.json describes it, and model.safetensors or a checkpoint
+   has its values. A model is used by one thread. Implements trained.h, with trained_evaluate.c and
+   sample.c. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,7 +9,7 @@
 #include "runtime/files.h"
 #include "tutti/tutti.h"
 
-/* ---- where it is ---- */
+/* ---- finding the files ---- */
 
 static bool exists(tutti_runtime *rt, const char *folder, const char *name, char *path, size_t bytes)
 {
@@ -27,7 +28,7 @@ static bool is_regular(tutti_runtime *rt, const char *path)
     return true;
 }
 
-/* model.json of the run, and the file or checkpoint with the values. */
+/* Finds model.json of the run, and the file or checkpoint with the values (t->weights). */
 static tutti_status find_files(tutti_trained *t, const char *run, char *facts, size_t bytes, tutti_error *err)
 {
     static const char *const up[] = { "", "/..", "/../.." };
@@ -71,7 +72,7 @@ static tutti_status find_files(tutti_trained *t, const char *run, char *facts, s
     return TUTTI_OK;
 }
 
-/* ---- its values ---- */
+/* ---- reading the values ---- */
 
 static tutti_status list_tensors(tutti_trained *t, tutti_error *err)
 {
@@ -134,7 +135,7 @@ static tutti_status read_file(tutti_trained *t, tutti_error *err)
     return status;
 }
 
-/* Does it contain each parameter completely, in the model's shape? */
+/* Checks that the checkpoint has each parameter, with the model's number of elements. */
 static tutti_status compare_pieces(const tutti_trained *t, const tutti_checkpoint *c, const char *state,
                                    tutti_error *err)
 {
@@ -157,7 +158,7 @@ static tutti_status compare_pieces(const tutti_trained *t, const tutti_checkpoin
     return TUTTI_OK;
 }
 
-/* The number of owners of the state `name`; -1: it is global; 0: there is none. */
+/* Returns how many owners the state `name` has; -1: it is global; 0: the checkpoint has none. */
 static int owners_of(const tutti_checkpoint *c, const char *name)
 {
     tutti_saved piece;
@@ -171,7 +172,8 @@ static int owners_of(const tutti_checkpoint *c, const char *name)
     return owners;
 }
 
-/* The mean over the owners of each, in their order; of a global one what it is. */
+/* Reads a parameter: the mean over its owners, in their order; a global one as it is. sum: scratch
+   of p->count doubles. */
 static tutti_status read_tensor(const tutti_trained *t, tutti_checkpoint *c, const char *state, int owners,
                                 const tutti_nn_param *p, float *to, double *sum, tutti_error *err)
 {
@@ -193,8 +195,8 @@ static tutti_status read_tensor(const tutti_trained *t, tutti_checkpoint *c, con
     return TUTTI_OK;
 }
 
-/* Running statistics: the mean of those workers that had had samples, which the last number counts
-   (engine/saved.c). */
+/* Reads running statistics: the mean over those workers that had computed samples. The last number
+   of the client state tells that (engine/saved.c). */
 static tutti_status read_running(tutti_trained *t, tutti_checkpoint *c, tutti_error *err)
 {
     const int owners = owners_of(c, "client");
@@ -304,7 +306,7 @@ void tutti_trained_close(tutti_trained *t)
     if (t == NULL)
         return;
     tutti_nn_close(t->nn);
-    tutti_nn_close(t->asked);
+    tutti_nn_close(t->nn_window);
     tutti_free(t->params);
     tutti_free(t->statistics);
     tutti_free(t->values);
@@ -371,7 +373,7 @@ tutti_status tutti_trained_classify(tutti_trained *t, const uint8_t *pixels, siz
     return status;
 }
 
-/* The window is filled up with token 0 behind what is known, which nothing before it sees. */
+/* Fills the window up with token 0 after the known tokens, whose outputs do not depend on it. */
 tutti_status tutti_trained_next(tutti_trained *t, const uint32_t *tokens, size_t n, float *logits, tutti_error *err)
 {
     const size_t context = (size_t)t->file.facts.task.context, known = n < context ? n : context;
@@ -386,14 +388,14 @@ tutti_status tutti_trained_next(tutti_trained *t, const uint32_t *tokens, size_t
                           t->file.facts.model);
     if (n == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no text to continue; give a prompt of at least one token");
-    if (t->asked == NULL)
-        TUTTI_TRY(open_network(t, &t->asked, 1, err));
+    if (t->nn_window == NULL)
+        TUTTI_TRY(open_network(t, &t->nn_window, 1, err));
     window = tutti_alloc(2 * context, sizeof *window);
     if (window == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a window of %zu tokens", context);
     memcpy(window, tokens + (n - known), known * sizeof *window);
-    tutti_nn_outputs(t->asked, logits, (int)known - 1);
-    status = tutti_nn_evaluate_tokens(t->asked, window, window + context, 1, t->values, &loss, &correct, err);
+    tutti_nn_outputs(t->nn_window, logits, (int)known - 1);
+    status = tutti_nn_evaluate_tokens(t->nn_window, window, window + context, 1, t->values, &loss, &correct, err);
     tutti_free(window);
     return status;
 }

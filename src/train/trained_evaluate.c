@@ -1,6 +1,5 @@
-/* trained_evaluate.c: a trained model over a data set: what evaluate.c does for a run, by one
-   process and from the files alone. Chunks are the same, so that the sums have the bits of one
-   worker's. */
+/* trained_evaluate.c: evaluates a trained model on a data set, in one process. Chunks are those of
+   evaluate.c, so that the sums have the bits of a run with one worker. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -13,16 +12,17 @@ enum { CHUNK = 500, WINDOWS = 64 };
 typedef struct assessment {
     tutti_trained *t;
     const tutti_data *data;
-    double loss, hits;
+    double loss, hits;               /* sums over the samples that are done */
     uint64_t done;
-    float *logits;                   /* of all samples; NULL: not requested */
-    size_t width;                    /* of a sample there */
-    int64_t *labels;                 /* with them; label_width of a sample */
+    float *logits;                   /* [samples][width]; NULL: not requested */
+    size_t width;
+    int64_t *labels;                 /* [samples][label_width]; NULL with logits */
     size_t label_width;
-    double *ranks; uint8_t *clicked; /* of clicks: the logit and the label of each */
+    double *ranks;                   /* [samples]: logits of clicks; NULL: no clicks */
+    uint8_t *clicked;                /* [samples]: their labels */
 } assessment;
 
-/* ---- does the model take them? ---- */
+/* ---- does the model accept the data? ---- */
 
 static tutti_status compare_classes(const tutti_trained_facts *f, const tutti_data *data, const char *text,
                                     tutti_error *err)
@@ -77,7 +77,7 @@ static tutti_status compare_shape(const tutti_trained_facts *f, const tutti_data
     return TUTTI_OK;
 }
 
-/* ---- going over it ---- */
+/* ---- evaluating ---- */
 
 static tutti_status windows(assessment *a, tutti_split split, uint64_t end, tutti_error *err)
 {

@@ -1,6 +1,6 @@
-/* weights.c: checks a safetensors file against the tensors of a network: PyTorch's names and
-   shapes, all of them and no others. The counter of a batch norm (num_batches_tracked) is not
-   used here and skipped. */
+/* weights.c: reads the tensors of a network from a safetensors file. The file must have PyTorch's
+   names and shapes, all of them and no others, but for the counters of batch norms
+   (num_batches_tracked), which are not used and ignored. */
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -11,8 +11,12 @@
 
 enum { SHOWN = 80 };
 
-/* The tensors that do not fit, as the first of each kind. */
-typedef struct misfits { char missing[SHOWN], extra[SHOWN], shape[300], dtype[160]; int lacks, has; } misfits;
+/* The tensors that do not match. */
+typedef struct misfits {
+    char missing[SHOWN], extra[SHOWN]; /* the first name of each kind */
+    char shape[300], dtype[160];       /* the first tensor of each kind, as a sentence; "": none */
+    int lacks, has;                    /* how many are missing; how many are extra */
+} misfits;
 
 static void keep_first(char *text, const char *name, int *count)
 {

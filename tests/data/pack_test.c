@@ -53,14 +53,14 @@ static void close_set(set *s)
     tutti_free(s->block);
 }
 
-static tutti_data_room room_of(const set *s)
+static tutti_data_buffers room_of(const set *s)
 {
-    return (tutti_data_room){ calloc(SOME * s->values + 1, sizeof(float)), calloc(SOME, 1),
+    return (tutti_data_buffers){ calloc(SOME * s->values + 1, sizeof(float)), calloc(SOME, 1),
                               calloc(SOME * s->values + 1, 4), calloc(SOME * s->values + 1, 4),
                               calloc(SOME * (size_t)s->shape->tables + 1, 4) };
 }
 
-static void drop(tutti_data_room *room)
+static void drop(tutti_data_buffers *room)
 {
     free(room->x);
     free(room->labels);
@@ -69,7 +69,7 @@ static void drop(tutti_data_room *room)
     free(room->rows);
 }
 
-static void gather(const set *s, uint64_t step, tutti_data_room *to)
+static void gather(const set *s, uint64_t step, tutti_data_buffers *to)
 {
     if (s->shape->context > 0) {
         tutti_data_gather_tokens(s->data, TUTTI_TRAIN, ids, SOME, to->tokens, to->next);
@@ -88,7 +88,7 @@ static void is_what_a_gather_gives(set *s, size_t each)
     assert_int_equal(s->bytes, each);
     tutti_data_pack(s->data, TUTTI_TRAIN, ids, SOME, packed);
     for (uint64_t step = 0; step < 40; step += 13) {
-        tutti_data_room wanted = room_of(s), got = room_of(s);
+        tutti_data_buffers wanted = room_of(s), got = room_of(s);
         gather(s, step, &wanted);
         if (tutti_data_unpack(s->data, packed, SOME, step, &got, &err) != TUTTI_OK)
             fail_msg("%s", err.text);
@@ -107,7 +107,7 @@ static void is_what_a_gather_gives(set *s, size_t each)
 static void is_refused(const set *s, size_t at, const void *these, size_t n, const char *sentence)
 {
     uint8_t *packed = malloc(SOME * s->bytes);
-    tutti_data_room got = room_of(s);
+    tutti_data_buffers got = room_of(s);
     tutti_error err = { .rank = -1 };
 
     tutti_data_pack(s->data, TUTTI_TRAIN, ids, SOME, packed);

@@ -1,4 +1,4 @@
-"""Tutti under PyTorch: one line of a training script changes."""
+"""Tutti for PyTorch: distributed training with few changes to a training script."""
 
 from .ddp import DistributedDataParallel
 from .hook import comm_hook

@@ -1,14 +1,14 @@
-"""The parameters of a module bound to an engine: which, in which order, where their values and gradients lie.
+"""Binds the parameters of a module to an engine: their order, and the memory of their values and gradients.
 
-The engine's x and g are float32. A float32 parameter moves into x: its data becomes a view there, so that nothing is
-delivered or copied. Every other parameter keeps its memory ("apart"): of another type, or one that overlaps another in
-memory. After a backward `.grad` of a float32 parameter is a view of g.
+The engine's values x and gradients g are float32. The data of a float32 parameter becomes a view of x, so that nothing
+is copied. A parameter of another type, or one that overlaps another in memory, keeps its memory ("apart"). After a
+backward `.grad` of a float32 parameter is a view of g.
 
-Views have the strides that the parameter has (channels_last, transposed). So the engine's memory is in the
-parameter's memory order, and the shape that it is given is the shape in that order.
+Views have the strides of the parameter (channels_last, transposed). So the engine's memory is in the parameter's memory
+order, and the engine is given the shape in that order.
 
-The weight of embeddings with sparse=True is a table (row_sparse): its gradient comes as rows, goes to the engine as
-rows, and a sparse one is what the script's optimiser gets.
+The weight of embeddings with sparse=True is a table (row_sparse): its gradient is handed to the engine as rows, and the
+script's optimiser gets a sparse gradient.
 """
 
 import ctypes
@@ -30,34 +30,34 @@ DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 @dataclass(slots=True, eq=False)
 class Bound:
-    """One trainable parameter and its place in the engine."""
+    """A trainable parameter and its memory in the engine."""
 
-    index: int  # in the engine's list
+    index: int  # in the engine's list of tensors
     name: str
     param: nn.Parameter
-    shape: tuple[int, ...]  # in memory order: what the engine is given
+    shape: tuple[int, ...]  # in memory order, as the engine is given it
     order: tuple[int, ...]  # the parameter's dimensions from the slowest in memory to the fastest
-    strides: tuple[int, ...]  # the parameter's own, those of dimensions of one element too: kernels go by them
-    apart: bool  # its values have memory of their own
-    dense: bool  # which lies densely, in the order above
+    strides: tuple[int, ...]  # the parameter's, also of dimensions of one element, on which kernels depend
+    apart: bool  # its values are not in the engine's memory
+    dense: bool  # its own memory has no gaps
     x: torch.Tensor | None = None  # its values in the engine, float32, shaped as the parameter
-    g: torch.Tensor | None = None  # its gradient there; None, too, where gradients are handed over
+    g: torch.Tensor | None = None  # its gradient there; None: not attached, or gradients are handed over
     at: int = 0  # the address of g
-    host: torch.Tensor | None = None  # of a parameter on a device: its values as the engine hands them out and in
-    table: bool = False  # of embeddings with sparse=True alone
-    asks: bool = False  # a table whose rows are asked for before a pass reads them
-    unit: int = 0  # the module that it is in, where values are held by unit (_units)
-    overlaps: bool = False  # another tensor's memory
-    kind: type = nn.Parameter  # what it is while its values are there
-    empty: torch.Tensor | None = None  # what is in their place when they are not
-    version: int = 0  # torch's, as they came
+    host: torch.Tensor | None = None  # of a parameter on a device: host memory between it and the engine
+    table: bool = False  # only embeddings with sparse=True have it
+    asks: bool = False  # a table whose rows are acquired before a pass reads them
+    unit: int = 0  # its unit, if values are held by unit (_units)
+    overlaps: bool = False  # it shares memory with another tensor
+    kind: type = nn.Parameter  # its class while it has values
+    empty: torch.Tensor | None = None  # its data while it has none
+    version: int = 0  # torch's version when its unit was acquired
 
     def lies_in(self, grad: torch.Tensor) -> bool:
-        """Is it the place in g?"""
+        """Returns whether grad is the engine's memory for this gradient."""
         return not grad.is_sparse and grad.data_ptr() == self.at
 
     def sparse(self) -> torch.Tensor:
-        """A table's exchanged gradient: the rows of g that are not 0 in all their elements."""
+        """Returns the exchanged gradient of a table: the rows of g that have an element other than 0."""
         ids = self.g.ne(0).any(1).nonzero().flatten()
         return torch.sparse_coo_tensor(
             ids.unsqueeze(0), self.g[ids].to(self.param.dtype), self.param.shape, is_coalesced=True,
@@ -65,12 +65,12 @@ class Bound:
         )
 
     def view(self, memory: object) -> torch.Tensor:
-        """Memory of the engine's, shaped as the parameter."""
+        """Returns memory of the engine as a tensor with the shape and strides of the parameter."""
         flat = torch.frombuffer(memory, dtype=torch.float32, count=self.param.numel())
         return flat.as_strided(self.param.shape, self.strides)
 
     def outside(self) -> torch.Tensor:
-        """Its values as the engine hands them out, shaped as the parameter."""
+        """Returns the memory to which the engine copies its values, with the shape of the parameter."""
         return self.param if self.host is None else self.host.view(-1).as_strided(self.param.shape, self.strides)
 
 
@@ -79,7 +79,7 @@ def short(dtype: torch.dtype) -> str:
 
 
 def memory_order(p: torch.Tensor) -> tuple[int, ...] | None:
-    """Its dimensions from the slowest to the fastest; None: its elements do not lie densely."""
+    """Returns its dimensions from the slowest in memory to the fastest; None: its memory has gaps."""
     order = tuple(sorted(range(p.dim()), key=lambda d: (-p.stride(d), d)))
     step = 1
     for d in reversed(order):
@@ -90,7 +90,7 @@ def memory_order(p: torch.Tensor) -> tuple[int, ...] | None:
 
 
 def check_trainable(name: str, p: torch.Tensor) -> None:
-    """Refuses what cannot be exchanged, in a sentence."""
+    """Refuses a parameter that cannot be exchanged."""
     if isinstance(p, nn.parameter.UninitializedParameter):
         raise TypeError(
             f"parameter '{name}' has no shape yet; run a forward pass of the lazy module before it is wrapped"
@@ -112,7 +112,7 @@ def check_trainable(name: str, p: torch.Tensor) -> None:
 
 
 def words(ids: torch.Tensor) -> ctypes.Array:
-    """Row numbers as the engine takes them."""
+    """Returns row numbers as an array of c_uint32, for the engine."""
     array = (ctypes.c_uint32 * len(ids))()
     if len(ids) > 0:
         torch.frombuffer(array, dtype=torch.int32).copy_(ids)
@@ -120,7 +120,7 @@ def words(ids: torch.Tensor) -> ctypes.Array:
 
 
 def _embeddings(module: nn.Module) -> tuple[set[torch.Tensor], list[tuple[str, nn.Module]]]:
-    """Weights that only embeddings with sparse=True have, and those embeddings."""
+    """Returns the weights that only embeddings with sparse=True have, and the names and modules of these embeddings."""
     found, elsewhere = [], set()
     for name, child in module.named_modules():
         sparse = isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and child.sparse
@@ -132,8 +132,8 @@ def _embeddings(module: nn.Module) -> tuple[set[torch.Tensor], list[tuple[str, n
 
 
 def _units(module: nn.Module, trained: set[torch.Tensor]) -> dict[torch.Tensor, int]:
-    """Modules with parameters of their own, numbered from the input as far as anybody knows. What several have (tied
-    weights) is in the first."""
+    """Returns the unit of each parameter. A unit is a module with parameters of its own; units are numbered in the
+    order of registration. A parameter of several modules (tied weights) is in the unit of the first."""
     found: dict[torch.Tensor, int] = {}
     n = 0
     for child in module.modules():
@@ -144,7 +144,7 @@ def _units(module: nn.Module, trained: set[torch.Tensor]) -> dict[torch.Tensor, 
 
 
 def _overlapping(params: list[tuple[str, torch.Tensor]]) -> set[str]:
-    """Names of tensors that share memory with another of the list."""
+    """Returns the names of tensors that share memory with another tensor of the list."""
     spans = []
     for name, p in params:
         if p.numel() > 0 and p.device.type == "cpu":
@@ -162,13 +162,14 @@ def _overlapping(params: list[tuple[str, torch.Tensor]]) -> set[str]:
 
 
 class Binding:
-    """What of a module an engine trains. Made before the engine, which is opened over `params()`, then attached.
+    """The parameters of a module that an engine trains. Make it, open the engine with `params()`, then call `attach`.
 
-    Tied weights are one parameter, under the first of their names. The order is that of the parameters, reversed: as
-    backward goes through the module, as far as anybody knows before the first. Tensors stand back to back in the
-    engine, so one of 10 elements would move all that follow off the cache lines, and kernels lose some percent there.
-    Those, mostly a few biases, come last; where values are held by unit, last of their unit. `units`: which has each
-    parameter, where a unit is something else than a module with parameters of its own.
+    Tied weights are one parameter, under the first of their names. The order is that of registration, reversed, since
+    backward mostly computes gradients in that order. Tensors are stored without gaps in the engine, so one whose size
+    is no multiple of a cache line would misalign those that follow, which slows kernels. Such tensors, mostly a few
+    biases, come last; if values are held by unit, last in their unit.
+
+    units: the unit of each parameter; None: a unit is a module with parameters of its own.
     """
 
     def __init__(self, module: nn.Module, ignore: frozenset[str] = frozenset(), by_unit: bool = False,
@@ -204,10 +205,10 @@ class Binding:
             raise ValueError("all parameters of the module that require a gradient are empty; nothing is to exchange")
         self._places = self._find_places()
         self.engine: Engine | None = None
-        self.units: Any = None  # what brings values and lets them go, where they are held by unit
+        self.units: Any = None  # acquires and releases values, if they are held by unit (_units.Units, _stage.Stage)
 
     def ask(self) -> bool:
-        """Tables' rows are to be asked for. Is there one?"""
+        """Marks tables as such whose rows are acquired before a pass reads them. Returns whether there is one."""
         of = {b.param: b for b in self.bound if b.table}
         for name, child in self.embeddings:
             if child.weight in of and child.max_norm is not None:
@@ -220,19 +221,19 @@ class Binding:
         return bool(of)
 
     def params(self) -> list[Param]:
-        """For an Engine that hands no values out."""
+        """Returns the tensors for an Engine whose values are read in its own memory."""
         return [Param(b.name, b.shape, b.unit, row_sparse=b.table) for b in self.bound]
 
     def delivered(self, pinned: Callable[[Sequence[int], torch.dtype], torch.Tensor] | None = None) -> list[Param]:
-        """For an Engine that hands values out to parameters that are apart, and reads them there.
+        """Returns the tensors for an Engine that reads and writes the memory of parameters that are apart.
 
-        pinned: of parameters on a device: gives the host memory in their place."""
+        pinned: allocates host memory, for parameters on a device; None: parameters are on the host."""
         for b in self.bound:
             if pinned is not None:
                 b.apart = True
                 b.host = pinned(b.shape, b.param.dtype)
                 with torch.no_grad():
-                    b.outside().copy_(b.param)  # where the engine takes rank 0's from
+                    b.outside().copy_(b.param)  # from which the engine reads rank 0's values
             elif b.apart and not b.dense:
                 raise ValueError(
                     f"parameter '{b.name}' does not lie densely in memory, and is {short(b.param.dtype)} or shares "
@@ -245,7 +246,7 @@ class Binding:
         ]
 
     def fingerprint(self) -> str:
-        """What has to agree over the workers besides what the engine compares: "key=value" lines."""
+        """Returns "key=value" lines that have to be equal on all workers, in addition to what the engine compares."""
         lines = []
         for b in self.bound:
             lines.append(f"dtype of parameter {b.name}={short(b.param.dtype)}")
@@ -263,11 +264,12 @@ class Binding:
             b.view((ctypes.c_float * b.param.numel()).from_address(address)).copy_(b.param)
 
     def attach(self, engine: Engine) -> None:
-        """After open: rank 0's values come to every parameter, and float32 ones move into the engine."""
+        """Call when the engine is open: gives every parameter rank 0's values, and makes float32 parameters views of
+        the engine's memory."""
         self.engine = engine
         tenants.add(self)
         if self.by_unit:
-            return  # they come and go
+            return  # parameters have values only while their unit is acquired
         with torch.no_grad():
             for b in self.bound:
                 b.x = b.view(engine.values(b.index))
@@ -283,8 +285,8 @@ class Binding:
                     b.param.data = b.x
 
     def _elsewhere(self) -> Iterator[Bound]:
-        """Parameters whose values are not in the engine: they never were, or the script has put them elsewhere since
-        (p.data = ..., vector_to_parameters)."""
+        """Yields parameters whose values are not in the engine's memory: those that are apart, and those to which the
+        script has assigned other memory (p.data = ..., vector_to_parameters)."""
         for b in self.bound:
             p, x = b.param, b.x
             if p.shape != x.shape:
@@ -297,18 +299,18 @@ class Binding:
 
     @torch.no_grad()
     def collect(self) -> None:
-        """Values that are elsewhere become the engine's, where that does not read them itself."""
+        """Copies values of parameters that are not in the engine's memory to the engine."""
         for b in self._elsewhere():
             b.x.copy_(b.param)
 
     @torch.no_grad()
     def hand_out(self) -> None:
-        """And the other way."""
+        """Copies the engine's values to parameters that are not in its memory."""
         for b in self._elsewhere():
             b.param.copy_(b.x)
 
     def detach(self) -> None:
-        """Values and gradients go back to memory of their own. The engine may be closed then."""
+        """Moves values and gradients to memory of their own. Afterwards the engine may be closed."""
         if self.engine is None:
             return
         if self.units is not None:
@@ -327,7 +329,7 @@ class Binding:
         self.engine = None
 
     def check_module(self) -> None:
-        """Are the parameters of the module those that the engine trains?"""
+        """Raises StateError if parameters of the module were replaced by others that the engine does not train."""
         if all([there.get(key) is what for there, key, what in self._places]):
             return
         there = set(self.module.parameters())
@@ -342,7 +344,7 @@ class Binding:
         self._places = self._find_places()  # moved within it, as register_parametrization does
 
     def _find_places(self) -> list[tuple[dict[str, Any], str, object]]:
-        """How a forward comes to the parameters: through which modules, under which names."""
+        """Returns the dictionaries, keys and values by which a forward finds the modules and the parameters."""
         mine, found = {b.param for b in self.bound}, []
         for m in self.module.modules():
             found += [(m._modules, key, child) for key, child in m._modules.items()]
@@ -350,7 +352,7 @@ class Binding:
         return found
 
     def check_frozen(self) -> None:
-        """Refuses one that is to be trained by now."""
+        """Raises ValueError if a frozen parameter requires a gradient now."""
         for name, p in self.frozen:
             if p.requires_grad:
                 raise ValueError(
@@ -360,31 +362,32 @@ class Binding:
                 )
 
     def untrained(self) -> list[tuple[str, torch.Tensor]]:
-        """What of the module no engine trains, and rank 0's is to be everybody's."""
+        """Returns the tensors that the engine does not train, whose values all ranks get from rank 0."""
         return [*self.frozen, *self.buffers()]
 
     def buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Of the module as it is now: modules put new ones in place of old ones."""
+        """Yields the present buffers of the module: modules may replace their buffers."""
         for name, buffer in self.module.named_buffers():
             if name not in self.buffers_ignored and buffer.numel() > 0:
                 yield name, buffer
 
 
 class Exchange:
-    """Gradients go to the engine as backward makes them, and come back as `.grad`.
+    """Hands gradients to the engine during backward, and sets `.grad` to the exchanged ones.
 
-    This one is for parameters in the memory of the host. One for another device has the same five calls.
+    This class is for parameters in host memory; CudaExchange has the same methods for a GPU. The order of calls is
+    begin, take for each gradient, end, give for each gradient.
     """
 
     def __init__(self, binding: Binding, engine: Engine, views: bool = True):
         self.binding, self.engine, self.views = binding, engine, views
 
     def begin(self) -> None:
-        """A pass begins: before the first `take`."""
+        """Begins a pass, before the first `take`."""
         self.engine.pass_begin()
 
     def take(self, b: Bound) -> None:
-        """The parameter's .grad is final. From here on its place in g belongs to the engine, until `end`."""
+        """Hands over the parameter's .grad, which is final. The engine uses its memory in g until `end` returns."""
         grad = b.param.grad
         if grad.is_sparse and b.table:
             grad = grad.coalesce()
@@ -404,7 +407,7 @@ class Exchange:
             self.engine.grad_ready(b.index)
 
     def end(self) -> None:
-        """All that will come has come. Afterwards the exchanged gradients stand in g."""
+        """Ends the pass when all gradients were taken. Afterwards g has the exchanged gradients. Blocks."""
         self.engine.pass_end()
         if self.engine.pass_begin() is not None:
             name = self.engine.method.ops.contents.name.decode()
@@ -415,7 +418,7 @@ class Exchange:
         self.engine.step()
 
     def give(self, b: Bound) -> None:
-        """The exchanged gradient becomes the parameter's .grad."""
+        """Sets the parameter's .grad to the exchanged gradient."""
         p = b.param
         if b.table:
             p.grad = b.sparse()
@@ -428,11 +431,11 @@ class Exchange:
             p.grad = b.g.to(p.dtype, copy=True)
 
     def close(self) -> None:
-        """No call comes after it."""
+        """Ends threads. The last call."""
 
 
 def device_of(binding: Binding) -> torch.device:
-    """Where all of the module's parameters are."""
+    """Returns the device of the module's parameters. ValueError: they are on several, or it is not supported."""
     devices = {b.param.device for b in binding.bound}
     if len(devices) == 1 and next(iter(devices)).type in ("cpu", "cuda"):
         device = devices.pop()
@@ -448,7 +451,7 @@ def device_of(binding: Binding) -> torch.device:
 
 
 def warn_unscaled(engine: Engine) -> None:
-    """Warns as a run begins: its backward in fp16 has no loss scale."""
+    """Before the first step: warns if the method cannot scale the loss and autocast uses fp16."""
     m = engine.method
     if m.step > 0 or not m.traits & _abi.TUTTI_NEVER_SKIPS:
         return
@@ -461,6 +464,6 @@ def warn_unscaled(engine: Engine) -> None:
 
 
 def warn_unused(names: list[str]) -> None:
-    """Warns once: which parameters had no gradient."""
+    """Warns about parameters that had no gradient."""
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     warnings.warn(f"no gradient reached {shown} in this backward; see docs/PYTORCH.md, unused parameters", stacklevel=4)

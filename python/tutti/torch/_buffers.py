@@ -1,4 +1,4 @@
-"""Buffers and frozen parameters of rank 0 for all: what the engine does not train."""
+"""Broadcasts tensors that the engine does not train: buffers and frozen parameters."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ _ALIGN = 16  # bytes: any type may be viewed from there on
 
 
 class Copies:
-    """Tensors of one rank come to all others, in one broadcast. It keeps the memory of the last one."""
+    """Broadcasts lists of tensors, each list as one message. Its memory is kept for the next list of equal shapes."""
 
     def __init__(self, world: World):
         self.world = world
@@ -32,9 +32,9 @@ class Copies:
 
     @torch.no_grad()
     def broadcast(self, tensors: Sequence[torch.Tensor], root: int = 0) -> None:
-        """The root's values stand in the tensors of all ranks, which have the same shapes and types on each.
+        """Copies the root's values into the tensors of all ranks, which have equal shapes and types. Collective.
 
-        For autograd nothing has changed: what a forward has saved of a buffer is still good for its backward.
+        The versions of the tensors do not change, so that a backward can use what its forward has saved of a buffer.
         """
         if not tensors or self.world.size == 1:
             return

@@ -1,9 +1,9 @@
-"""A sequence of modules split into units, between which stages may begin (pipeline.h), and what is known of each.
+"""Splits a sequence of modules into units, with which stages may begin (pipeline.h), and measures the units.
 
-A unit begins with a module that has a trainable parameter that no module before it has; modules without any belong to
-the unit before them. What a stage receives is one float32 tensor, whose first dimension is the samples: where modules
-hand over something else they are one unit, and so are all from the first to the last that use a parameter (tied
-weights). Shapes, bytes and operations are taken from one run of all over two samples.
+A unit begins with a module that has a trainable parameter which no module before it has; other modules belong to the
+unit before them. A stage receives one float32 tensor whose first dimension is the samples. Modules between which
+something else is passed are one unit, and so are all modules from the first to the last that use the same parameter
+(tied weights). Shapes, bytes and FLOPs are found by one run of all modules on two samples.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from .. import model as _model
 
-_TIMES = 4  # a unit is measured so often; the first is not counted, since plans are made in it
+_TIMES = 4  # measurements of a unit; the first is not counted, since torch prepares kernels in it
 
 
 @dataclass(slots=True, eq=False)
 class Layers:
-    """A unit: modules one after the other."""
+    """A unit: modules that run one after another. Figures are of one sample."""
 
     names: list[str]
     modules: list[nn.Module] = field(default_factory=list)
-    why: str | None = None  # why no stage can begin here
-    shape: torch.Size = torch.Size()  # of a sample of what enters
-    leaves: int = 0  # floats a sample
-    kept: int = 0  # bytes a sample
-    operations: float = 0.0  # of forward, a sample
+    why: str | None = None  # why no stage can begin with this unit; None: one can
+    shape: torch.Size = torch.Size()  # of the input
+    leaves: int = 0  # floats of the output
+    kept: int = 0  # bytes that autograd keeps from forward to backward
+    operations: float = 0.0  # multiply-adds of forward
 
     def run(self, x: Any) -> Any:
         for module in self.modules:
@@ -41,7 +41,7 @@ class Layers:
 
 
 def sequence(model: nn.Module | Sequence[nn.Module]) -> nn.Sequential:
-    """The model as torch's Sequential; a list's modules are named by their numbers."""
+    """Returns the model as a torch.nn.Sequential. Modules of a list are named by their numbers."""
     if isinstance(model, (list, tuple, nn.ModuleList)) and all(isinstance(m, nn.Module) for m in model):
         return nn.Sequential(*model)
     if not isinstance(model, nn.Sequential) or type(model).forward is not nn.Sequential.forward:
@@ -59,7 +59,7 @@ def _hooked(m: nn.Module) -> bool:
 
 
 def _flat(model: nn.Sequential, prefix: str = "") -> Iterable[tuple[str, nn.Module]]:
-    """Sequences within the sequence are split as well, where they have no hooks."""
+    """Yields the modules and their names. A Sequential within the model is split, too, if it has no hooks."""
     for name, child in model._modules.items():
         if type(child) is nn.Sequential and not _hooked(child) and len(child) > 0:
             yield from _flat(child, f"{prefix}{name}.")
@@ -68,7 +68,7 @@ def _flat(model: nn.Sequential, prefix: str = "") -> Iterable[tuple[str, nn.Modu
 
 
 def cut(model: nn.Sequential) -> list[Layers]:
-    """The units, by their parameters alone."""
+    """Returns the units that follow from the parameters alone. `why` is set for those that tied weights join."""
     units: list[Layers] = []
     of: dict[torch.Tensor, int] = {}
     for name, module in _flat(model):
@@ -86,7 +86,8 @@ def cut(model: nn.Sequential) -> list[Layers]:
 
 
 def joined(units: list[Layers]) -> tuple[list[Layers], dict[torch.Tensor, int], list[str]]:
-    """Units between which stages may begin, which has each trainable parameter, and why there are no more."""
+    """Joins units with which no stage can begin to those before them. Returns the units, the unit of each trainable
+    parameter, and the reasons for joining."""
     kept: list[Layers] = []
     said = []
     for u in units:
@@ -105,7 +106,7 @@ def joined(units: list[Layers]) -> tuple[list[Layers], dict[torch.Tensor, int], 
 
 
 def check(model: nn.Module) -> None:
-    """Refuses modules that keep something of each pass."""
+    """Refuses modules that keep running statistics, and compiled modules."""
     for name, m in model.named_modules():
         if isinstance(m, nn.modules.batchnorm._NormBase) and m.running_mean is not None and m.training:
             raise ValueError(
@@ -122,7 +123,7 @@ def check(model: nn.Module) -> None:
 
 
 def _boundary(x: Any, samples: int) -> str | None:
-    """Why that cannot be sent from stage to stage."""
+    """Returns why the output x of a module cannot be sent from stage to stage; None: it can."""
     if not isinstance(x, torch.Tensor):
         return f"gives a {type(x).__name__}, and a stage sends one tensor"
     if x.dtype != torch.float32:
@@ -135,7 +136,7 @@ def _boundary(x: Any, samples: int) -> str | None:
 
 
 def try_out(model: nn.Module, units: list[Layers], loss: Callable[[Any, Any], Any], x: Any, y: Any, n: int) -> None:
-    """Runs all units once over n samples, which changes nothing of the model, and notes what they are."""
+    """Runs all units once on n samples and sets their figures. ValueError: that changes a buffer of the model."""
     buffers = [(name, b, b.clone()) for name, b in model.named_buffers()]
     values = {p.untyped_storage().data_ptr() for p in model.parameters()}
     kept: dict[int, int] = {}  # by storage
@@ -180,7 +181,7 @@ def lost(loss: Callable[[Any, Any], Any], x: Any, y: Any) -> torch.Tensor:
 
 
 def measured(units: list[Layers], loss: Callable[[Any, Any], Any], x: Any, y: Any, n: int) -> list[float]:
-    """Seconds of forward and backward of a sample of each unit, on this worker."""
+    """Returns the seconds of forward and backward of a sample for each unit, measured on this worker."""
     seconds = []
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         for u, unit in enumerate(units):
@@ -200,7 +201,8 @@ def measured(units: list[Layers], loss: Callable[[Any, Any], Any], x: Any, y: An
 
 
 def described(units: list[Layers], costs: Sequence[float] | None) -> list[_model.Unit]:
-    """As a method that drives sees them. Backward is two times forward: a product for each of its operands."""
+    """Returns the units as model.Unit. costs: of forward, for each unit; None: operations. Backward costs twice as much
+    as forward: one product for each operand."""
     if costs is not None and (len(costs) != len(units) or not all(c >= 0 for c in costs)):
         names = ", ".join(f"'{u.names[0]}'" for u in units)
         raise ValueError(

@@ -1,8 +1,9 @@
-"""Workers that step together must come to a meeting (finish(), save(), ...) after equally many steps. Otherwise each
-would wait for the other for ever: one in a step, the others in finish(). This raises an error instead, on both sides.
+"""Meetings: calls that all workers make together, such as finish() and save(), after the same number of steps.
 
-A worker that comes to a meeting sends all others its number of steps, and waits until they have come too. In each
-worker a thread listens, since the client may be blocked within a step: it answers a worker that comes too early.
+If the numbers differed, workers would wait for each other forever: one in a step, another in finish(). Here both raise
+StateError instead. A worker that comes to a meeting sends its number of steps to all others, and waits until all have
+come. In each worker a thread receives these messages, since the client may be blocked in a step; it replies to a worker
+that comes too early.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ._run import Run
 
 _COMES, _TOO_EARLY, _ENDS = 1, 2, 3
-_OF_UNITS = ("model.state_dict()", "a forward without training")  # which gather the values of all
+_OF_UNITS = ("model.state_dict()", "a forward without training")  # these gather values of all workers
 _KINDS = ("evaluate()", "save()", "load()", "finish()", "state_dict()", *_OF_UNITS, "step()")
 _STATE, _MODEL, _FORWARD, _STEP = map(_KINDS.index, ("state_dict()", *_OF_UNITS, "step()"))
 _FOREVER = 2**63 - 1
@@ -26,14 +27,16 @@ _PORT = b"python: meetings"
 
 
 class Meetings:
+    """The meetings of a run, on one worker."""
+
     def __init__(self, run: Run):
-        self._method, self._world = run.method, run.world  # not the run: this thread would keep it for ever
+        self._method, self._world = run.method, run.world  # not the run, which the thread would keep open
         self._others = [r for r in range(run.engine.workers) if r != run.world.rank]
         self._changed = threading.Condition()
-        self._meeting = 0  # how many this worker has come to
-        self._step = 0  # the current one, from 1; between steps that at the end of the last meeting
-        self._come: dict[int, tuple[int, int, int]] = {}  # rank: meeting, kind, steps
-        self._refused: tuple[int, int] | None = None  # rank, its step
+        self._meeting = 0  # number of the last meeting that this worker has come to
+        self._step = 0  # number of the last step that has begun, from 1
+        self._come: dict[int, tuple[int, int, int]] = {}  # rank: number and kind of its last meeting, its steps
+        self._refused: tuple[int, int] | None = None  # a rank that this worker came too early for, and its step
         self._over = False
         self._thread = threading.Thread(target=self._listen, name="tutti meetings", daemon=True)
         self._thread.start()
@@ -49,14 +52,14 @@ class Meetings:
             try:
                 check(_c.tutti_recv, self._world._at, -1, port, note, nothing, _FOREVER)
                 if note.kind != _ENDS:
-                    self._hear(getattr(note, "from"), note.kind, note.a, note.b)
+                    self._receive(getattr(note, "from"), note.kind, note.a, note.b)
             except PeerError:  # a worker is lost: the engine decides whether the run continues
                 with self._changed:
                     self._changed.wait(0.2)
             except Error:
                 return
 
-    def _hear(self, rank: int, kind: int, steps: int, meeting: int) -> None:
+    def _receive(self, rank: int, kind: int, steps: int, meeting: int) -> None:
         with self._changed:
             if kind == _TOO_EARLY:
                 self._refused = rank, steps
@@ -69,7 +72,7 @@ class Meetings:
             self._send(rank, _TOO_EARLY, step)
 
     def begins(self, step: int) -> None:
-        """A step begins, the first is 1: is a worker waiting for this one in a meeting instead?"""
+        """Call when a step begins; the first is 1. StateError: a worker waits in a meeting before this step."""
         with self._changed:
             for rank, (meeting, kind, steps) in self._come.items():
                 if meeting > self._meeting and steps < step:
@@ -78,16 +81,17 @@ class Meetings:
             self._step = step
 
     def come(self, what: str, steps: int) -> None:
-        """Comes to a meeting of all, after `steps` steps."""
+        """Comes to a meeting after `steps` steps, and blocks until all workers have come. StateError: one has come to
+        another meeting, or after another number of steps."""
         kind = _KINDS.index(what)
         with self._changed:
             self._meeting += 1
             meeting = self._meeting
         missing = self._others
         while missing:
-            # Sent repeatedly: a worker that has left in order does not count as lost, and only this
-            # detects it. Lost workers are reported by the engine, in the call that comes next.
-            missing = [r for r in missing if self._told(r, steps, meeting * len(_KINDS) + kind)]
+            # Sent repeatedly, since only a failing send detects a worker that has ended in order.
+            # The next call of the engine reports lost workers.
+            missing = [r for r in missing if self._notify(r, steps, meeting * len(_KINDS) + kind)]
             with self._changed:
                 if self._refused is None and any(self._missing(r, meeting) for r in missing):
                     self._changed.wait(0.5)
@@ -115,8 +119,8 @@ class Meetings:
     def _missing(self, rank: int, meeting: int) -> bool:
         return self._come.get(rank, (0, 0, 0))[0] < meeting
 
-    def _told(self, rank: int, steps: int, meeting: int) -> bool:
-        """Sends this worker's steps to that rank. False: it is not there any more."""
+    def _notify(self, rank: int, steps: int, meeting: int) -> bool:
+        """Sends this worker's steps to that rank. False: the rank has ended."""
         try:
             self._send(rank, _COMES, steps, meeting)
             return True
@@ -147,5 +151,5 @@ class Meetings:
             try:
                 self._send(self._world.rank, _ENDS)
                 self._thread.join()
-            except Error:  # the world has failed, and its receives with it
+            except Error:  # the world has failed, so the thread's receive has, too
                 self._thread.join(1)

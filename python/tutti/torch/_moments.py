@@ -1,7 +1,8 @@
-"""What an optimiser keeps, from torch's own to the library's and back: under ddp the script's optimiser makes the
-update and keeps it, under zero the engine's does (_translate). So runs go on from each other's checkpoints.
+"""Converts the state of optimisers (momenta) from torch's form to the library's and back, so that a run can resume from
+a checkpoint of another: under ddp the script's optimiser makes the update and has the state, under zero the engine does
+(_translate).
 
-Both keep the same, under names that are nearly the same, and the library's lies flat in the order of memory.
+The states are the same under nearly the same names; the library's have one dimension, in memory order.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _TORCHS = {"momentum": "momentum_buffer"}
 
 
 def _places(run: Run) -> list[tuple[int, Bound]]:
-    """Each parameter's number in the torch optimiser's state_dict()."""
+    """Returns each parameter with its number in the torch optimiser's state_dict()."""
     of = {b.param: b for b in run.binding.bound}
     params = [p for group in run.optimizer.param_groups for p in group["params"]]
     return [(k, of[p]) for k, p in enumerate(params) if p in of]
@@ -38,7 +39,8 @@ def _ours(c: Checkpoint) -> set[str]:
 
 
 def to_engine(run: Run, path: str, theirs: dict[str, Any]) -> bool:
-    """Loads a checkpoint of a run whose optimiser was torch's, with what that kept. False: it is no such."""
+    """Loads a checkpoint of a run in which torch's optimiser made the updates, with its state `theirs`, into a run
+    whose engine does. False: the checkpoint or this run is not such a one, and nothing was loaded."""
     slots = _SLOTS.get(type(run.optimizer), ()) if run.itself else ()
     kept = theirs["state"].values()
     with Checkpoint(path) as c:
@@ -71,7 +73,8 @@ def to_engine(run: Run, path: str, theirs: dict[str, Any]) -> bool:
 
 
 def from_engine(run: Run, path: str, theirs: dict[str, Any]) -> dict[str, Any]:
-    """The state for torch's optimiser, of a checkpoint that is loaded and whose optimiser was the library's."""
+    """Returns the state for torch's optimiser from a loaded checkpoint of a run whose engine made the updates. Returns
+    `theirs` if this run's engine makes them, too."""
     with Checkpoint(path) as c:
         slots = _ours(c)
         if run.itself or not slots:
@@ -91,7 +94,7 @@ def from_engine(run: Run, path: str, theirs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shaped(b: Bound, flat: Any) -> torch.Tensor:
-    """As the parameter has its dimensions."""
+    """Returns the values with the shape and type of the parameter."""
     address = ctypes.addressof(ctypes.c_char.from_buffer(flat))
     values = torch.frombuffer((ctypes.c_float * len(flat)).from_address(address), dtype=torch.float32).clone()
     return values.as_strided(b.param.shape, b.strides).to(b.param.dtype)

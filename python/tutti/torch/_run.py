@@ -1,11 +1,11 @@
-"""The run behind a prepared model and its optimizer: passes, gradients, steps, and what all do together.
+"""The run of a prepared model and its optimizer: passes, gradients, steps, and the calls that all ranks make together.
 
-A pass begins before a forward in training mode and ends in step(). Gradients are handed over as backward has them
-where the method exchanges them (so that exchange and backward overlap), and in step() where it does not. Calls of the
-engine never overlap: autograd's hooks of one backward run one after the other, and step() after them.
+A pass begins before a forward in training mode and ends in step(). If the method exchanges gradients, they are handed
+over during backward, so that exchange and backward overlap; if not, in step(). Calls of the engine never overlap:
+autograd runs the hooks of a backward one after another, and step() comes after them.
 
-An iteration of the loop is a step of the method, with two exceptions: `accumulate` of them are one, and under a method
-that updates between the passes of a step (hermes) an iteration is a pass.
+An iteration of the loop is a step of the method, with two exceptions: with accumulate=N a step is N iterations, and
+under a method that updates between the passes of a step (hermes) an iteration is a pass.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NO_CLOSURE = (
 
 
 def _statistics(module: nn.Module) -> list[torch.Tensor]:
-    """Running means and variances of batch norms: the engine's client state, whose mean is part of the agreed model."""
+    """Returns the running means and variances of batch norms, which are the engine's client state."""
     found = []
     for m in module.modules():
         if isinstance(m, nn.modules.batchnorm._NormBase) and m.running_mean is not None:
@@ -50,25 +50,26 @@ def _statistics(module: nn.Module) -> list[torch.Tensor]:
 
 
 def _traits(method: str) -> int:
-    """The traits of this method with its options; 0 for a spec that the engine will refuse."""
+    """Returns the traits of this method with its options; 0: an invalid spec, which the engine refuses later."""
     bits = ctypes.c_uint()
     _c.tutti_method_traits(method.encode(), bits)
     return bits.value
 
 
 def _asks(method: str) -> bool:
-    """Does the method fetch rows of tables when they are asked for, and update those at servers?"""
+    """Returns whether the method fetches rows of tables when they are acquired, and updates tables at servers."""
     ops = _c.tutti_method_find(method.split("(")[0].strip().encode())
     return bool(ops) and bool(ops.contents.rows_acquire)
 
 
 def _device(binding: Binding) -> Device | None:
-    """Where the parameters are; None: in the memory of the host. Tests put a device of their own here."""
+    """Returns the device of the parameters; None: the host. Tests replace this function."""
     where = device_of(binding)
     return None if where.type == "cpu" else Cuda(where)
 
 
 def _check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Raises ValueError if model and optimizer do not have the same parameters."""
     mine = {p for p in model.parameters() if p.requires_grad}
     held = {p for group in optimizer.param_groups for p in group["params"]}
     missing = [name for name, p in model.named_parameters() if p in mine - held]
@@ -86,6 +87,8 @@ def _check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 
 class Run:
+    """A run, from prepare() to close(). Its methods are called by Optimizer, by hooks, and by the sampler."""
+
     def __init__(
         self,
         model: nn.Module,
@@ -114,7 +117,7 @@ class Run:
         # the engine refuses pipelines
         self.itself = bool(traits & _UPDATES_ITSELF) and not traits & _abi.TUTTI_PIPELINE_SCHEDULE
         if _asks(method) and self.binding.ask():
-            self.itself = True  # at servers, or where all wait for them
+            self.itself = True  # the method makes the updates, those of tables at servers
         self._lr = optimizer.param_groups[0]["lr"]
         options |= {"optimizer": "client", "update": self._update, "names": sampler is not None}
         if self.itself:
@@ -153,21 +156,21 @@ class Run:
         self._own = torch.frombuffer(self.engine.client_state(), dtype=torch.float32) if self.statistics else None
         self._places = [] if by_unit else [b.param.data_ptr() for b in self.binding.bound]
         self._staging = HostStaging(self._device, weakly(self._announce)) if self._device else None
-        # A write to parameters whose values the engine hands out is detected by their versions.
+        # Writes of the script to parameters that are apart are detected by their versions.
         self._versions = {b: b.param._version for b in self.binding.bound if b.apart and not by_unit}
         self._pass: _abi.tutti_pass | None = None  # in progress
-        self._factor = 1.0  # by which a gradient of the mean over the pass's samples is multiplied
-        self._given: list[bool] = []  # which gradients were handed over in this pass
-        self._sent: list[Sent] = []  # those of them that backward has handed over
-        self._of_all = False  # are the gradients of the update those of all workers?
-        self._draws: torch.Tensor | None = None  # torch's generator as it was before the step's first pass drew
+        self._factor = 1.0  # by which gradients are multiplied: samples of the pass / divisor
+        self._given: list[bool] = []  # [parameter]: its gradient was handed over in this pass
+        self._sent: list[Sent] = []  # gradients that were handed over during backward
+        self._of_all = False  # the gradients of the update are those of all workers
+        self._draws: torch.Tensor | None = None  # state of torch's generator before the first pass of the step
         self.within = False  # a step has begun, and has more passes
         self.steps = 0
         self._ended = self._shown = self.finished = False
-        self._resting = True  # services of all are quiesced, until the next pass of any worker
-        # Does the method decide while it runs which samples are this worker's?
+        self._resting = True  # ranks that only serve wait for the next call, which rank 0 has to send
+        # The method decides during the run which samples are this worker's.
         self.decides = self.is_async or bool(self.engine.share().passes_of) or self.engine.takes() > 0
-        self.closes = self.engine.takes() == 3  # is it known only after a pass whether it was the step's last?
+        self.closes = self.engine.takes() == 3  # only after a pass it is known whether it was the step's last
         if sampler is not None:
             sampler.bind(self)
         together = not self.is_async and self.engine.workers > 1 and self.world.transport in ("tcp", "shm")
@@ -182,7 +185,7 @@ class Run:
         self._hook_tables()
         opened(self)
 
-    # ---- tables whose rows are asked for ----
+    # ---- tables whose rows are acquired ----
 
     def _hook_tables(self) -> None:
         of = {b.param: b for b in self.binding.bound if b.asks}
@@ -200,7 +203,7 @@ class Run:
         self._hooks.append(look)
 
     def _check_rows(self, tables: Iterable[Bound], what: str) -> None:
-        """Are all rows here, since they are read outside a pass?"""
+        """Raises StateError if a table is read outside a pass and rows of it are at servers."""
         tensor = self.engine.method.layout.contents.tensor
         if self._shown or (self.steps == 0 and not self.within and self._pass is None):
             return
@@ -214,12 +217,12 @@ class Run:
 
     @torch.compiler.disable
     def _before_rows(self, b: Bound, args: tuple, named: dict[str, Any]) -> None:
-        """An embedding is about to read rows."""
+        """Called before an embedding reads rows: acquires them."""
         if self._pass is None or self._given[b.index]:
             self._check_rows([b], "a forward outside a pass")
             return
         ids = torch.unique((args[0] if args else named["input"]).detach())
-        if len(ids) > 0 and 0 <= int(ids[0]) and int(ids[-1]) < b.param.size(0):  # or torch says so
+        if len(ids) > 0 and 0 <= int(ids[0]) and int(ids[-1]) < b.param.size(0):  # else torch raises an error
             self.engine.rows_acquire(b.index, words(ids))
 
     def _announce_rows(self, b: Bound, grad: torch.Tensor) -> None:
@@ -246,11 +249,12 @@ class Run:
             self.begin()
 
     def _trains(self) -> bool:
-        """Not while all of it is frozen, as a GAN's discriminator is while another model's loss goes through it."""
+        """Returns whether a parameter is trained. None is in a GAN's discriminator while its generator trains."""
         return any(b.param.requires_grad for b in self.binding.bound)
 
     def before_forward(self) -> bool:
-        """The same where values are held by unit. True: this forward evaluates the agreed model, until resume()."""
+        """_before_forward() for values that are held by unit. Returns whether this forward has begun an evaluation of
+        the agreed model, which resume() ends."""
         if self.model.training and torch.is_grad_enabled():
             if not self._trains():
                 raise StateError(
@@ -279,20 +283,20 @@ class Run:
         return self.steps == 0 and self._pass is None and not self.within and not self._ended
 
     def begin(self) -> _abi.tutti_pass:
-        """The current pass, begun if there is none."""
+        """Returns the current pass. Begins one if there is none."""
         while self._pass is None:
             self._begin_or_close()
         return self._pass
 
     def _begin_or_close(self) -> bool:
-        """Begins a pass. False: the step has none any more, and is over."""
+        """Begins a pass. False: the step had no more passes, and was ended."""
         self._check_training()
         if self.steps == 0:
             _place.check(self.world)
         if self._meetings is not None:
             self._meetings.begins(self.steps + 1)
         if self._resting:
-            self._tell("train")
+            self._notify_servers("train")
             self._resting = False
         p = self._begin_pass()
         if p is None:
@@ -300,7 +304,7 @@ class Run:
                 self._given = [False] * len(self.binding.bound)
             self._end_step()
             return False
-        # Where the method assigns passes, a worker's batch stands for all of its passes.
+        # If the method assigns passes, a batch has the samples of all of this worker's passes.
         dealt = bool(self.engine.share().passes_of)
         self._spans = [(p.epoch, p.position, p.samples)]
         self.named = p.ids[: p.samples] if p.ids else None
@@ -326,7 +330,7 @@ class Run:
         return p
 
     def more_epochs(self, epochs: int) -> bool:
-        """Has the run, or the step that has begun, more for this worker before it has done `epochs` epochs?"""
+        """Returns whether this worker has another pass before the run has done `epochs` epochs."""
         self._check_training()
         if self._pass is not None or self.within:
             return True
@@ -336,20 +340,21 @@ class Run:
         return False
 
     def _more(self, epochs: int) -> bool:
-        if self._resting:  # ranks that only serve must be there before samples are handed out
-            self._tell("train")
+        if self._resting:  # ranks that only serve take part in handing out samples
+            self._notify_servers("train")
             self._resting = False
         more = self.engine.more_epochs(epochs)
         self._resting = not more and self.is_async
         return more
 
     def spans(self) -> list[tuple[int, int, int]]:
-        """Epoch, position and number of the samples of the current pass."""
+        """Returns (epoch, position, number) of each range of samples of the current pass."""
         self.begin()
         return self._spans
 
     def pass_over(self) -> bool:
-        """Ends a pass without samples, of a method that decides how many a step has: no batch is needed for it."""
+        """Ends the current pass and returns True if it has no samples, so that the loop needs no batch for it. Only for
+        methods that decide how many samples a step has."""
         if self.engine.takes() == 0 or self.begin().samples > 0:
             return False
         for b in self.binding.bound:
@@ -399,12 +404,12 @@ class Run:
             )
         now = self._pass
         if now.exchange or now.keep or now.more or self.units is not None:
-            self._give(b, during_backward=True)  # else nothing begins before step(), and it is the script's until then
+            self._give(b, during_backward=True)  # else in step(), and until then the script may change it
 
     def _give(self, b: Bound, during_backward: bool = False) -> None:
-        """Its gradient is final: into the engine's memory."""
+        """Hands the final gradient of a parameter over to the engine."""
         now, p = self._pass, b.param
-        # Where a step has several passes the next backward would add to it, and it counts twice.
+        # gone: the step has several passes, and the next backward must not add to this gradient
         gone = now.keep or now.more
         if during_backward and self.units is None:
             sent = Sent(b, self.method, gone)
@@ -423,7 +428,7 @@ class Run:
             self.units.given(b)
 
     def _announce(self, tensor: int, grad: torch.Tensor) -> None:
-        """It is in the memory of the host."""
+        """Gives the engine a gradient that is in host memory."""
         now, b = self._pass, self.binding.bound[tensor]
         if grad.is_sparse and b.table:
             self._announce_rows(b, grad)
@@ -451,7 +456,7 @@ class Run:
         self.engine.grad_ready(tensor)
 
     def _hand_over(self, b: Bound, grad: torch.Tensor) -> None:
-        """The engine has memory only for gradients in flight, and copies this one there."""
+        """Gives the engine a gradient for which it has no memory of its own: it copies it."""
         with torch.no_grad():
             one = grad if self._factor == 1 else grad * self._factor if self._factor != 0 else torch.zeros_like(grad)
             if one.dtype not in DTYPES or one.stride() != b.strides:
@@ -459,14 +464,14 @@ class Run:
         self.engine.grad_ready_from(b.index, one.data_ptr(), DTYPES[one.dtype])
 
     def _arrived(self) -> None:
-        """All gradients that were given have been announced, and no other thread calls the engine."""
+        """Blocks until all gradients were given to the engine, so that no other thread calls it."""
         if self._staging is not None:
             self._staging.wait_announced()
 
-    # ---- values of parameters with memory of their own ----
+    # ---- values of parameters that are apart ----
 
     def _copy(self, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
-        """(to, source), between host and device; what comes after finds them copied."""
+        """Copies each source to its `to`, between host and device, and blocks until that is done."""
         event = None
         for to, source in pairs:
             event = self._device.copy(to, source, self._device.record())
@@ -475,18 +480,18 @@ class Run:
             self._device.synchronize(event)
 
     def _deliver(self) -> None:
-        """Parameters on a device become as the engine has handed them out."""
+        """Copies the engine's values to parameters on a device."""
         if self._device is not None:
             self._copy([(b.param.data, b.outside()) for b in self.binding.bound])
 
     def _collect(self) -> None:
-        """Parameters on a device are copied to the engine: the reverse of _deliver()."""
+        """Copies parameters on a device to the engine: the reverse of _deliver()."""
         if self._device is not None:
             self._copy([(b.outside(), b.param.data) for b in self.binding.bound])
 
     def _take_written(self) -> None:
-        """What the script wrote to such parameters before the first step, as load_state_dict() of the model does. The
-        engine would hand out its own again. Where that is finer and rounds to what was written, it stays."""
+        """Takes over values that the script has written to parameters that are apart, before the first step, such as by
+        model.load_state_dict(). A value of the engine that rounds to the written one stays: it is more precise."""
         if self.units is not None:
             self.units.take_written()
         for b, version in self._versions.items():
@@ -508,7 +513,7 @@ class Run:
     # ---- a step ----
 
     def step(self, loss: float | None, closure: Callable[[], Any] | None, losses: torch.Tensor | None) -> Any:
-        """Returns what the closure returned in the step's first pass."""
+        """Optimizer.step(). Returns what the closure returned in the step's first pass; None: no closure."""
         self._check_training()
         if losses is not None and loss is None:
             loss = float(losses.detach().mean())
@@ -530,11 +535,11 @@ class Run:
         while self.within:
             self._look_again(closure)
         for b in self.binding.bound:
-            b.param.grad = None  # or the next step would take them for a backward before it
+            b.param.grad = None  # else the next step would assume that backward was called before it
         return first
 
     def _write(self, losses: torch.Tensor) -> None:
-        """Each sample's loss, where the method asks for it."""
+        """Gives the method the loss of each sample, if it uses them."""
         p = self._pass
         if losses.dim() != 1 or len(losses) != max(p.samples, 1):  # a batch of one that does not count
             raise ValueError(
@@ -545,7 +550,8 @@ class Run:
             ctypes.memmove(p.losses, losses.detach().float().cpu().contiguous().data_ptr(), 4 * p.samples)
 
     def _look_again(self, closure: Callable[[], Any]) -> None:
-        """The same batch at the values that the method has set, with the same random numbers; nothing of it is kept."""
+        """Computes the batch again at the values that the method has set, with the same random numbers. The buffers of
+        the model are restored."""
         buffers = [(b, b.clone()) for b in self.model.buffers()]
         for b in self.binding.bound:
             b.param.grad = None
@@ -567,7 +573,7 @@ class Run:
         if self.units is not None:
             self.units.check_gradients()
         else:
-            for b in self.binding.bound:  # those not handed over during backward, and those that the script has set
+            for b in self.binding.bound:  # gradients not handed over yet, also those that the script has set
                 if not self._given[b.index] and b.param.grad is not None:
                     self._give(b)
         self._arrived()
@@ -584,7 +590,7 @@ class Run:
             self._begin_or_close()
 
     def _end_step(self) -> None:
-        self.optimizer._opt_called = True  # schedulers of torch ask whether an update came before theirs
+        self.optimizer._opt_called = True  # torch's schedulers warn if no update came before them
         self._tell_lr()
         self.engine.step()
         self.within = False
@@ -593,20 +599,20 @@ class Run:
     def _tell_lr(self) -> None:
         lr = float(self.optimizer.param_groups[0]["lr"])
         if self.steps == 0 and self.itself and lr == self._lr:
-            return  # it was reported with the optimizer
+            return  # the spec of the optimizer has it
         if lr != self._lr or self.steps == 0:
             self.engine.lr(lr)
             self._lr = lr
 
     def _update(self, factor: float) -> None:
-        """The user's optimiser, on the values as they stand, with the gradients that stand in the engine."""
+        """The engine's callback: runs the user's optimiser on the engine's values and gradients."""
         groups = self.optimizer.param_groups
         grads = [b.param.grad for b in self.binding.bound]
         rates = [group["lr"] for group in groups]
         self._deliver()
         try:
             for b, grad in zip(self.binding.bound, grads, strict=True):
-                # alone, a parameter that was not used is left as it is, as torch leaves it
+                # without gradients of other workers an unused parameter has none, as in torch
                 if self._of_all or self.within or grad is not None or self._given[b.index]:
                     b.param.grad = self._exchanged(b)
             for group in groups:
@@ -623,7 +629,7 @@ class Run:
             self._versions[b] = b.param._version
 
     def _exchanged(self, b: Bound) -> torch.Tensor:
-        """A gradient as it stands in the engine, where the parameter is and in its type."""
+        """Returns a gradient of the engine, on the device and in the type of the parameter."""
         if b.table:
             return b.sparse()
         if self._staging is None:
@@ -642,10 +648,11 @@ class Run:
         finally:
             self.model.train(training)
 
-    # ---- what all do together ----
+    # ---- calls that all ranks make together ----
 
     def _between(self, what: str) -> None:
-        """Ends the step that has begun with what it has, as a loop that stops in the middle of one does."""
+        """Prepares for a call between steps: comes to a meeting. A step that has begun is ended with the passes that it
+        has."""
         if self._ended or self.finished:
             raise StateError(f"{what} after the run's end")
         if self._shown:
@@ -664,7 +671,7 @@ class Run:
         while self.within:
             p = self._begin_pass()
             for k in range(p.samples if p.losses else 0):
-                p.losses[k] = math.inf  # no worker computes them
+                p.losses[k] = math.inf  # these samples are not computed
             self.engine.pass_end()
             if not p.more:
                 self._end_step()
@@ -676,19 +683,19 @@ class Run:
         self._take_written()
         self._put_own()
 
-    def _tell(self, what: str, directory: str = "", keep: int = 0) -> None:
-        """Ranks that only serve learn from rank 0 what comes next."""
+    def _notify_servers(self, what: str, directory: str = "", keep: int = 0) -> None:
+        """On rank 0: tells ranks that only serve which call comes next."""
         if self.servers and self.world.rank == 0:
-            _serve.tell(self, what, directory, keep)
+            _serve.notify(self, what, directory, keep)
 
     def _put_own(self) -> None:
-        """Statistics as they stand in the module."""
+        """Copies the running statistics of the module to the engine."""
         if self._own is not None:
             with torch.no_grad():
                 torch.cat([t.reshape(-1).cpu() for t in self.statistics], out=self._own)
 
     def _take_own(self) -> None:
-        """Values and statistics as they stand in the engine."""
+        """Copies values and running statistics of the engine to the module."""
         self._deliver()
         if self._own is None:
             return
@@ -697,7 +704,7 @@ class Run:
                 t.copy_(own.view(t.shape))
 
     def look(self, what: str) -> bool:
-        """Puts the agreed model in place for an evaluation, if it is not there yet, until resume()."""
+        """Begins an evaluation of the agreed model, until resume(). False: it had begun, or the run is finished."""
         if self._shown or self.finished:
             return False
         self.show(what)
@@ -707,11 +714,11 @@ class Run:
         if self.finished and self.units is not None:
             return
         self._between(what)
-        self._tell("show")
+        self._notify_servers("show")
         self._resting = True
         self.engine.eval_begin()
         self._shown = True
-        if self.units is not None:  # what travels then is not the method's
+        if self.units is not None:  # gathering is then not counted as the method's communication
             self._doing = self.engine.doing(_abi.TUTTI_DOING_OUTSIDE)
         self._take_own()
 
@@ -724,19 +731,19 @@ class Run:
 
     def save(self, directory: str, keep: int) -> None:
         self._between("save()")
-        self._tell("save", directory, keep)
+        self._notify_servers("save", directory, keep)
         self._resting = True
         _saved.save(self, directory, keep)
 
     def load(self, directory: str) -> None:
         self.check_load()
-        self._tell("load", directory)
+        self._notify_servers("load", directory)
         _saved.load(self, directory)
         self._take_own()
         self._go_on()
 
     def _go_on(self) -> None:
-        """After a load, when parameters and engine have the same values: puts the sampler where the run is."""
+        """After a load: takes over the versions of parameters, and sets the sampler to the step of the run."""
         for b in self._versions:
             self._versions[b] = b.param._version
         if self._sampler is not None:
@@ -794,15 +801,15 @@ class Run:
         if self._ended or self.finished:
             return
         self._between("finish()")
-        self._tell("finish")
+        self._notify_servers("finish")
         self.engine.finish()
         self._take_own()
         self.finished = True
-        if self.units is None:  # else no worker has all values, and the engine continues to gather them
+        if self.units is None:  # else the engine has to gather values until close()
             self.close()
 
     def close(self) -> None:
-        """The module keeps its values, in memory of its own."""
+        """Closes engine and world. The module keeps its values, in memory of its own."""
         if self._ended:
             return
         self._ended = True
@@ -835,7 +842,7 @@ class Run:
         return not self.replicas_equal
 
     def fail(self, error: BaseException) -> None:
-        """Leaves after a failure of this rank's program, and reports it to the others."""
+        """Closes the run after a failure of this rank's program, which is reported to the other ranks."""
         if not self._ended:
             self.world.failure_report(error)
             self.close()

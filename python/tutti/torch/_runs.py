@@ -1,8 +1,8 @@
-"""The runs that are open in this process, and how those end for which finish() and close() were not called: when the
+"""The open runs of this process, and the end of runs for which neither finish() nor close() was called: when the
 process ends, or when their model and optimizer are no longer referenced.
 
-Where workers have models of their own a script that forgets finish() leaves one on each rank, and none of them is the
-model that they agree on. Such a rank notifies its peers, reports it on stderr, and its exit code is not 0.
+If workers have models of their own and a script forgets finish(), each rank is left with its own model, and none with
+the one that they agree on. Such a rank notifies its peers, reports it on stderr, and its exit code is not 0.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from torch import nn
 from ..errors import StateError
 
 _open: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # Run, Pipeline; by id() of their model
-_with_servers = False  # there has been one in which ranks only serve
-_forgotten = False  # one has been dropped without the finish() that it needed
+_with_servers = False  # there has been a run in which ranks only serve
+_forgotten = False  # a run was dropped without the finish() that it needed
 
 
 def run_of(model: nn.Module) -> Any | None:
-    """The open run that trains this model."""
+    """Returns the open run that trains this model; None: there is none."""
     return _open.get(id(model))
 
 
@@ -35,8 +35,9 @@ def closed(run: Any) -> None:
 
 
 def weakly(method: Callable[..., None], *first: Any) -> Callable[..., None]:
-    """For hooks of parameters and for threads: calls method(*first, ...) while its object is referenced elsewhere.
-    `first` must not lead to a parameter: the collector does not see what hooks of parameters hold."""
+    """Returns a function that calls method(*first, ...) as long as the method's object is referenced elsewhere; for
+    hooks of parameters and for threads. `first` must not refer to a parameter, since the garbage collector does not see
+    the references of such hooks."""
     there = weakref.WeakMethod(method)
 
     def call(*arguments: Any) -> None:
@@ -48,7 +49,7 @@ def weakly(method: Callable[..., None], *first: Any) -> Callable[..., None]:
 
 
 def check_second(servers: int) -> None:
-    """Refuses a second run that ranks which only serve another could never join."""
+    """Refuses a second run in a process if one of the two has ranks that only serve: these join one run only."""
     if _with_servers or (servers and _open):
         raise ValueError(
             "this process is or was in another run, and one of the two has prepare(servers=...): ranks that only serve "
@@ -67,7 +68,7 @@ def opened(run: Any) -> None:
 
 
 def dropped(run: Any) -> None:
-    """It is no longer referenced (its __del__): it is left as at the end of the process."""
+    """Called by __del__ of a run that is no longer referenced: ends it as at the end of the process."""
     global _forgotten
     try:
         run.world._mine()
@@ -78,7 +79,7 @@ def dropped(run: Any) -> None:
 
 
 def _end(run: Any, error: BaseException | None) -> bool:
-    """Ends an open run. True: it was trained, and the finish() that it needed was forgotten."""
+    """Ends an open run. Returns whether it was trained and the finish() that it needed was not called."""
     rank, why, forgot = run.world.rank, error, False
     if error is None and run.needs_finish:
         why = RuntimeError(f"rank {rank} has ended without {run.finishes}()")
@@ -97,25 +98,25 @@ def _end(run: Any, error: BaseException | None) -> bool:
 
 
 def _leave(error: BaseException | None) -> bool:
-    """Ends all open runs. True: a finish() was forgotten, in these or in earlier ones."""
+    """Ends all open runs. Returns whether a finish() was forgotten, for these or for earlier runs."""
     return any([_end(run, error) for run in list(_open.values())]) or _forgotten
 
 
 @atexit.register
 def _at_exit() -> None:
-    """A process that ends without finish() notifies the others, where they may still need it."""
+    """Ends the open runs of a process that ends without finish(), and notifies the other workers."""
     if _leave(getattr(sys, "last_value", None)):
         _exit_code(1)
 
 
 def _exit_code(code: int) -> None:
-    """Of this process, whose interpreter ends: a call of exit() at its end continues with the rest of it (glibc)."""
+    """Sets the exit code of this process while its interpreter ends. With glibc a handler of exit() may call exit()."""
     libc = ctypes.CDLL(None)
     libc.__cxa_atexit(ctypes.cast(libc.exit, ctypes.c_void_p), ctypes.c_void_p(code), None)
 
 
 def _at_childs_exit() -> None:
-    """_at_exit() in a process of multiprocessing's, which has caught the exception that ended its function."""
+    """_at_exit() for a process of multiprocessing, which has caught the exception that ended its function."""
     error = sys.exc_info()[1]
     if isinstance(error, SystemExit):
         forgot = _leave(None) and not error.code

@@ -1,12 +1,13 @@
-"""Checkpoints of a prepared run: the library's own (tutti.h), together with what the torch optimiser keeps.
+"""Checkpoints of a prepared run: the library's checkpoint (tutti.h), and files with what only torch has.
 
-    DIR/step-00001200/                               model and method, by all ranks
-    DIR/step-00001200-optimizer/rank-00000.safetensors   the torch optimiser's tensors of a worker
-    DIR/step-00001200-optimizer/module-00000.safetensors its module's, which are not trained
+    DIR/step-00001200/                                   model and method, saved by all ranks
+    DIR/step-00001200-optimizer/rank-00000.safetensors   state of the torch optimiser of a worker
+    DIR/step-00001200-optimizer/module-00000.safetensors tensors of a worker's module that are not trained
 
-Where replicas are equal so are the optimisers, and rank 0 saves one for all. Tensors that are not trained are frozen
-parameters (of replicas rank 0's, for all) or buffers (each worker's own). Buffers that the module keeps out of its
-state_dict() (persistent=False) are left out here, too, and so are statistics of batch norms, which the engine has.
+If replicas are equal, their optimisers are, too, and rank 0 saves its state for all. Tensors that are not trained are
+frozen parameters (if replicas are equal, rank 0 saves them) and buffers (each worker saves its own). Not saved are
+buffers that the module leaves out of its state_dict() (persistent=False), and statistics of batch norms, which the
+engine saves.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
 
 _TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
           "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
-_BY_ENGINE = "engine"  # the engine made the updates, and has what the optimiser keeps
+_BY_ENGINE = "engine"  # the engine made the updates, and has the state of the optimiser
 _NAMES = {t: name for name, t in _TYPES.items()}
 
 
 def _write(path: pathlib.Path, tensors: dict[str, torch.Tensor], words: dict[str, str]) -> None:
-    """A safetensors file, whole or not at all."""
+    """Writes a safetensors file atomically. words: its metadata."""
     header: dict[str, Any] = {"__metadata__": words}
     at, flat = 0, []
     for name, t in tensors.items():
@@ -105,7 +106,7 @@ def _module_file(checkpoint: str, rank: int) -> pathlib.Path:
 
 
 def _untrained(run: Run | Pipeline) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Frozen parameters and buffers that are to be saved, by their names."""
+    """Returns the frozen parameters and the buffers that are to be saved, by their names."""
     elsewhere = {id(t) for t in run.statistics}
     for prefix, module in run.model.named_modules():
         elsewhere |= {id(module._buffers[name]) for name in module._non_persistent_buffers_set}
@@ -114,18 +115,18 @@ def _untrained(run: Run | Pipeline) -> tuple[dict[str, torch.Tensor], dict[str, 
 
 
 def _as_bytes(t: torch.Tensor) -> torch.Tensor:
-    """A tensor of a type that the format does not have, as bytes."""
+    """Returns the tensor on the host; as bytes if the format does not have its type."""
     t = t.detach().cpu().contiguous()
     return t if t.dtype in _NAMES else t.flatten().view(torch.uint8)
 
 
 def _next(run: Run | Pipeline, directory: str) -> str:
-    """The checkpoint that is about to be saved there."""
+    """Returns the path of the checkpoint that is saved there next."""
     return f"{directory}/step-{run.engine.figures()['steps']:08d}"
 
 
 def save_module(run: Run | Pipeline, directory: str) -> None:
-    """Saves what is not trained, before the checkpoint: so each checkpoint that can be found has it."""
+    """Saves the tensors that are not trained. Before the checkpoint, so that each complete checkpoint has them."""
     checkpoint = _next(run, directory)
     frozen, buffers = _untrained(run)
     mine = buffers if run.replicas_equal and run.world.rank > 0 else frozen | buffers
@@ -172,11 +173,11 @@ def load_module(run: Run | Pipeline, checkpoint: str) -> None:
 
 
 def save(run: Run, directory: str, keep: int) -> None:
-    if run.is_async:  # the number of steps is known when all have stopped
+    if run.is_async:  # the number of steps is known only when all workers have stopped
         with run.engine.shown():
             pass
     if not run.only_serves and (run.world.rank == 0 or not run.replicas_equal):
-        # first, so that a checkpoint that can be found has its optimiser
+        # before the checkpoint, so that each complete checkpoint has it
         path = _mine(run, _next(run, directory))
         path.parent.mkdir(parents=True, exist_ok=True)
         tensors, words = _flat(run.optimizer.state_dict())

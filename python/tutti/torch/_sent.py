@@ -1,14 +1,13 @@
-"""What stands in `.grad` between backward and step(), once a method has taken the gradient during backward.
+"""`.grad` of a parameter between backward and step(), when the method has taken the gradient during backward.
 
-The script may read it but not change it: the exchange has begun. Under torch's DistributedDataParallel
-`.grad` is the mean there, and what a script does to it counts. A method that keeps the mean in parts (zero), applies
-it later, or several passes after (accumulate) has no such mean to show, so a change is refused everywhere.
+The script may read it but not change it, since the exchange has begun. (Under torch's DistributedDataParallel `.grad`
+is the mean, and a change has an effect. A method that has the mean in shards (zero), or applies it later (accumulate),
+could not do that, so a change is refused under every method.)
 
-Torch's version of a tensor does not show all changes: `.data`, `.numpy()` and a GradScaler leave it as it was. To
-compare each gradient with a copy would read and write all of them once more in every step, for the few that touch
-them. So `.grad` is a `Handed` from backward to step(), the same memory by another class, which sees whatever Python
-does with it. The first touch makes a copy, and step() compares. Where the memory is referenced elsewhere already
-(a gradient that was there before this backward, and the script has kept a view of it) the copy is made at once.
+Changes have to be detected. The version of a tensor does not change with `.data`, `.numpy()` or a GradScaler, and a
+copy of each gradient in each step would be slow. So from backward to step() `.grad` is a `Handed`: the same memory with
+a class that sees every access from Python. The first access makes a copy, with which step() compares. If the memory is
+referenced elsewhere already (the script has kept a view of an older gradient) the copy is made at once.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ _ON_ITS_WAY = (
 
 
 class Handed(torch.Tensor):
-    """A gradient that was handed over."""
+    """A gradient that was handed over to the engine."""
 
-    _sent: Sent | None = None  # None: the step is over, and it is a tensor as any
+    _sent: Sent | None = None  # None: the step is over, and this is an ordinary tensor
 
     @classmethod
     def __torch_function__(
@@ -49,18 +48,18 @@ class Handed(torch.Tensor):
                 if type(t) is Handed and t._sent is not None:
                     t._sent.touch(func)
         with torch._C.DisableTorchFunctionSubclass():
-            if func in _COPIES:  # which go by the class
+            if func in _COPIES:  # these depend on the class
                 return func(args[0].as_subclass(_T), *args[1:], **kwargs)
             return func(*args, **kwargs)
 
 
 def _holders(grad: torch.Tensor) -> tuple[int, int]:
-    """References to the object and to its memory. The caller has one of each."""
+    """Returns the number of references to the object and to its memory, with the caller's own."""
     return sys.getrefcount(grad), torch._C._storage_Use_Count(grad.untyped_storage()._cdata)
 
 
 def _fresh() -> tuple[int, int]:
-    """_holders() of a gradient that only its parameter references."""
+    """Returns _holders() of a gradient that only its parameter refers to."""
     p = torch.zeros(1, requires_grad=True)
     p.grad = torch.zeros(1)
     grad = p.grad
@@ -74,22 +73,22 @@ def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.is_sparse:
         a, b = a.coalesce(), b.coalesce()
         return torch.equal(a.indices(), b.indices()) and _same(a.values(), b.values())
-    bits = _BITS[a.element_size()]  # a NaN is no other than itself
+    bits = _BITS[a.element_size()]  # compare bits, so that a NaN equals itself
     return torch.equal(a.view(bits), b.view(bits))
 
 
 class Sent:
-    """A gradient that is with the engine, and what stands in its parameter's .grad meanwhile.
+    """A gradient that was handed over to the engine, from backward to step().
 
-    gone: it was added to others in the engine's memory, and its own is let go. What is in .grad then can be asked what
-    it is, and not what its values are.
+    gone: it is added to others in the engine's memory, and its own memory is released. `.grad` then has its shape and
+    type, but no values.
     """
 
     __slots__ = ("_at", "_copy", "_method", "_shown", "_version", "bound", "grad")
 
     def __init__(self, b: Bound, method: str, gone: bool) -> None:
         grad = b.param.grad
-        alone = not grad.is_sparse and _holders(grad) == _ALONE  # before anybody else here has it
+        alone = not grad.is_sparse and _holders(grad) == _ALONE  # before this object refers to it, too
         self.bound, self._method = b, method
         self.grad: torch.Tensor | None = grad
         self._copy: torch.Tensor | None = None
@@ -97,9 +96,9 @@ class Sent:
             grad = torch.empty((), dtype=grad.dtype, device=grad.device).expand(grad.shape)
         elif not alone and not b.lies_in(grad):
             self._copy = grad.clone()
-        # Where gradients share memory it rises by the others.
+        # -1: not compared, since gradients that share memory share their version, too
         self._version = -1 if self._copy is not None else grad._version
-        if grad.is_sparse:  # it has no memory of its own to be shown by another class
+        if grad.is_sparse:  # has no single memory that another class could refer to
             self._shown, self._at = grad, 0
             return
         self._at, self._shown = grad.data_ptr(), grad.as_subclass(Handed)
@@ -107,7 +106,7 @@ class Sent:
         b.param.grad = self._shown
 
     def touch(self, what: Any) -> None:
-        """Something is about to be done with it."""
+        """Called before Python accesses the gradient by function `what`."""
         if what is _UNSCALE:
             raise StateError(f"a GradScaler divides the gradient of '{self.bound.name}': {self._why()}")
         if self.grad is None:
@@ -119,7 +118,7 @@ class Sent:
             self._copy = self.grad.clone()
 
     def settle(self) -> None:
-        """step() has come: the script's own stands in .grad again. StateError: it is not what was handed over."""
+        """Called by step(): restores .grad. StateError: the script has changed or replaced it."""
         p, shown = self.bound.param, self._shown
         now = p.grad
         with torch._C.DisableTorchFunctionSubclass():

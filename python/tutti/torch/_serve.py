@@ -1,5 +1,6 @@
-"""Ranks that only serve (prepare(servers=k)): their services answer by themselves, and this thread takes part in what
-all ranks do together. It learns from rank 0 what comes next, since it makes no steps by which it could know."""
+"""Ranks that only serve (prepare(servers=k)). The threads of the method's services reply to requests; the main thread
+takes part in the calls that all ranks make together. Such a rank makes no steps, so rank 0 sends it a message before
+each of these calls."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def _port() -> int:
     return _c.tutti_port_of(b"python: what comes next", 0, 0)
 
 
-def tell(run: Run, what: str, directory: str = "", keep: int = 0) -> None:
+def notify(run: Run, what: str, directory: str = "", keep: int = 0) -> None:
+    """On rank 0: sends the next call to all ranks that only serve."""
     figures = run.engine.figures()
     words = json.dumps({"what": what, "directory": directory, "keep": keep, "steps": figures["steps"]}).encode()
     if len(words) > _ROOM:
@@ -34,7 +36,8 @@ def tell(run: Run, what: str, directory: str = "", keep: int = 0) -> None:
         check(_c.tutti_send, run.world._at, rank, _port(), _abi.tutti_header(), payload)
 
 
-def _hear(run: Run) -> dict:
+def _receive(run: Run) -> dict:
+    """Returns the next message of rank 0. Blocks."""
     memory, note = ctypes.create_string_buffer(_ROOM), _abi.tutti_header()
     room = _abi.tutti_buffer(data=ctypes.addressof(memory), count=_ROOM, dtype=_abi.TUTTI_U8)
     check(_c.tutti_recv, run.world._at, 0, _port(), note, room, _FOREVER)
@@ -42,11 +45,11 @@ def _hear(run: Run) -> dict:
 
 
 def until_finished(run: Run) -> None:
-    """Serves until the workers have finished, and leaves."""
+    """Serves until the workers have finished, and closes engine and world. Blocks."""
     resting = True
     try:
         while True:
-            said = _hear(run)
+            said = _receive(run)
             if said["what"] == "train":  # in asynchronous methods it returns when all have stopped
                 resting = run.is_async
                 run.engine.more((run.engine.figures()["gradients"] if run.is_async else said["steps"]) + 1)

@@ -1,11 +1,11 @@
-"""A worker's stage of a model in stages: forward and backward of micro-batches, unit by unit, through autograd.
+"""A worker's stage of a model: forward and backward of micro-batches, unit by unit, through autograd (model.Stages).
 
-What a method hands over as values are the parameters themselves: leaves that are views of that memory, which stay what
-they are from a micro-batch's forward until its backward is over. So a backward sees the values that its forward saw,
-whatever version of them the method has made meanwhile, and nothing is copied. While a unit runs, forward or backward,
-its modules have these leaves in place of their parameters.
+The parameters that a unit runs with are leaves that are views of the memory which the method gives to forward. The
+method does not change that memory until the micro-batch's backward is over. So backward has the values that forward
+had, whatever newer versions the method has made meanwhile, and nothing is copied. While a unit runs, forward or
+backward, its modules have these leaves in place of their parameters.
 
-What enters a unit is cut off from the graph before it, so each unit of each slot has a graph of its own, which ends
+The input of a unit is detached from the graph before it, so each unit of each slot has a graph of its own, which ends
 with its backward.
 """
 
@@ -37,24 +37,24 @@ def _view(address: int, count: int) -> torch.Tensor:
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """A micro-batch under way: what entered each unit, and what left it."""
+    """A micro-batch in progress."""
 
     samples: int
-    leaves: dict[Bound, nn.Parameter]
-    x: Any
-    y: Any = None
-    out: int | None = None  # where what leaves the stage is written
-    ran: list[tuple[Any, Any]] = field(default_factory=list)
-    loss: float = 0.0
-    back: bool = False
-    slope: torch.Tensor | None = None  # of what left the unit whose backward is next
-    gradient: int = 0
-    entered: int | None = None  # where the slope of what entered is written
-    written: set[Bound] = field(default_factory=set)  # whose gradient there is of this micro-batch, or those before
+    leaves: dict[Bound, nn.Parameter]  # the values of its forward
+    x: Any  # input of the next unit
+    y: Any = None  # target
+    out: int | None = None  # address for the output of the stage; None: the last stage
+    ran: list[tuple[Any, Any]] = field(default_factory=list)  # input and output of each unit that has run forward
+    loss: float = 0.0  # sum over the samples
+    back: bool = False  # backward has begun
+    slope: torch.Tensor | None = None  # gradient of the output of the unit whose backward is next; None: 1
+    gradient: int = 0  # address for the gradient of the values
+    entered: int | None = None  # address for the gradient of the stage's input; None: the first stage
+    written: set[Bound] = field(default_factory=set)  # parameters to whose gradient the next one is added
 
 
 class Stage(model.Stages):
-    """Units of a model. fetch: the samples of a micro-batch, input and target."""
+    """The units of a model; a range of them is this worker's stage. fetch: returns a micro-batch's input and target."""
 
     def __init__(
         self,
@@ -71,18 +71,18 @@ class Stage(model.Stages):
         self._bound = bound
         self._engine: Engine | None = None
         self._slots: dict[int, _Slot] = {}
-        self._leaves: dict[int, dict[Bound, nn.Parameter]] = {}  # by the address of the values
+        self._leaves: dict[int, dict[Bound, nn.Parameter]] = {}  # address of values: leaves on them
         self._places: list[list[tuple[nn.Module, str, Bound]]] = []
-        self.lost = [0.0, 0.0]  # sum of losses, and of how many samples
+        self.lost = [0.0, 0.0]  # sum of losses; number of their samples
 
     def attach(self, engine: Engine) -> None:
         self._engine = engine
 
     def close(self) -> None:
-        """Nothing of the engine's memory is in use any more."""
+        """Drops all references to the engine's memory."""
         self._slots, self._leaves, self._engine = {}, {}, None
 
-    # ---- what the method calls ----
+    # ---- the callbacks of model.Stages ----
 
     def open(self, first: int, end: int, slots: int, samples: int, apart: bool) -> None:
         self.first, self.end = first, end
@@ -110,7 +110,7 @@ class Stage(model.Stages):
         s.back, s.gradient, s.entered = True, gradient, back
         s.written = set(self._own()) if now.keep else set()
         out = s.ran[-1][1]
-        if slope is None:  # the last stage: of the mean of its samples, where the sum over the divisor is asked for
+        if slope is None:  # the last stage: out is the mean loss, and the gradient of sum / divisor is requested
             factor = s.samples / now.divisor
             s.slope = torch.full_like(out, factor) if factor != 1 else None
         else:
@@ -131,7 +131,7 @@ class Stage(model.Stages):
         return [b for b in self._bound if self.first <= b.unit < self.end]
 
     def _at(self, address: int, b: Bound) -> torch.Tensor:
-        """Of memory of this stage's range: where a parameter's part is, shaped as it."""
+        """Returns a parameter's part of the memory of this stage's range, with the shape of the parameter."""
         m = self._engine.method
         first = m.layout.contents.tensor[b.index].first - m.own.first
         flat = _view(address + 4 * first, b.param.numel())
@@ -146,7 +146,7 @@ class Stage(model.Stages):
 
     @contextmanager
     def _there(self, unit: int, leaves: dict[Bound, nn.Parameter]) -> Iterator[None]:
-        """The modules of a unit have these values."""
+        """Context in which the modules of a unit have these leaves as parameters."""
         places = self._places[unit]
         try:
             for m, name, b in places:

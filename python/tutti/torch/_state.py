@@ -1,12 +1,14 @@
-"""What a method keeps, as a plain dictionary: optimizer.state_dict()["tutti"].
+"""The state of a method as a plain dictionary, optimizer.state_dict()["tutti"]:
 
     {"format": 1, "method": "powersgd(rank=4)", "rank": 0, "workers": 2, "step": 1200, "state": {name: tensor, ...}}
 
-Names are those of checkpoints: "optim.momentum/0.weight@0" is a state, a parameter, and where in it the piece begins.
-It is of this rank. Where each worker has a state of its own, it is for the same rank of as many workers; Tutti's
-checkpoints can be split again for other numbers. What the module's own state_dict() has is left out: its buffers, and
-float32 parameters where all workers have the same. Other parameters are here, since the engine's are finer, or the
-worker's own. Where values are held by unit this worker's part of them is here.
+Names are those of checkpoints: "optim.momentum/0.weight@0" is the state, the parameter, and the index in the parameter
+at which the piece begins. The dictionary is of this rank. If each worker has a state of its own, it can be loaded on
+the same rank of the same number of workers only; checkpoints of Tutti can be loaded with other numbers.
+
+What the module's state_dict() has is left out: buffers, and float32 parameters that are equal on all workers. Other
+parameters are included, since the engine's values are more precise or the worker's own. Where values are held by unit,
+this worker's part of them is included.
 """
 
 from __future__ import annotations
@@ -32,14 +34,14 @@ _ELSEWHERE = "optimizer.save(directory) and load(directory) have all of it"
 
 
 def rests(run: Run) -> bool:
-    """Must all workers quiesce before its state can be read?"""
+    """Returns whether all workers have to quiesce before the state can be read."""
     ops = run.engine.method.ops.contents
     serves = bool(ops.services) and (not ops.serves or ops.serves(run.engine.method.self))
     return run.world.size > 1 and (run.is_async or serves or bool(ops.quiesce) or bool(ops.resume))
 
 
 def check(run: Run) -> None:
-    """Refuses what no dictionary of one rank can have."""
+    """Refuses a run with ranks that only serve, whose state no worker's dictionary has."""
     if run.servers:
         raise ValueError(
             f"under prepare(servers={run.servers}) a part of what method '{run.method}' keeps is at ranks that only "
@@ -48,7 +50,7 @@ def check(run: Run) -> None:
 
 
 def memory(piece: _abi.tutti_saved) -> torch.Tensor:
-    """Where it lies in the engine."""
+    """Returns a view of a piece in the engine's memory."""
     dtype, n = _TYPES[piece.dtype], piece.end - piece.begin
     return torch.frombuffer((ctypes.c_char * (n * dtype.itemsize)).from_address(piece.data), dtype=dtype)
 
@@ -64,7 +66,7 @@ def _pieces(run: Run) -> dict[str, _abi.tutti_saved]:
 
 
 def _own(pieces: dict[str, _abi.tutti_saved]) -> bool:
-    """Is any of it this rank's alone?"""
+    """Returns whether any of the pieces is of this rank only."""
     return any(p.keep != _abi.TUTTI_SAME for p in pieces.values())
 
 
@@ -85,7 +87,7 @@ def _name(method: object) -> str:
 
 
 def fit(run: Run, said: Any) -> dict[str, _abi.tutti_saved]:
-    """What write() fills in a run before its first step. ValueError: what does not fit, and nothing was changed."""
+    """Returns the pieces that write() has to fill. ValueError: the dictionary does not match this run."""
     if not isinstance(said, dict) or said.get("format") != _FORMAT or not isinstance(said.get("state"), dict):
         raise ValueError(
             f"the state_dict's '{KEY}' is not what this version of tutti writes (format {_FORMAT}); load it with the "

@@ -1,4 +1,4 @@
-"""A thread that does one thing after the other, and is gone before the interpreter is."""
+"""A thread that processes items in order, and is ended before the interpreter ends."""
 
 import atexit
 import queue
@@ -10,10 +10,10 @@ _running: "list[Worker]" = []
 
 
 class Worker:
-    """Calls work(item) for each item that is put, in order. `work` raises nothing.
+    """Calls work(item) on its thread for each item of put(), in order. work must not raise.
 
-    A thread that is within torch while the interpreter ends would abort the process. So all are ended before that;
-    one that hangs in a collective, whose peers are gone, is waited for shortly.
+    A thread that is within torch when the interpreter ends would abort the process. So all threads are ended before;
+    one that hangs in a collective because its peers are lost is waited for 2 seconds only.
     """
 
     def __init__(self, work: Callable[[Any], None], name: str) -> None:
@@ -27,7 +27,7 @@ class Worker:
         self._items.put((item,))
 
     def close(self, seconds: float | None = None) -> bool:
-        """Ends the thread, once all that was put is done. False: that takes longer than so many seconds."""
+        """Ends the thread when all items are done. False: that takes longer than `seconds`; None: without a limit."""
         if self in _running:
             _running.remove(self)
             self._items.put(None)

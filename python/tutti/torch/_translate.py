@@ -1,7 +1,7 @@
-"""A torch optimiser as a spec of the library's own (method.h), for methods that update by themselves.
+"""Translates a torch optimiser to a spec of the library (method.h), for methods that make the updates themselves.
 
-Update rules of the library are PyTorch's, so a translated optimiser trains in the same way. Which options there are is
-read from the library; what it does not have must stand at torch's default.
+The library's update rules are PyTorch's, so the translated optimiser trains in the same way. Options of torch that the
+library's rule does not have must have their default values.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ import torch
 
 from .._library import library as _c
 
-# How torch computes and not what: these change no rule.
+# Options that affect how torch computes an update, and not its result.
 _HOW = {"foreach", "fused", "capturable", "differentiable", "initial_lr", "params", "swap_tensors"}
 _RULES = {torch.optim.SGD: "sgd", torch.optim.Adam: "adam", torch.optim.AdamW: "adamw"}
 
@@ -29,7 +29,7 @@ def _number(value: Any) -> str:
 
 
 def spec(optimizer: torch.optim.Optimizer, method: str) -> str:
-    """ "sgd(lr=0.1,momentum=0.9)" of torch.optim.SGD; ValueError with what `method` can take instead."""
+    """Returns the spec, such as "sgd(lr=0.1,momentum=0.9)" for torch.optim.SGD. ValueError: there is none."""
     can = (f"method '{method}' updates by itself, at its servers or in its own rule, and takes over torch.optim.SGD, "
            "Adam or AdamW with one group of parameters")
     rule = _RULES.get(type(optimizer))

@@ -1,22 +1,21 @@
-"""Values that are held by unit (zero's third stage): of a module's parameters there are values while it runs.
+"""Values that are held by unit (zero's third stage): a module's parameters have values only while the module runs.
 
-A unit is a module with parameters of its own, numbered from the input in the order of registration. A parameter that
-several modules have (tied weights) is in the unit of the first, and the others need that one too. Between its uses a
-parameter is `Cut`: shape, type and gradient are there, and its data is one element of no meaning. Code that reads it
-then gets a sentence; within a forward the unit is gathered, and stays until the module that reads it has run. So
-modules that read what is inside of others (nn.MultiheadAttention, a loss over a ParameterList) need nothing special.
+A unit is a module with parameters of its own; units are numbered from the input, in the order of registration. A
+parameter of several modules (tied weights) is in the unit of the first, and the others acquire that unit, too. Between
+its uses a parameter is a `Cut`: it has its shape, type and gradient, and its data is one NaN. Code that reads it then
+gets an error. Within a forward the unit is acquired instead, until the module that reads it has run. So modules that
+read parameters of others (nn.MultiheadAttention, a loss over a ParameterList) need nothing special.
 
-    forward     a pre-hook acquires the unit, and the parameters' data is the engine's memory itself (a copy where the
-                parameter is of 16 bits); a hook releases it
-    backward    what autograd saves of a parameter in forward is not kept. Its storage is a buffer that another unit
-                uses by then, and what is saved is mostly a view, as a linear layer's weight.t(), which no change of
-                `param.data` reaches. FSDP keeps one storage, frees it by resize_(0) and copies values in again. Here
-                saved_tensors_hooks pack such a tensor as the parameter's name and where in it the view lies, and unpack
-                it from the engine's memory. So nothing is copied, and the first read of a unit in backward acquires it,
-                whatever its module returned. It is released when the gradients of all of its parameters are handed
-                over, or when the pass ends
+    forward     a pre-hook acquires the unit, and the parameters' data becomes the engine's memory (a copy if the
+                parameter has 16 bits); a hook releases it
+    backward    a tensor that autograd saves of a parameter cannot be kept: its storage is a buffer that another unit
+                uses by then, and it is mostly a view, as a linear layer's weight.t(), which a change of `param.data`
+                does not affect. (FSDP keeps one storage, frees it by resize_(0) and copies values in again.) So
+                saved_tensors_hooks pack such a tensor as the parameter and the position of the view, and unpack it
+                from the engine's memory, without a copy. The first read of a unit in backward acquires it. It is
+                released when the gradients of all of its parameters are handed over, or when the pass ends
 
-What a module returns may be a view of its parameter; that is cloned while it is there.
+If a module returns a view of its parameter, the view is cloned before the unit is released.
 """
 
 from __future__ import annotations
@@ -51,14 +50,14 @@ FACTS = {
     "size", "dim", "ndimension", "numel", "nelement", "element_size", "is_floating_point", "is_complex",
     "register_hook", "register_post_accumulate_grad_hook", "requires_grad_", "get_device", "__len__", "is_inference",
 )} | {torch.numel, torch.is_floating_point, torch.is_complex, _T.grad.__set__, _T.grad.__delete__}  # fmt: skip
-"""What may be asked of a parameter whose values are not there, and done to it."""
+"""Functions that are allowed on a parameter without values."""
 
 
 _GRADS = (_T.grad.__get__, _T.grad.__set__, _T.grad.__delete__)
 
 
 class Cut(nn.Parameter):
-    """What a parameter is while its values are not there."""
+    """The class of a parameter while it has no values."""
 
     _bound: Bound
     _units: Units
@@ -82,7 +81,7 @@ class Cut(nn.Parameter):
 
 
 class _Saved(NamedTuple):
-    """What autograd keeps instead of a view of a parameter's memory."""
+    """A view of a parameter's memory, as autograd saves it."""
 
     bound: Bound
     size: torch.Size
@@ -95,13 +94,13 @@ class _Frame:
     """A module that runs."""
 
     module: nn.Module
-    units: list[int] = field(default_factory=list)  # which it needs
-    pushed: bool = False  # hooks of saved tensors
-    looks: bool = False  # it is an evaluation of the agreed model
+    units: list[int] = field(default_factory=list)  # units that it has acquired, once for each time
+    pushed: bool = False  # it has pushed hooks for saved tensors
+    looks: bool = False  # it has begun an evaluation of the agreed model
 
 
 def check(model: nn.Module, bound: list[Bound], elsewhere: bool) -> None:
-    """Refuses what cannot be trained by unit."""
+    """Refuses modules and parameters that cannot be trained by unit. elsewhere: parameters are not on the CPU."""
     for name, module in model.named_modules():
         compiled = isinstance(module, torch._dynamo.OptimizedModule) or module._compiled_call_impl is not None
         if compiled or isinstance(module, torch.jit.ScriptModule):
@@ -124,17 +123,19 @@ def check(model: nn.Module, bound: list[Bound], elsewhere: bool) -> None:
 
 
 class Units:
+    """Acquires and releases the units of a run, by hooks of its modules."""
+
     def __init__(self, run: Run):
         self._run, self._engine, self._model = run, run.engine, run.model
         self._bound = run.binding.bound
         self._of: list[list[Bound]] = [[] for _ in range(1 + max(b.unit for b in self._bound))]
-        self._held = [0] * len(self._of)  # how many have acquired it
-        self._left = [0] * len(self._of)  # parameters whose gradient has not come in this pass
-        self._came: set[Bound] = set()  # and those whose gradient has
+        self._held = [0] * len(self._of)  # [unit]: how many times it is acquired
+        self._left = [0] * len(self._of)  # [unit]: parameters whose gradient was not handed over in this pass
+        self._came: set[Bound] = set()  # parameters whose gradient was
         self._back: set[int] = set()  # units that backward has acquired
         self._frames: list[_Frame] = []
-        self._where: dict[int, Bound] = {}  # parameters whose values are there, by their storage
-        self._empty: dict[int, Bound] = {}  # and what is in the place of those that are not
+        self._where: dict[int, Bound] = {}  # address of a storage with values: its parameter
+        self._empty: dict[int, Bound] = {}  # address of a storage that stands for missing values: its parameter
         self._pair_alone = self._pair(None, None)
         self._gathered: dict[Bound, torch.Tensor] | None = None  # for a state_dict() that is being made
         self._written = False
@@ -162,7 +163,7 @@ class Units:
         self._hooks.append(self._model.register_state_dict_pre_hook(self._before_state))
         self._hooks.append(self._model.register_state_dict_post_hook(lambda _, state, *__: self._after_state(state)))
 
-    # ---- values come and go ----
+    # ---- acquiring and releasing ----
 
     def _show(self, b: Bound) -> None:
         x = b.view(self._engine.values(b.index))
@@ -179,7 +180,7 @@ class Units:
         b.param.__class__ = Cut
         b.x = None
 
-    def _bring(self, unit: int, backward: bool = False) -> None:
+    def _acquire(self, unit: int, backward: bool = False) -> None:
         if self._held[unit] == 0:
             self._engine.unit_acquire(unit, backward)
             with torch.inference_mode(False), torch.no_grad():
@@ -187,7 +188,7 @@ class Units:
                     self._show(b)
         self._held[unit] += 1
 
-    def _let_go(self, unit: int, backward: bool = False) -> None:
+    def _release(self, unit: int, backward: bool = False) -> None:
         self._held[unit] -= 1
         if self._held[unit] > 0:
             return
@@ -209,7 +210,7 @@ class Units:
         frame = _Frame(module)
         if module is self._model:
             if all(f.module is not module for f in self._frames):
-                self._unwind()  # an interrupt leaves modules without their hooks
+                self._unwind()  # after an interrupt the hooks of modules that ran were not called
             frame.looks = self._run.before_forward()
         elif not self._frames and not self._within():
             raise StateError(
@@ -223,7 +224,7 @@ class Units:
             torch._C._autograd._push_saved_tensors_default_hooks(*(self._pair(*top) if top else self._pair_alone))
             frame.pushed = True
         for unit in units:
-            self._bring(unit)
+            self._acquire(unit)
             frame.units.append(unit)
 
     @torch.compiler.disable
@@ -239,7 +240,7 @@ class Units:
         return output
 
     def _own(self, output: Any, gone: set[int]) -> Any:
-        """The output, copied to memory of its own where it is a view of a parameter whose values are released."""
+        """Returns the output, with copies of tensors that are views of parameters of the units `gone`."""
 
         def own(t: Any) -> Any:
             if isinstance(t, torch.Tensor) and t.layout == torch.strided and type(t) is not Cut:
@@ -257,7 +258,7 @@ class Units:
         # After a failure the engine takes no calls, and the failure is reported already.
         with contextlib.suppress(Error) if sys.exc_info()[0] is not None else contextlib.nullcontext():
             for unit in frame.units:
-                self._let_go(unit)
+                self._release(unit)
             if frame.looks:
                 self._run.resume()
 
@@ -266,20 +267,21 @@ class Units:
             self._pop()
 
     def _within(self) -> bool:
-        """Can values be acquired now?"""
+        """Returns whether values can be acquired now."""
         return self._run.in_pass or self._run.shown or self._run.finished
 
     def read(self, b: Bound, func: Callable[..., Any]) -> bool:
-        """A parameter whose values are absent is read. True: they are there now. False: use what is in their place."""
+        """Called when `func` reads a parameter without values. True: it has values now. False: it is to be read as it
+        is."""
         if self._gathered is not None and func is _T.detach:
             return False
         if b.x is not None:  # gathered with another parameter of its unit
             return True
         if self._frames:
-            self._bring(b.unit)
+            self._acquire(b.unit)
             self._frames[-1].units.append(b.unit)
         elif torch._C._current_graph_task_id() != -1:  # a checkpointed part is computed again
-            self._bring_back(b)
+            self._acquire_in_backward(b)
         else:
             raise StateError(
                 f"parameter '{b.name}' was read ({getattr(func, '__name__', func)}), but under method "
@@ -292,13 +294,14 @@ class Units:
     # ---- what autograd saves ----
 
     def _pair(self, outer_pack: Callable | None, outer_unpack: Callable | None) -> tuple[Callable, Callable]:
-        """Hooks for saved tensors. What is no parameter goes to those that are there already, as a checkpoint's."""
+        """Returns hooks for saved tensors. Tensors that are no parameters are passed to the outer hooks, if any (those
+        of torch.utils.checkpoint)."""
 
         def pack(t: torch.Tensor) -> Any:
             b = self._where.get(t.untyped_storage().data_ptr()) if t.layout == torch.strided else None
             if b is not None and t.dtype == b.x.dtype:
                 return _Saved(b, t.size(), t.stride(), t.storage_offset())
-            if b is not None:  # its bits as another type
+            if b is not None:  # a view of another type
                 t = t.clone()
             return outer_pack(t) if outer_pack is not None else (t, t._version)
 
@@ -306,12 +309,12 @@ class Units:
             if type(saved) is _Saved:
                 b = saved.bound
                 if b.x is None:
-                    self._bring_back(b)
+                    self._acquire_in_backward(b)
                 return b.x.as_strided(saved.size, saved.stride, saved.offset)
             if outer_unpack is not None:
                 return outer_unpack(saved)
             t, version = saved
-            if t._version != version:  # with hooks autograd does not look
+            if t._version != version:  # with hooks autograd does not check versions
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an inplace operation: "
                     f"[{torch.typename(t)} {list(t.shape)}] is at version {t._version}; expected version {version} "
@@ -324,17 +327,17 @@ class Units:
 
     # ---- backward ----
 
-    def _bring_back(self, b: Bound) -> None:
+    def _acquire_in_backward(self, b: Bound) -> None:
         if not self._run.in_pass:
             raise StateError(
                 f"backward reads parameter '{b.name}' outside a pass, where under method '{self._run.method}' its "
                 "values are not there; call backward() once after a forward in training mode, before step()"
             )
-        self._bring(b.unit, True)
+        self._acquire(b.unit, True)
         self._back.add(b.unit)
 
     def check_gradient(self, b: Bound) -> None:
-        """A gradient is read. Was it handed over already, for a step that is not made yet?"""
+        """Called when a gradient is read. StateError: it was handed over in this pass, and is not there any more."""
         if self._run.in_pass and b in self._came:
             raise StateError(
                 f"parameter '{b.name}' has no gradient any more: method '{self._run.method}' exchanges gradients while "
@@ -343,7 +346,7 @@ class Units:
             )
 
     def check_gradients(self) -> None:
-        """step() was called, and gradients were handed over. Has the script set others?"""
+        """Called by step(). StateError: the script has set a gradient after the real one was handed over."""
         for b in self._bound:
             with torch._C.DisableTorchFunctionSubclass():
                 grad = b.param.grad
@@ -355,12 +358,12 @@ class Units:
                 )
 
     def given(self, b: Bound) -> None:
-        """Its gradient was handed over."""
+        """Called when the gradient of a parameter was handed over."""
         self._came.add(b)
         self._left[b.unit] -= 1
         if self._left[b.unit] == 0 and b.unit in self._back:
             self._back.remove(b.unit)
-            self._let_go(b.unit, True)
+            self._release(b.unit, True)
 
     def pass_begins(self) -> None:
         self._left = [len(of) for of in self._of]
@@ -368,10 +371,10 @@ class Units:
         self._gathered = None  # of a state_dict() that has failed
 
     def pass_ends(self) -> None:
-        """Releases what is still there, as units that were used only in part."""
+        """Releases units that are still acquired, such as those that backward has used in part."""
         self._unwind()
         for unit in sorted(self._back):
-            self._let_go(unit, True)
+            self._release(unit, True)
         self._back.clear()
 
     # ---- the model's state_dict() ----
@@ -387,10 +390,10 @@ class Units:
         gathered = {}
         try:
             for unit, of in enumerate(self._of):
-                self._bring(unit)
+                self._acquire(unit)
                 if self._run.world.rank == 0:
                     gathered |= {b: b.x.clone() for b in of}
-                self._let_go(unit)
+                self._release(unit)
         finally:
             if looks:
                 self._run.resume()
@@ -412,8 +415,8 @@ class Units:
 
     @torch.no_grad()
     def write(self, b: Bound, source: torch.Tensor) -> None:
-        """Writes all of a parameter's values; this worker keeps its part. Where the engine's are finer and round to
-        what is written they stay."""
+        """Writes the values of a parameter; this worker keeps its part. Where the engine's value rounds to the
+        written one it stays, since it is more precise."""
         if not self._run.before_first:
             raise StateError(
                 f"parameter '{b.name}' was written to by the script since the first step. Under method "
@@ -430,7 +433,7 @@ class Units:
         self._written = True
 
     def take_written(self) -> None:
-        """Takes over what the script wrote, before the next use of the engine's values."""
+        """Call before the next use of the engine's values: tells the engine that write() has changed some."""
         if self._written:
             self._written = False
             self._engine.state_written()
@@ -446,7 +449,7 @@ class Units:
                 )
 
     def close(self) -> None:
-        """No parameter refers to the engine's memory any more."""
+        """Removes all hooks, and all references of parameters to the engine's memory."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []

@@ -1,19 +1,20 @@
-"""Tutti's codecs inside torch's own DistributedDataParallel, for scripts that keep it.
+"""Tutti's codecs in torch's DistributedDataParallel (DDP), by a communication hook.
 
     ddp = torch.nn.parallel.DistributedDataParallel(model)
     ddp.register_comm_hook(*tutti.torch.comm_hook("ef(topk(ratio=0.01))"))
 
-The codec runs in the C library (codec.h) on each bucket, a tensor at a time. What it keeps belongs to a parameter, so
-that torch rebuilds its buckets after the first step changes nothing. The gradients that come out are those of Tutti's
-engine with `--codec` and `--collective allgather`, to the bit: what is summed is summed in Tutti's order.
+The codec runs in the C library (codec.h) on each bucket, a tensor at a time. Its state belongs to parameters, so it
+does not matter that torch rebuilds its buckets after the first step. The resulting gradients have the bits of those of
+Tutti's engine with `--codec` and `--collective allgather`, since sums are made in Tutti's order.
 
-Messages go by torch.distributed, through a gloo group of the hook's own, of the ranks of DDP's group. They are in host
-memory, where the codec runs, whatever carries the rest. And no collective that DDP or the user starts in between can
-get into their order.
+Messages are sent by torch.distributed, through a gloo group of the hook's own with the ranks of DDP's group. They are
+in host memory, where the codec runs. With a group of its own the order of collectives is not affected by those that
+DDP or the user starts in between.
 
-Two threads: one encodes buckets in the order in which they come, one carries them in the same order and decodes. So
-a bucket is encoded while the one before is on its way, all ranks start the same collectives in the same order, and
-backward goes on meanwhile. In the first step all waits for its last bucket: only then are all parameters known.
+There are two threads: the first encodes buckets in the order of DDP's calls, the second exchanges and decodes them in
+the same order. So a bucket is encoded while the previous one is exchanged, all ranks start the same collectives in the
+same order, and backward continues meanwhile. In the first step nothing is encoded before the last bucket, since only
+then all parameters are known.
 """
 
 import ctypes
@@ -35,18 +36,18 @@ from ._thread import Worker
 _DTYPES = {_abi.TUTTI_F32: torch.float32, _abi.TUTTI_F16: torch.float16, _abi.TUTTI_BF16: torch.bfloat16,
            _abi.TUTTI_U8: torch.uint8, _abi.TUTTI_F64: torch.float64, _abi.TUTTI_I32: torch.int32,
            _abi.TUTTI_I64: torch.int64, _abi.TUTTI_I8: torch.int8}
-_SMALL = 16384  # sums of at most this many bytes go all to all: one collective instead of two
+_SMALL = 16384  # up to this many bytes a sum is made by one all-gather instead of two collectives
 
 
 def _memory(address: int, count: int, dtype: torch.dtype) -> torch.Tensor:
-    """The C library's memory as a tensor that does not own it."""
+    """Returns memory of the C library as a tensor, which does not own it."""
     if count == 0:
         return torch.empty(0, dtype=dtype)
     return torch.frombuffer((ctypes.c_char * (count * dtype.itemsize)).from_address(address), dtype=dtype, count=count)
 
 
 def _tree(rows: torch.Tensor) -> torch.Tensor:
-    """The sum of the rows, in the one order of all of Tutti's sums."""
+    """Returns the sum of the rows, in the order of all of Tutti's sums."""
     n = len(rows)
     if n == 1:
         return rows[0]
@@ -56,25 +57,25 @@ def _tree(rows: torch.Tensor) -> torch.Tensor:
 
 @dataclass
 class _Bucket:
-    """One of DDP's on its way."""
+    """A bucket of DDP that is being exchanged."""
 
-    first: bool  # a step begins with it
+    first: bool  # the first of a step
     buffer: torch.Tensor
-    spans: list[tuple[torch.Tensor, int]]  # parameter, its place in the buffer
-    future: "torch.futures.Future[Any]"  # of the buffer, or of an exception
-    cuda: Cuda | None
-    ready: Any  # CUDA: the event of its being final
-    host: torch.Tensor | None = None  # float32; the buffer itself where it is that
-    parcel: Any = None
-    freight: Any = None  # None: it is through
+    spans: list[tuple[torch.Tensor, int]]  # parameter, index of its gradient in the buffer
+    future: "torch.futures.Future[Any]"  # result: the buffer, or an exception
+    cuda: Cuda | None  # None: the buffer is on the host
+    ready: Any  # CUDA: the event after which the buffer is final
+    host: torch.Tensor | None = None  # the gradients on the host, float32; the buffer itself if it is that
+    parcel: Any = None  # of the library: the bucket's tensors on their way through the codec
+    freight: Any = None  # of the library: what to exchange next; None: nothing more
 
 
 class CommHookState:
-    """What the hook keeps for one DDP module: the codec with its residuals, and how much it has sent.
+    """The state of the hook for one DDP module: the codec with its residuals, and counts of bytes.
 
-    `epoch` and `lr` are for codecs that go by them (accordion): set them as training goes on. `bytes_encoded` is what
-    the codec has made of this worker's gradients so far. `bytes_sent` is what this worker has sent for it, with what
-    the collectives add.
+    epoch, lr: for codecs that depend on them (accordion); set them during the training. bytes_encoded: size of this
+    worker's encoded gradients so far. bytes_sent: bytes that this worker has sent for them, with the overhead of the
+    collectives.
     """
 
     def __init__(self, spec: str, model: torch.nn.Module | None, process_group: dist.ProcessGroup | None,
@@ -86,7 +87,7 @@ class CommHookState:
         self._names: dict[torch.Tensor, str] = {}
         if model is not None:
             self._names = {p: name for name, p in model.named_parameters() if p.requires_grad and p.numel() > 0}
-        # A spec that is wrong is refused here and not in the first step.
+        # Opened once at once, so that an invalid spec is refused here and not in the first step.
         shapes = self._shapes(self._order(self._names)) if self._names else [_abi.tutti_relay_tensor(None, 1, 1)]
         _c.tutti_relay_close(self._open(shapes))
         self._relay: ctypes.c_void_p | None = None
@@ -105,7 +106,8 @@ class CommHookState:
     # ---- the codec and its tensors ----
 
     def _order(self, parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-        """With a model as tutti.torch.DistributedDataParallel has them, else as they came in the first step."""
+        """Returns the parameters in the codec's order: with a model that of tutti.torch.DistributedDataParallel, else
+        that of the first step."""
         there = list(parameters)
         if not self._names:
             return there
@@ -117,7 +119,7 @@ class CommHookState:
         return sorted(there, key=lambda p: -place[p])
 
     def _shapes(self, parameters: Iterable[torch.Tensor]) -> list[_abi.tutti_relay_tensor]:
-        """As the engine sees them: rows are the dimension that is slowest in memory, whose order buckets have too."""
+        """Returns rows and columns of each parameter, as for the engine: rows are the slowest dimension in memory."""
         shapes = []
         for p in parameters:
             rows = p.size((memory_order(p) or (0,))[0]) if p.dim() > 1 else 1
@@ -132,7 +134,7 @@ class CommHookState:
         return relay
 
     def _learn(self) -> None:
-        """The last bucket of the first step is there."""
+        """Opens the codec when the last bucket of the first step has come, so that all parameters are known."""
         order = self._order(p for bucket in self._held for p, _ in bucket.spans)
         self._relay = self._open(self._shapes(order))
         self._tensor = {p: i for i, p in enumerate(order)}
@@ -151,14 +153,14 @@ class CommHookState:
         return [(self._names.get(p, ""), tuple(p.shape)) for p in self._tensor]
 
     def state_dict(self) -> dict[str, Any]:
-        """What this rank's codec keeps, between two steps: its own residuals. Each rank saves its own."""
+        """Returns the state of this rank's codec, such as residuals. Between steps; each rank saves its own."""
         if self._relay is None:
             return self._loaded or {"spec": self.spec, "steps": 0}
         return {"spec": self.spec, "steps": _c.tutti_relay_steps(self._relay), "workers": self._workers,
                 "tensors": self._layout(), "states": {name: values.clone() for name, values in self._states()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from what `state_dict()` gave on the same rank of as many."""
+        """Continues from a state_dict() of the same rank of the same number of workers."""
         if state["spec"] != self.spec:
             raise ValueError(f"comm_hook: the state is of codec '{state['spec']}', and this hook's is '{self.spec}'")
         if state["steps"] > 0 and state["workers"] != self._workers:
@@ -179,7 +181,7 @@ class CommHookState:
             values.copy_(state["states"][name])
         _c.tutti_relay_resume(self._relay, state["steps"])
 
-    # ---- a bucket on its way ----
+    # ---- a bucket, from DDP's call to its future ----
 
     def take(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         buffer = bucket.buffer()
@@ -205,7 +207,7 @@ class CommHookState:
             if self._failure is not None:
                 raise self._failure
             work(bucket)
-        except BaseException as failure:  # of this rank; all that follows would be out of order
+        except BaseException as failure:  # later buckets fail, too, since collectives would be out of order
             self._failure = failure
             bucket.future.set_result(failure)
 
@@ -256,17 +258,17 @@ class CommHookState:
             check(_c.tutti_parcel_open, parcel, self._relay)
             return parcel
 
-    # ---- the wire ----
+    # ---- collectives ----
 
     def _gather_equal(self, mine: torch.Tensor) -> torch.Tensor:
-        """A row of each worker, all of one length."""
+        """All-gathers a row of each worker; all have the same length."""
         theirs = mine.new_empty((self._workers, mine.numel()))
         dist.all_gather_into_tensor(theirs.view(-1), mine, group=self._group)
         self.bytes_sent += (self._workers - 1) * mine.nbytes
         return theirs
 
     def _gather(self, mine: torch.Tensor, freight: _abi.tutti_freight) -> tuple[Any, ...]:
-        """Messages of any length: gloo's all-gather wants one length, so the shorter are padded to the longest."""
+        """All-gathers messages of any length. They are padded to the longest, since gloo needs equal lengths."""
         counts = [freight.most] * self._workers
         if not freight.fixed:
             counts = self._gather_equal(torch.tensor([mine.numel()])).view(-1).tolist()
@@ -283,8 +285,8 @@ class CommHookState:
         return theirs, lengths
 
     def _add_up(self, numbers: torch.Tensor, factor: float) -> None:
-        """numbers := the sum over the workers of factor * numbers: products and sums in float32, in Tutti's order,
-        rounded once. torch's own all-reduce rounds 16-bit numbers at every hop, and has an order of its own."""
+        """Sets numbers to the sum over the workers of factor * numbers: products and sums in float32, in Tutti's order,
+        rounded once. (torch's all-reduce rounds 16-bit numbers at every hop, and adds in another order.)"""
         if self._workers == 1:
             return
         n, workers = numbers.numel(), self._workers
@@ -301,7 +303,7 @@ class CommHookState:
         numbers.copy_(self._gather_equal(mine).view(-1)[:n])
 
     def _sum_of(self, _with: Any, n: int, numbers: Any, err: Any) -> int:
-        """What a codec that learns from all workers asks for as a step begins."""
+        """Callback of a codec that needs a sum over all workers when a step begins."""
         try:
             self._add_up(_memory(ctypes.addressof(numbers.contents), n, torch.float32), 1.0)
         except BaseException as failure:
@@ -324,11 +326,14 @@ def _hook(state: CommHookState, bucket: dist.GradBucket) -> torch.futures.Future
 
 def comm_hook(spec: str, model: torch.nn.Module | None = None, *, process_group: dist.ProcessGroup | None = None,
               seed: int = 0) -> tuple[CommHookState, Callable[..., torch.futures.Future[torch.Tensor]]]:
-    """What `DistributedDataParallel.register_comm_hook` takes, for a codec: `register_comm_hook(*comm_hook(spec))`.
+    """Returns the arguments of `DistributedDataParallel.register_comm_hook` for a codec.
 
-    model: gives parameters their names, for codecs with options that go by names, and an order that does not depend
-    on DDP's buckets, which random codecs' draws and a saved state go by. process_group: DDP's, if it was given one.
-    seed: of draws, the same on all ranks. All ranks of the group call this, in the same order as other collectives.
-    ValueError: a spec that is none; the sentence has near names.
+    spec: of the codec.
+    model: gives names to the parameters, for codecs with options for named parameters, and an order that does not
+        depend on DDP's buckets. Random draws and saved states depend on the order.
+    process_group: DDP's, if it was given one.
+    seed: of random draws, the same on all ranks.
+
+    Collective: all ranks of the group call it. ValueError: an invalid spec; the text suggests similar names.
     """
     return CommHookState(spec, model, process_group, seed), _hook

@@ -1,4 +1,4 @@
-"""pipeline(): methods that decide by themselves what of a model is computed when: a stage of it on each worker.
+"""pipeline(): trains a model in stages, one on each worker, with methods that schedule forward and backward themselves.
 
     model = nn.Sequential(...)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -9,13 +9,13 @@
             ...model(x)...
     pipe.finish()
 
-There is no loop over batches here: the method says which samples each micro-batch has, in which order forward and
-backward of several are, and at which version of the values. So it is given the data set and the loss function, and
-called for many steps at a time, as a pipeline is filled and emptied once a call.
+There is no loop over batches: the method decides which samples each micro-batch has, in which order forwards and
+backwards run, and with which version of the values. So it is given the data set and the loss function, and a call makes
+many steps, since each call fills and empties the pipeline.
 
-Each process makes the whole model, so that all agree on what it is; rank 0's values are trained. From then on a worker
-has the values of its stage alone, and a parameter that is read elsewhere raises. They are there within evaluate(), and
-after finish().
+Each process makes the whole model, so that all agree on its structure; rank 0's values are trained. During the run a
+worker has the values of its stage only, and reading a parameter raises StateError. Within evaluate(), and after
+finish(), the module has all values.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from ._units import FACTS
 
 
 class _Away(nn.Parameter):
-    """What a parameter is while its values are not there."""
+    """The class of a parameter while it has no values."""
 
     _name: str
 
@@ -62,8 +62,8 @@ class _Away(nn.Parameter):
 
 
 class Pipeline:
-    """A run in which each worker has a stage of the model (pipeline()). All workers make the same calls in the same
-    order."""
+    """A run in which each worker has a stage of the model; pipeline() makes it. All workers make the same calls in the
+    same order."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Pipeline:
         self._meetings = Meetings(self) if together else None
         opened(self)
 
-    # ---- what the run is made of ----
+    # ---- opening ----
 
     def _check_memory(self) -> None:
         for b in self.binding.bound:
@@ -176,7 +176,7 @@ class Pipeline:
         )
 
     def _measured(self, loss: Callable[[Any, Any], torch.Tensor], x: Any, y: Any, n: int) -> list[float]:
-        """Of all workers, each as it has measured its own."""
+        """Returns the seconds of each unit on each worker, [workers x units]. Collective."""
         seconds, units = _layers.measured(self._units, loss, x, y, n), len(self._units)
         place = [0.0] * (self.world.size * units)
         place[self.world.rank * units : (self.world.rank + 1) * units] = seconds
@@ -192,7 +192,7 @@ class Pipeline:
         return batch[0], batch[1]
 
     def _fetch(self, now: _abi.tutti_pass) -> tuple[Any, Any]:
-        """The samples of a micro-batch."""
+        """Returns input and target of a micro-batch."""
         was, share = self.engine.doing(_abi.TUTTI_DOING_DATA), self.engine.share()
         try:
             at = range(now.position, now.position + now.samples)
@@ -211,7 +211,7 @@ class Pipeline:
 
     @torch.no_grad()
     def _there(self) -> None:
-        """The whole model's, in memory of their own: the engine shows one unit after another, to all workers."""
+        """Copies the values of the whole model to the module: all workers acquire one unit after another."""
         for unit in range(len(self._units)):
             bound = [(b, kind) for b, kind in zip(self.binding.bound, self._kinds, strict=True) if b.unit == unit]
             if not bound:
@@ -226,7 +226,7 @@ class Pipeline:
 
     @property
     def steps(self) -> int:
-        """Steps that the run has made."""
+        """The number of steps that the run has made."""
         return int(self.engine.figures()["steps"])
 
     @property
@@ -235,23 +235,23 @@ class Pipeline:
 
     @property
     def stage(self) -> int:
-        """Which this worker has."""
+        """The number of this worker's stage."""
         return int(self.engine.method.stage)
 
     @property
     def modules(self) -> list[str]:
-        """Names of the modules that this worker's stage is made of."""
+        """The names of the modules of this worker's stage."""
         return [name for u in self._units[self._stage.first : self._stage.end] for name in u.names]
 
     def step(self, n: int = 1) -> float:
-        """n more steps of the run. Returns the mean loss of their samples, on all workers. A pipeline is filled again
-        at each call, so few calls of many steps are better than many of few."""
+        """Makes n steps. Returns the mean loss of their samples, on all workers. Each call fills the pipeline again, so
+        few calls of many steps are faster than many calls of few."""
         if n < 1:
             raise ValueError(f"step: n is {n}; it must be at least 1")
         return self._drive(self._between("step()") + n)
 
     def epoch(self) -> float:
-        """The steps that are left of the epoch under way, or of the next one."""
+        """Makes the remaining steps of the current epoch, or all steps of the next one. Returns the same as step()."""
         each = self.steps_an_epoch
         return self._drive((self._between("epoch()") // each + 1) * each)
 
@@ -275,7 +275,7 @@ class Pipeline:
             raise
         return lost / samples if samples > 0 else 0.0
 
-    # ---- what all do together ----
+    # ---- calls that all workers make together ----
 
     def _between(self, what: str) -> int:
         if self._ended or self.finished:
@@ -290,8 +290,8 @@ class Pipeline:
 
     @contextlib.contextmanager
     def evaluate(self) -> Iterator[None]:
-        """Within it the whole model stands in the module, in eval mode, on all workers. They come here together.
-        model.state_dict() is taken here."""
+        """Context in which the module has the whole model, in eval mode, on all workers, which call it together. Call
+        model.state_dict() within it."""
         self.show()
         training = self.model.training
         self.model.eval()
@@ -313,15 +313,15 @@ class Pipeline:
         self.engine.eval_end()
 
     def save(self, directory: str, *, keep: int = 0) -> None:
-        """A checkpoint by all workers, a new one a step; the newest `keep` stay (0: all). It has the whole model, each
-        worker writes its stage, and it can be loaded by other stages."""
+        """Saves a checkpoint in a new folder of `directory`. All workers; each writes its stage. Keeps the newest
+        `keep` checkpoints (0: all). It can be loaded with other stages."""
         self._meet("save()", self._between("save()"))
         _saved.save_module(self, directory)
         self.engine.save(directory, keep=keep)
         _saved.prune(self, directory, keep)
 
     def load(self, directory: str) -> None:
-        """Goes on from a checkpoint, or from the newest in that directory. By all workers, before the first step."""
+        """Resumes from a checkpoint, or from the newest in that directory. All workers, before the first step."""
         if self._between("load()"):
             raise StateError(
                 "state is loaded before the first step: after it workers would continue from different models"
@@ -332,13 +332,13 @@ class Pipeline:
         _saved.load_module(self, found)
 
     def state_dict(self) -> dict[str, Any]:
-        """What this worker has of the run: its stage's values, what the optimiser keeps of them, versions. By all
-        workers. For the same worker of as many; save() is for others."""
+        """Returns this worker's state: values of its stage, the optimiser's state of them, versions. All workers. It
+        can be loaded by the same worker of the same number only; for others use save()."""
         self._meet("state_dict()", self._between("state_dict()"))
         return _state.get(self)  # type: ignore[arg-type]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """By all workers, before the first step."""
+        """Loads a state_dict(). All workers, before the first step."""
         if self._between("load_state_dict()"):
             raise StateError(
                 "state is loaded before the first step: after it workers would continue from different models"
@@ -346,18 +346,18 @@ class Pipeline:
         _state.write(self, _state.fit(self, state), state)  # type: ignore[arg-type]
 
     def figures(self) -> dict[str, int | float]:
-        """Times, bytes, steps and samples of this rank so far (tutti_figures)."""
+        """Returns times, bytes, steps and samples of this rank so far (tutti_figures)."""
         return self.engine.figures()
 
     def metrics(self) -> list[tuple[str, int, float, int]]:
-        """What the method tells of itself: (name, worker, value, at)."""
+        """Returns (name, worker, value, at) of each figure that the method has reported."""
         return self.engine.metrics()
 
     def events(self) -> list[Event]:
         return self.engine.events()
 
     def finish(self) -> None:
-        """Ends the run. The whole model stands in the module for good, in memory of its own, on all workers."""
+        """Ends the run. All workers. The module then has the whole model, in memory of its own."""
         if self._ended or self.finished:
             return
         self._meet("finish()", self._between("finish()"))
@@ -367,7 +367,7 @@ class Pipeline:
         self.close()
 
     def close(self) -> None:
-        """Leaves the run as it is. Others that still need this worker are notified."""
+        """Leaves the run without finish(). Workers that still need this one are notified."""
         if self._ended:
             return
         self._ended = True
@@ -379,7 +379,7 @@ class Pipeline:
         self.world.close()
 
     def detach(self) -> None:
-        """Nothing here lies in the engine's memory any more."""
+        """Drops all references to the engine's memory."""
         if self._shown:
             self._away()
             self._shown = False
@@ -396,7 +396,7 @@ class Pipeline:
         return self.steps > 0
 
     def fail(self, error: BaseException) -> None:
-        """Leaves after a failure of this rank's program, and says so to the others."""
+        """Closes the run after a failure of this rank's program, which is reported to the other ranks."""
         if not self._ended:
             self.world.failure_report(error)
             self.close()
@@ -429,24 +429,24 @@ def pipeline(
     collate: Callable[[list], Any] = default_collate,
     transport: str | None = None,
 ) -> Pipeline:
-    """Joins the run that this process was started in, and gives a pipeline of all its workers that trains the model.
+    """Joins the run that this process was started in, and returns a Pipeline of all its workers that trains the model.
 
     model: a torch.nn.Sequential, or a list of modules, the same on all ranks. A stage begins with a module that has
-        parameters; what it receives has to be one float32 tensor whose first dimension is the samples.
+        parameters; its input has to be one float32 tensor whose first dimension is the samples.
     optimizer: SGD, Adam or AdamW over the model's parameters, in one group. The method makes the updates by its rule;
-        the rate is read from it at each call.
-    loss: of what the model gives for a micro-batch and of its targets: the mean over the samples.
-    dataset: samples by number, pairs of input and target, the same on all ranks. They are read on the workers that
-        have the first stage or the last.
-    method: hetpipe, wavelet or heterps, as `tutti methods` lists them with their options.
-    batch, accumulate: samples a worker, and how many of those a step: a step has batch x accumulate x workers.
+        the learning rate is read from it at each call.
+    loss: a function of the model's output and the target of a micro-batch, which returns the mean over the samples.
+    dataset: pairs of input and target by index, the same on all ranks. They are read on the workers that have the
+        first or the last stage.
+    method: hetpipe, wavelet or heterps; `tutti methods` lists them with their options.
+    batch, accumulate: a step has batch x accumulate x workers samples.
     seed: of the order of samples.
-    micro_batch: samples of a micro-batch at most; 0: as many as the method likes.
-    costs: what each unit takes, in any measure, for methods that cut by it; else operations are counted.
-    collate: makes a pair of input and target of a list of samples.
-    transport: None finds it.
+    micro_batch: most samples of a micro-batch; 0: the method decides.
+    costs: the cost of each unit, in any measure, for methods that partition by costs; None: operations are counted.
+    collate: makes a pair of input and target from a list of samples.
+    transport: None: chosen from the launcher's environment.
 
-    ValueError: what this method, model and optimizer cannot do, before anything is done."""
+    Raises ValueError, before anything is done, if this method, model and optimizer do not match."""
     for name, value, least in (("batch", batch, 1), ("accumulate", accumulate, 1), ("micro_batch", micro_batch, 0)):
         if value < least:
             raise ValueError(f"pipeline: {name} is {value}; it must be at least {least}")

@@ -1,4 +1,4 @@
-"""prepare(): any method under the user's own loop.
+"""prepare(): trains with any method in the user's own loop.
 
     model, optimizer = tutti.torch.prepare(model, optimizer, method="ad-psgd(graph=exponential)")
     for x, y in loader:
@@ -8,11 +8,11 @@
         optimizer.zero_grad()
     optimizer.finish()
 
-The model stays the object it was, with hooks. Under zero(stage=3) its parameters have values while their modules run
-(_units.py). A forward in training mode begins the method's pass: there new values
-arrive, or are waited for. Where the method exchanges gradients each is sent as soon as backward has it. Where it does
-not they are handed over in step(), so until then the user may change them. optimizer.step() is the
-method's step. The user's torch optimiser makes the update within it wherever the method leaves that to the client.
+The model stays the same object and gets hooks. Under zero(stage=3) its parameters have values only while their modules
+run (_units.py). A forward in training mode begins a pass of the method, which may wait for new values. If the method
+exchanges gradients, each is sent as soon as backward has computed it. If not, they are handed over in step(), and the
+user may change them until then. optimizer.step() makes the method's step. In it the user's torch optimiser makes the
+update, unless the method makes it itself.
 """
 
 import contextlib
@@ -31,12 +31,12 @@ from .sampler import BatchSampler
 
 
 class Optimizer(torch.optim.Optimizer):
-    """The user's optimiser, whose step() is a step of the method. Groups, state and hooks are those of the inner one,
-    so schedulers may hold either."""
+    """Wraps the user's optimiser; step() makes a step of the method. Groups, state and hooks are those of the user's
+    optimiser, so schedulers may be given either."""
 
-    _step_supports_amp_scaling = False  # of the inner one it would be true: a GradScaler sets members there, not here
+    _step_supports_amp_scaling = False  # a GradScaler would set members of this object, not of the inner optimiser
 
-    def __init__(self, run: Run) -> None:  # the base class would make groups of its own
+    def __init__(self, run: Run) -> None:  # without super().__init__(), which would make other groups
         self._run = run
         self.optimizer = run.optimizer
 
@@ -47,11 +47,11 @@ class Optimizer(torch.optim.Optimizer):
 
     @property
     def world(self) -> World:
-        """This process among all: rank and size."""
+        """The run, with this process's rank and the number of ranks."""
         return self._run.world
 
     def figures(self) -> dict[str, int | float]:
-        """Times, bytes, steps and samples of this rank so far (tutti_figures)."""
+        """Returns times, bytes, steps and samples of this rank so far (tutti_figures)."""
         return self._run.figures()
 
     @property
@@ -76,13 +76,14 @@ class Optimizer(torch.optim.Optimizer):
     def step(  # type: ignore[override]
         self, closure: Callable[[], Any] | None = None, *, loss: Any = None, losses: torch.Tensor | None = None
     ) -> Any:
-        """Ends the pass, and with the step's last one the step. `loss`: the mean loss of this batch, for methods that
-        use it (oscars). `losses`: each sample's, for methods that choose samples (biased-local-sgd).
+        """Ends the pass; after the last pass of a step makes the step.
 
-        closure: for methods that compute a batch again at other values (saddle), and for them alone. It clears the
-        gradients, computes the batch's loss, calls backward() and returns the loss. It is called for each pass of the
-        step, except for the first where backward() was called before. step() then returns the loss of the first.
-        Dropout drops the same in all of them, and the model's buffers stay as the first has left them."""
+        loss: mean loss of this batch, for methods that use it (oscars).
+        losses: the loss of each sample, for methods that choose samples (biased-local-sgd).
+        closure: only for methods that compute a batch again at other values (saddle). It clears the gradients, computes
+            the batch's loss, calls backward() and returns the loss. It is called for each pass of the step, but not for
+            the first if backward() was called before. step() then returns the loss of the first pass. Dropout is the
+            same in all passes, and the model's buffers stay as the first pass has left them."""
         if closure is not None and not self._run.again:
             raise ValueError("step(closure) cannot be had: a closure computes gradients again within the step, after "
                              "they have been exchanged; call backward() and then step()")
@@ -91,24 +92,24 @@ class Optimizer(torch.optim.Optimizer):
         return self._run.step(None if loss is None else float(loss), closure, losses)
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        """loss times the scale of this pass (prepare(loss_scale=...)); the method divides it out of the gradients."""
+        """Returns loss times the scale of this pass (prepare(loss_scale=...)). The method divides gradients by it."""
         return loss * self._run.loss_scale()
 
     def state_dict(self) -> dict[str, Any]:
-        """That of the torch optimizer, and under "tutti" what the method keeps on this rank: tensors, numbers and
-        texts, as torch.save takes them. If the method has services or is asynchronous, all workers must call it, since
-        they quiesce first. Once the run is over a method keeps nothing."""
+        """Returns the state_dict() of the torch optimizer, with the method's state on this rank under "tutti": tensors,
+        numbers and texts, for torch.save. If the method has services or is asynchronous, all workers must call it,
+        since they quiesce first. After the end of the run there is no "tutti"."""
         return self._run.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Before the first step. Without "tutti" the method begins from scratch. Load the model.state_dict() that was
-        saved with this into the model, too."""
+        """Loads a state_dict(), before the first step. Without "tutti" in it the method begins from scratch. Also load
+        the model.state_dict() that was saved with it into the model."""
         self._run.load_state_dict(state_dict)
 
     @contextlib.contextmanager
     def evaluate(self) -> Iterator[None]:
-        """Within it the model that all agree on stands in the module. All workers call it after the same steps
-        (asynchronous ones: whenever they like, and the last is waited for)."""
+        """Context in which the module has the model that all workers agree on. All workers call it after the same
+        number of steps (under asynchronous methods after any number), and wait for the last one."""
         self._run.show()
         try:
             yield
@@ -116,22 +117,23 @@ class Optimizer(torch.optim.Optimizer):
             self._run.resume()
 
     def save(self, directory: str, *, keep: int = 0) -> None:
-        """A checkpoint of model and method by all workers, a new one a step; the newest `keep` stay (0: all)."""
+        """Saves a checkpoint of model and method in a new folder of `directory`. All workers. Keeps the newest `keep`
+        checkpoints (0: all)."""
         self._run.save(directory, keep)
 
     def load(self, directory: str) -> None:
-        """Resumes from a checkpoint, or from the newest in that directory. By all workers, before the first step."""
+        """Resumes from a checkpoint, or from the newest in that directory. All workers, before the first step."""
         self._run.load(directory)
 
     def finish(self) -> None:
-        """Ends the run: all workers call it, pending exchanges complete, and the model that all agree on stands in the
-        module for good, in memory of its own. A step that has begun is made with the passes that it has (accumulate).
-        Under zero(stage=3) the model stays in parts: forwards without training and model.state_dict() gather it, on
-        all workers, until close()."""
+        """Ends the run. All workers call it. Pending exchanges complete, and the module gets the model that all agree
+        on, in memory of its own. A step that has begun is made with the passes that it has (accumulate). Under
+        zero(stage=3) each worker keeps its part of the model until close(): forwards without training and
+        model.state_dict() gather the values, on all workers."""
         self._run.finish()
 
     def close(self) -> None:
-        """Leaves the run as it is. Others that still need this worker are notified."""
+        """Leaves the run without finish(). Workers that still need this one are notified."""
         self._run.close()
 
     def __enter__(self) -> Self:
@@ -158,22 +160,23 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
             steps: int = 0, sampler: BatchSampler | None = None) -> tuple[nn.Module, Optimizer]:
     """Joins the run that this process was started in, and returns the model and an optimizer that train in it.
 
-    method, codec: specs, as `tutti methods` and `tutti codecs` list them. transport: None finds it.
-    servers: number of the last ranks that only serve. There prepare() does not return: it serves until the others
-        have finished and then ends the process in order (SystemExit).
-    batch: samples in a batch of the loop. Used only by methods that assign samples, and by figures.
-    accumulate: backward passes a step. Each iteration of the loop stays as it is; step() is the method's step in every
-        `accumulate`-th, and gradients are divided by it here, not by the user. Where a loop ends in the middle of a
-        step, what there is of it is applied, divided by the whole count as well.
-    validation: returns the mean loss of the model as it stands on samples held out of training, the same ones on all
-        ranks. For methods that use it.
-    clip_norm: of the exchanged gradient, in place of clip_grad_norm_ between backward and step.
-    nonfinite: "stop" or "skip" a step with a gradient that is not finite.
-    steps: of each worker in the whole run, where known.
-    sampler: of tutti.torch.sampler(): then batch, accumulate and seed are the sampler's, each worker's gradient counts
-        by its samples, and methods that assign samples do so by it. Methods that choose samples need it.
+    method, codec: specs, as `tutti methods` and `tutti codecs` list them.
+    transport: None: chosen from the launcher's environment.
+    servers: the number of ranks, the last ones, that only serve. On these prepare() does not return: it serves until
+        the workers have finished, and then ends the process (SystemExit).
+    batch: samples in a batch of the loop, for methods that assign samples, and for figures.
+    accumulate: backward passes in a step. The loop stays as it is: every `accumulate`-th call of step() makes a step,
+        and gradients are divided by `accumulate` here, not by the user. If the loop ends in the middle of a step, the
+        gradients so far are applied, divided by `accumulate`, too.
+    validation: returns the mean loss of the present model on samples held out of training, the same on all ranks. For
+        methods that use it.
+    clip_norm: largest norm of the exchanged gradient, in place of clip_grad_norm_; 0: no clipping.
+    nonfinite: "stop" the run, or "skip" the step, if a gradient is not finite.
+    steps: of each worker in the whole run; 0: not known.
+    sampler: of tutti.torch.sampler(). batch, accumulate and seed are then the sampler's, gradients are weighted by
+        their number of samples, and methods that assign samples do so through it. Methods that choose samples need it.
 
-    Raises ValueError, before anything is done, where this method, model and optimizer do not go together."""
+    Raises ValueError, before anything is done, if this method, model and optimizer do not match."""
     if run_of(model) is not None:
         raise ValueError("this model was prepared already; its optimizer is the one that prepare() gave then")
     if isinstance(optimizer, Optimizer):
@@ -189,7 +192,7 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
 
 
 def evaluate(model: nn.Module) -> contextlib.AbstractContextManager[None]:
-    """optimizer.evaluate() of a prepared model, for code that has no optimizer at hand."""
+    """Returns optimizer.evaluate() of a prepared model, for code that does not have the optimizer."""
     run = run_of(model)
     if run is None:
         raise ValueError("this model is in no run: give it to tutti.torch.prepare() or pipeline() before")

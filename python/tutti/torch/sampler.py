@@ -1,13 +1,13 @@
-"""The library's order of samples as a torch sampler of batches: base.h, which the command's own trainer follows too.
+"""The library's order of samples (base.h), which `tutti train` has, too, as a torch sampler of batches.
 
     sampler = tutti.torch.sampler(dataset, batch=64, seed=1)
     model, optimizer = tutti.torch.prepare(model, optimizer, method, sampler=sampler)
     loader = torch.utils.data.DataLoader(dataset, batch_sampler=sampler)
 
-The order is a pure function of seed, epoch and position, the same on all workers; each takes its own part of it. Some
-methods assign samples while they run: asynchronous ones hand samples out, those that assign by measured speed move
-them, and those with free sample counts decide how many a step has. There the sampler asks
-at each batch, so the loader must not read ahead.
+The order is a function of seed, epoch and position, the same on all workers, and each worker has its own part of it.
+Some methods assign samples while they run: asynchronous methods, those that assign passes by measured speed, and those
+that decide how many samples a step has. Under these the sampler asks the engine for each batch, so the loader must not
+read ahead.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class BatchSampler(torch.utils.data.Sampler[list[int]]):
-    """Batches of this worker, as lists of indices. Each iteration over it is an epoch, and the next goes on from there.
+    """Yields the batches of this worker as lists of indices. An iteration is an epoch; the next one continues after it.
 
-    Its workers and rank are those of the run that it was given to (prepare(sampler=...)), or of the run that this
-    process is in when it is first used."""
+    Rank and number of workers are those of the run that it was given to (prepare(sampler=...)), else of the run that
+    this process is in when it is first used."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
                 raise ValueError(f"sampler: {name} is {value}; it must be at least 1")
         self.samples, self.batch, self.seed, self.accumulate = samples, batch, seed, accumulate
         self._shares, self._given = shares, parts
-        self._step = 0  # of the run, where the next batch begins
-        self._epoch = -1  # the one under way or done
-        self._bound: weakref.ref[Run] | None = None  # a loader may outlive it
+        self._step = 0  # step of the run with which the next batch begins
+        self._epoch = -1  # the current or last epoch
+        self._bound: weakref.ref[Run] | None = None  # weak, since a loader may outlive the run
         self._share: _abi.tutti_share | None = None
         self._parts: _abi.tutti_parts | None = None
         self._batch_of: Any = None
@@ -113,7 +113,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         return _abi.tutti_parts(first=first, sample=(ctypes.c_uint32 * len(flat))(*flat))
 
     def options(self, workers: int) -> dict[str, Any]:
-        """What the engine has to know of it (tutti_engine_options)."""
+        """Returns the engine's options that follow from it (tutti_engine_options)."""
         self._place(0, workers)
         return {
             "batch": self.batch,
@@ -146,7 +146,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
     # ---- batches ----
 
     def __len__(self) -> int:
-        """Batches of a whole epoch for one worker. At everybody's own pace: if all were equally fast."""
+        """Returns the batches of an epoch; for asynchronous methods: if all workers were equally fast."""
         share = self._settle()
         last = _c.tutti_share_steps(share) - 1
         return last * self.accumulate + sum(1 for _ in self._passes(share, last))
@@ -169,8 +169,8 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
                 yield batch
 
     def _passes(self, share: _abi.tutti_share, step: int) -> Iterator[list[int]]:
-        """Those of this worker in that step. A tail without any for it is a batch of one sample all the same, which
-        does not count: the worker takes part in the step."""
+        """Yields the batches of this worker in a step. If a tail step has none for it, yields a batch of one sample
+        that does not count, so that the worker takes part in the step."""
         number = 0
         while number < self.accumulate:
             epoch, position = ctypes.c_uint64(), ctypes.c_uint64()
@@ -184,7 +184,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         return [_c.tutti_share_sample_of(share, self.rank, epoch, position + k) for k in range(n)]
 
     def _asked(self, run: Run, epochs: int) -> Iterator[list[int]]:
-        """What the method gives this worker, batch by batch, until the run has gone over the data so often."""
+        """Yields the batches that the method assigns to this worker, until the run has done that many epochs."""
         while run.more_epochs(epochs):
             if run.pass_over():
                 continue
@@ -203,19 +203,20 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
     # ---- where it is ----
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration is this epoch, from its beginning."""
+        """Makes the next iteration this epoch, from its beginning."""
         self._step = epoch * _c.tutti_share_steps(self._settle())
         self._epoch = epoch - 1
 
     def step_of(self, samples: int) -> int:
-        """The step that would begin there if all were full: where steps have as many samples as their method likes."""
+        """Returns the step that begins after that many samples if all steps are full, for methods that decide how many
+        samples a step has."""
         share = self._settle()
         epochs, rest = divmod(samples, self.samples)
         return epochs * _c.tutti_share_steps(share) + rest // (share.workers * self.batch * self.accumulate)
 
     def state_dict(self) -> dict[str, int]:
-        """Where the next batch begins. A loader that reads ahead is further than the loop is: give the loop's own
-        count of steps to load_state_dict() then."""
+        """Returns the step with which the next batch begins. With a loader that reads ahead it is later than the loop's
+        step: then give the loop's own count of steps to load_state_dict()."""
         return {"step": self._step}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -234,17 +235,17 @@ def sampler(
     rank: int | None = None,
     workers: int | None = None,
 ) -> BatchSampler:
-    """A batch_sampler for a DataLoader: the samples of each batch of this worker, in the library's order.
+    """Makes a batch_sampler for a DataLoader, with the batches of this worker in the library's order.
 
-    dataset: what has a length, or the number of samples.
-    batch: samples a worker a batch, on average where shares are unequal.
+    dataset: an object with a length, or the number of samples.
+    batch: samples of a worker in a batch; if shares are unequal, on average.
     shares: "even"; "3:1", weights of the workers; "data", in proportion to their parts. A step has the same samples
-        whichever worker computes them. Gradients are weighted by samples where prepare(sampler=...) knows of it.
-    parts: indices of each worker's own samples, each sample in exactly one. A worker then goes over its part only.
+        whichever worker computes them. With prepare(sampler=...) gradients are weighted by their number of samples.
+    parts: indices of each worker's samples, each sample in exactly one part. A worker then draws from its part only.
     accumulate: batches of a worker in a step.
-    rank, workers: of this process; else of the run that it is in.
+    rank, workers: of this process; default: of the run that it is in.
 
-    ValueError: what is wrong with one of these."""
+    ValueError: one of these is invalid."""
     if (rank is None) != (workers is None):
         raise ValueError("sampler: give both rank and workers, or neither")
     n = dataset if isinstance(dataset, int) else len(dataset)
