@@ -284,7 +284,7 @@ static void invalid_options_are_rejected(void **state)
     check_refused("byteps(wire=fp16)", "sign", TUTTI_NONFINITE_STOP, "omit one of the two");
     check_refused("byteps(feedback=on)", "qsgd(bits=4)", TUTTI_NONFINITE_STOP, "take feedback=off");
     check_refused("byteps(feedback=off)", "", TUTTI_NONFINITE_STOP, "omit feedback, or give a codec");
-    check_refused("byteps", "sign", TUTTI_NONFINITE_SKIP, "or feedback=off");
+    check_refused("byteps", "sign", TUTTI_NONFINITE_SKIP, "or give feedback=off");
     check_refused("byteps(cross_barrier=on)", "sign", TUTTI_NONFINITE_STOP, "omit codec");
     check_refused("byteps(async=on)", "sign", TUTTI_NONFINITE_STOP, "codec is 'sign', but method 'byteps'");
 }
