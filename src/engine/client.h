@@ -4,7 +4,7 @@
 #include "tutti/tutti.h"
 #include "tutti/method.h"
 
-#pragma GCC visibility push(default)     /* the modes stand on it */
+#pragma GCC visibility push(default)     /* for src/engine/modes */
 
 typedef struct tutti_engine_client {
     bool updates;                /* optimizer is "client". Without an update in the options the

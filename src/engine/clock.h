@@ -4,7 +4,7 @@
 #include "tutti/tutti.h"
 #include "tutti/method.h"
 
-#pragma GCC visibility push(default)     /* the modes stand on it */
+#pragma GCC visibility push(default)     /* for src/engine/modes */
 
 enum { TUTTI_METRIC_NAME = 64 };
 

@@ -4,7 +4,7 @@
 #define TUTTI_ENGINE_HOOKS_H
 #include "engine/facility.h"
 
-#pragma GCC visibility push(default)     /* the modes stand on it */
+#pragma GCC visibility push(default)     /* for src/engine/modes */
 
 /* The facilities' hooks and the method's own. */
 tutti_status tutti_hooks_open(tutti_engine *e, tutti_error *err);

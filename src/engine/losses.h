@@ -5,7 +5,7 @@
 #include "tutti/tutti.h"
 #include "tutti/method.h"
 
-#pragma GCC visibility push(default)     /* the modes stand on it */
+#pragma GCC visibility push(default)     /* for src/engine/modes */
 
 /* Members of a run that continues after losses. */
 typedef struct tutti_engine_losses {

@@ -5,7 +5,7 @@
 #include "engine/lane.h"
 #include "tier/tier.h"
 
-#pragma GCC visibility push(default)     /* the modes stand on it */
+#pragma GCC visibility push(default)     /* for src/engine/modes */
 
 typedef struct tutti_engine_piece {
     tutti_job job;

@@ -4,7 +4,7 @@
 #include "tutti/tutti.h"
 #include "tutti/method.h"
 
-#pragma GCC visibility push(default)     /* the modes stand on it */
+#pragma GCC visibility push(default)     /* for src/engine/modes */
 
 /* The loss scale as it is now. */
 typedef struct tutti_engine_scale {

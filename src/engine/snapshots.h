@@ -4,7 +4,7 @@
 #define TUTTI_ENGINE_SNAPSHOTS_H
 #include "engine/stage.h"
 
-#pragma GCC visibility push(default)     /* the modes stand on it */
+#pragma GCC visibility push(default)     /* for src/engine/modes */
 
 typedef struct tutti_engine_snapshot_at {
     int64_t wall_ns;

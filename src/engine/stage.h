@@ -4,7 +4,7 @@
 #include "tutti/tutti.h"
 #include "tutti/transport.h"
 
-#pragma GCC visibility push(default)     /* the modes stand on it */
+#pragma GCC visibility push(default)     /* for src/engine/modes */
 
 typedef enum {
     STAGE_READY,    /* between steps, nothing done yet or the last step is over */
