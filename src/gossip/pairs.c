@@ -197,8 +197,8 @@ static tutti_status open_pairs(void *self, tutti_error *err)
 {
     tutti_pairs *p = self;
     const size_t bytes = p->m->n * sizeof(float);
-    const tutti_requests_setup setup = { .rooms = p->rooms, .copies = p->rooms, .in = p->in, .in_bytes = bytes,
-                                     .out = p->out, .out_bytes = bytes, .at_once = true };
+    const tutti_requests_setup setup = { .buffers = p->rooms, .copies = p->rooms, .in = p->in, .in_bytes = bytes,
+                                         .out = p->out, .out_bytes = bytes, .at_once = true };
 
     if (p->answers)
         TUTTI_TRY(tutti_requests_open(desk_of(p), p->m->engine, p->answer, &setup, err));

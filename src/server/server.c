@@ -385,14 +385,14 @@ static tutti_status open_server(void *self, tutti_error *err)
     TUTTI_TRY(tutti_server_coded_open(s, err));
     tutti_engine_service_receives_losses(e, s->setup.service);
     if (s->index >= 0) {
-        const tutti_requests_setup queue = { .rooms = s->rooms,
+        const tutti_requests_setup queue = { .buffers = s->rooms,
                                         .in = s->requests_in,
                                         .in_bytes = s->in_bytes,
                                         .copies = s->copies,
                                         .out = s->requests_out,
                                         .out_bytes = s->out_bytes,
-                                        .stays = workers == 1,
-                                        .keeps = s->in_bytes > 0 && !s->setup.tables };
+                                        .stable = workers == 1,
+                                        .keep_until_answered = s->in_bytes > 0 && !s->setup.tables };
         TUTTI_TRY(tutti_requests_open(tutti_server_requests(s), e, s->setup.service, &queue, err));
     }
     return tutti_monitor_open(&s->monitor, s->m->rt, err);

@@ -83,13 +83,14 @@ static service *forget(tutti_engine *e, uint64_t ticket)
     return NULL;
 }
 
-static tutti_status open_queue(service *s, int rooms, tutti_error *err)
+/* Opens the service's queue, unless it is open. buffers: as tutti_requests_setup has it. */
+static tutti_status open_queue(service *s, int buffers, tutti_error *err)
 {
     const int index = (int)(s - s->engine->services.at);
 
     if (s->queue.n_buffers > 0)
         return TUTTI_OK;
-    return tutti_requests_open(&s->queue, s->engine, index, &(tutti_requests_setup){ .rooms = rooms }, err);
+    return tutti_requests_open(&s->queue, s->engine, index, &(tutti_requests_setup){ .buffers = buffers }, err);
 }
 
 /* ---- threads ---- */
