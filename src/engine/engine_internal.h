@@ -37,7 +37,7 @@ typedef struct tutti_applied_gradient {
     uint64_t step;               /* the step in which it was computed */
     double lr;                   /* that step's learning rate */
     double scale;                /* the loss scale with which it was computed */
-    int64_t who;                 /* result of tutti_engine_vote, once exchanged; 0: finite */
+    int64_t vote;                /* result of tutti_engine_vote, once exchanged; 0: finite */
 } tutti_applied_gradient;
 
 /* A facility that has added itself (tutti_facility_add). */

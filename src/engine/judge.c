@@ -25,8 +25,8 @@ static tutti_status say_decoded(const tutti_engine *e, const tutti_engine_bad *b
                       tutti_exchange_codec(&e->m));
 }
 
-/* Is this worker's gradient finite? p->g need not be in m->g. */
-tutti_status tutti_engine_look(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad, tutti_error *err)
+tutti_status tutti_engine_check_piece(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad,
+                                      tutti_error *err)
 {
     bad->found = false;
     if (e->options.nonfinite == TUTTI_NONFINITE_KEEP && e->sums.exchange == NULL)
@@ -37,8 +37,8 @@ tutti_status tutti_engine_look(const tutti_engine *e, const tutti_piece *p, tutt
 }
 
 /* A codec's number format may overflow: fp16. */
-tutti_status tutti_engine_look_decoded(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad,
-                                       tutti_error *err)
+tutti_status tutti_engine_check_decoded(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad,
+                                        tutti_error *err)
 {
     if (e->sums.exchange == NULL || bad->found || tutti_engine_finite(e, p))
         return TUTTI_OK;
@@ -51,13 +51,13 @@ tutti_status tutti_engine_look_decoded(const tutti_engine *e, const tutti_piece 
    decoded mean, since the mean is not finite as well if one of the gradients in it is not. */
 typedef struct verdict { bool bad, own; int worker, tensor; } verdict;
 
-static verdict verdict_of(const tutti_engine *e, int64_t who)
+static verdict verdict_of(const tutti_engine *e, int64_t vote)
 {
     const int64_t n = e->layout.n_tensors;
     const int workers = e->m.workers;
 
-    return who > 0
-               ? (verdict){ true, (who - 1) / n >= workers, (int)((who - 1) / n % workers), (int)((who - 1) % n) }
+    return vote > 0
+               ? (verdict){ true, (vote - 1) / n >= workers, (int)((vote - 1) / n % workers), (int)((vote - 1) % n) }
                : (verdict){ .bad = false };
 }
 
@@ -65,23 +65,23 @@ static verdict verdict_of(const tutti_engine *e, int64_t who)
    An overflow in the codec is a failure if such steps are not to be skipped: the loss scale is
    not its cause, since the gradient was divided by it before. */
 tutti_status tutti_engine_vote(tutti_engine *e, const tutti_engine_piece *state, uint64_t step, tutti_group *group,
-                               int64_t *who, tutti_error *err)
+                               int64_t *vote, tutti_error *err)
 {
     const tutti_method *m = &e->m;
     const int64_t n = e->layout.n_tensors;
     verdict v;
 
-    *who = 0;
+    *vote = 0;
     for (int k = 0; k < e->layout.n_pieces; k++) {
         const tutti_engine_bad *bad = &state[k].bad;
         const int64_t mine = 1 + ((bad->decoded ? 0 : (int64_t)m->workers) + m->rank) * n + bad->tensor;
-        if (bad->found && mine > *who)
-            *who = mine;
+        if (bad->found && mine > *vote)
+            *vote = mine;
     }
     if (group != NULL && m->workers > 1)
         TUTTI_TRY(
-            tutti_engine_with_team(e, tutti_allreduce(group, TUTTI_MAX, tutti_host(who, 1, TUTTI_I64), err), err));
-    v = verdict_of(e, *who);
+            tutti_engine_with_team(e, tutti_allreduce(group, TUTTI_MAX, tutti_host(vote, 1, TUTTI_I64), err), err));
+    v = verdict_of(e, *vote);
     for (int k = 0; v.bad && !v.own && e->options.nonfinite == TUTTI_NONFINITE_STOP && k < e->layout.n_pieces; k++)
         if (state[k].bad.found)
             return say_decoded(e, &state[k].bad, step, err);
@@ -120,21 +120,21 @@ tutti_status tutti_engine_judge(tutti_engine *e, bool *skip, tutti_error *err)
     const tutti_applied_gradient *late = e->step.applied;
     const uint64_t step = tutti_engine_gradient_step(e);
     verdict v;
-    int64_t who;
+    int64_t vote;
 
     *skip = false;
     if (!tutti_engine_may_skip(e))
         return TUTTI_OK;
     if (late != NULL)
-        who = late->who;
+        vote = late->vote;
     else {
         const tutti_doing was = tutti_engine_doing(e, e->step.exchanged ? TUTTI_DOING_EXPOSED : e->clock.doing);
         const tutti_status status =
-            tutti_engine_vote(e, e->piece_state, step, e->step.exchanged ? tutti_engine_together(e) : NULL, &who, err);
+            tutti_engine_vote(e, e->piece_state, step, e->step.exchanged ? tutti_engine_together(e) : NULL, &vote, err);
         tutti_engine_doing(e, was);
         TUTTI_TRY(status);
     }
-    v = verdict_of(e, who);
+    v = verdict_of(e, vote);
     *skip = v.bad;
     if (v.bad && late == NULL && e->step.exchanged)
         tutti_engine_exchange_left_out(e, step);

@@ -236,7 +236,7 @@ static void cut_pieces(tutti_engine *e)
     e->layout.piece = e->pieces;
     e->layout.n_pieces = n;
     for (int k = 0; k < n; k++)
-        tutti_engine_piece_rests(e, k);
+        tutti_engine_piece_reset(e, k);
     for (int k = 0; k < n && e->m.x != NULL; k++) { /* otherwise there is no memory yet */
         e->pieces[k].g = e->m.g != NULL ? e->m.g + e->pieces[k].first : NULL;
         e->pieces[k].x = e->m.x + e->pieces[k].first;
@@ -315,7 +315,7 @@ float *tutti_engine_gradient(tutti_engine *e, int tensor)
     return of_tensor(e, e->m.g, tensor);
 }
 
-void tutti_engine_piece_rests(tutti_engine *e, int k)
+void tutti_engine_piece_reset(tutti_engine *e, int k)
 {
     tutti_engine_piece *s = &e->piece_state[k];
 

@@ -46,7 +46,7 @@ static tutti_status check_piece(tutti_engine *e, tutti_engine_piece *s, tutti_pi
         take_in(e, p);
     if (tutti_engine_adds_up(e) && s->bad.found) /* by an earlier pass: kept */
         return TUTTI_OK;
-    return e->m.whole ? TUTTI_OK : tutti_engine_look(e, p, &s->bad, err);
+    return e->m.whole ? TUTTI_OK : tutti_engine_check_piece(e, p, &s->bad, err);
 }
 
 /* May another worker be waiting in this piece, which this one does not join? All lanes admit the
@@ -103,7 +103,7 @@ static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti
     /* it was not exchanged by rows: now any row may be non-zero */
     if (p->rows != NULL && !e->rows[p->first_tensor].summed)
         tutti_engine_rows_all(e, p->first_tensor);
-    return status == TUTTI_OK ? tutti_engine_look_decoded(e, p, &s->bad, err) : status;
+    return status == TUTTI_OK ? tutti_engine_check_decoded(e, p, &s->bad, err) : status;
 }
 
 void tutti_engine_piece_ended(tutti_engine *e, tutti_engine_piece *s, tutti_status status, const tutti_error *err)
@@ -176,7 +176,7 @@ void tutti_engine_start_ready(tutti_engine *e)
         start_piece(e, e->step.next_piece++);
 }
 
-void tutti_engine_piece_gets(tutti_engine *e, int k)
+void tutti_engine_piece_tensor_ready(tutti_engine *e, int k)
 {
     const bool complete = --e->piece_state[k].missing == 0;
 
@@ -201,14 +201,14 @@ void tutti_credit(tutti_method *m, size_t bytes)
 
 /* If the method needs the whole gradient before the first piece is exchanged (m->whole): does for
    all pieces what check_piece omits then. */
-static tutti_status look_at_all(tutti_engine *e, tutti_error *err)
+static tutti_status check_all(tutti_engine *e, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
 
     for (int k = 0; k < e->layout.n_pieces && status == TUTTI_OK && e->m.whole; k++)
         if (e->piece_state[k].pending) {
             take_in(e, &e->pieces[k]);
-            status = tutti_engine_look(e, &e->pieces[k], &e->piece_state[k].bad, err);
+            status = tutti_engine_check_piece(e, &e->pieces[k], &e->piece_state[k].bad, err);
         }
     return status;
 }
@@ -219,7 +219,7 @@ void tutti_engine_piece_over(tutti_engine *e, int k, tutti_status status)
     const uint64_t step = e->pieces[k].step;
 
     if (status != TUTTI_OK) { /* the job may never have begun */
-        tutti_engine_piece_rests(e, k);
+        tutti_engine_piece_reset(e, k);
         return;
     }
     e->clock.comm_ns += s->exchanged_ns - s->job.started_ns;
@@ -229,7 +229,7 @@ void tutti_engine_piece_over(tutti_engine *e, int k, tutti_status status)
                            s->exchanged_ns);
     if (e->m.by_piece)
         tutti_engine_mark_step(e, "update", k, !s->updated_here, step, s->updating_ns, s->updated_ns);
-    tutti_engine_piece_rests(e, k);
+    tutti_engine_piece_reset(e, k);
 }
 
 /* Exchanges the pieces that the lane was not given, in index order. */
@@ -243,7 +243,7 @@ static tutti_status exchange_here(tutti_engine *e, tutti_status status, tutti_er
         if (!s->pending || s->on_lane)
             continue;
         if (fails) { /* an earlier piece: no worker gets past that one, so none waits in this */
-            tutti_engine_piece_rests(e, k);
+            tutti_engine_piece_reset(e, k);
             continue;
         }
         s->job.started_ns = tutti_now_ns(e->rt);
@@ -269,7 +269,7 @@ static tutti_status wait_for_lane(tutti_engine *e, tutti_status status, tutti_er
 tutti_status tutti_engine_settle_pieces(tutti_engine *e, tutti_error *err)
 {
     const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
-    tutti_status status = exchange_here(e, look_at_all(e, err), err); /* concurrently with the lane */
+    tutti_status status = exchange_here(e, check_all(e, err), err); /* concurrently with the lane */
 
     if (!e->m.by_piece)
         status = wait_for_lane(e, status, err);

@@ -38,7 +38,7 @@ static tutti_status copy_to_pieces(tutti_engine *e, int tensor, const tutti_engi
     for (int k = e->pieces_of[tensor].first; k < e->pieces_of[tensor].end; k++) {
         TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_fill_piece(e, &e->pieces[k], err), err));
         tutti_engine_take_gradient(e, tensor, k, s);
-        tutti_engine_piece_gets(e, k);
+        tutti_engine_piece_tensor_ready(e, k);
     }
     return TUTTI_OK;
 }

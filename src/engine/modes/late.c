@@ -53,7 +53,7 @@ typedef struct late_slot {
     tutti_group sums, votes;
     tutti_engine_begun begun;
     double scale;
-    int64_t who;
+    int64_t vote;
     bool under_way;
     tutti_status status;         /* how the exchange ended */
     tutti_error error;
@@ -96,13 +96,13 @@ static void keep_line(void *with, const char *kind, const char *text)
     s->reported = line;
 }
 
-static tutti_status look_at_all(late_slot *s, tutti_error *err)
+static tutti_status check_all(late_slot *s, tutti_error *err)
 {
     tutti_engine *e = s->e;
 
     for (int k = 0; k < e->layout.n_pieces; k++) {
         tutti_engine_unscale(e, &s->pieces[k], s->scale);
-        TUTTI_TRY(tutti_engine_look(e, &s->pieces[k], &s->state[k].bad, err));
+        TUTTI_TRY(tutti_engine_check_piece(e, &s->pieces[k], &s->state[k].bad, err));
     }
     return TUTTI_OK;
 }
@@ -117,7 +117,7 @@ static tutti_status exchange_piece(tutti_job *job, tutti_error *err)
     if (!e->failure.flag)
         status = e->m.ops->exchange(&e->m, p, err);
     if (status == TUTTI_OK)
-        status = tutti_engine_look_decoded(e, p, &s->state[job->index].bad, err);
+        status = tutti_engine_check_decoded(e, p, &s->state[job->index].bad, err);
     if (status != TUTTI_OK)
         e->failure.flag = true;
     return status;
@@ -153,14 +153,14 @@ static tutti_status exchange_step(late_slot *s, tutti_error *err)
 {
     tutti_engine *e = s->e;
 
-    TUTTI_TRY(look_at_all(s, err));
+    TUTTI_TRY(check_all(s, err));
     TUTTI_TRY(tutti_engine_exchange_begin(&s->begun, err));
     TUTTI_TRY(exchange_pieces(s, err));
-    s->who = 0;
+    s->vote = 0;
     if (!tutti_engine_may_skip(e))
         return TUTTI_OK;
-    TUTTI_TRY(tutti_engine_vote(e, s->state, s->begun.step, &s->votes, &s->who, err));
-    if (s->who > 0)
+    TUTTI_TRY(tutti_engine_vote(e, s->state, s->begun.step, &s->votes, &s->vote, err));
+    if (s->vote > 0)
         tutti_engine_exchange_left_out(e, s->begun.step);
     return TUTTI_OK;
 }
@@ -289,7 +289,7 @@ static void join(late_slot *s)
     s->of->waited_ns += tutti_now_ns(e->rt) - begin;
     tutti_engine_doing(e, was);
     s->under_way = false;
-    s->of->now.of[s->index].who = s->who;
+    s->of->now.of[s->index].vote = s->vote;
     e->clock.comm_ns += s->job.ended_ns - s->job.started_ns;
     for (int k = 0; k < e->layout.n_pieces && s->status == TUTTI_OK; k++)
         tutti_engine_mark(e, "exchange", k, 1, s->state[k].job.started_ns, s->state[k].job.ended_ns);
