@@ -124,7 +124,7 @@ static int count_staging(const tutti_engine *e)
     return most < (int)TUTTI_LENGTH(offload->io) ? most : (int)TUTTI_LENGTH(offload->io);
 }
 
-/* Bytes of one buffer: a shard begins in it at the same offset in a block as in the tier, which
+/* Bytes of one staging buffer: a shard begins in it at the same offset in a block as in the tier, which
    allows direct transfers. */
 static size_t staging_bytes(const tutti_engine *e)
 {
@@ -146,7 +146,7 @@ static uint64_t place_of(const tutti_engine *e, int piece)
     return tutti_offload_of(e)->g.at + tutti_shards_of(e)->at[piece] * sizeof(float);
 }
 
-/* Where a piece's shard is in buffer k. */
+/* The address of a piece's shard in staging buffer k. */
 static float *staging_at(const tutti_engine *e, int k, int piece)
 {
     tutti_offload *offload = tutti_offload_of(e);
@@ -155,6 +155,7 @@ static float *staging_at(const tutti_engine *e, int k, int piece)
     return offload->staging + ((size_t)k * offload->staging_bytes + within) / sizeof(float);
 }
 
+/* Waits until the transfer of staging buffer k has ended. */
 static tutti_status await_staging(tutti_engine *e, int k, tutti_error *err)
 {
     tutti_offload *offload = tutti_offload_of(e);

@@ -129,8 +129,7 @@ typedef struct tutti_units {
                                     step acquires them */
     int n_seen, room_seen;
     int at;                      /* index in `seen` of the unit expected next */
-    bool records;                /* this pass has left the expected order, which is recorded
-                                    anew */
+    bool records;                /* this pass has left the expected order: its order is recorded */
     bool compares;               /* before each collective the workers compare what they are about
                                     to do: the client does not promise the same order on all */
     uint32_t order_seq;          /* sequence number of the next such comparison */
