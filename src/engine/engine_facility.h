@@ -1,8 +1,8 @@
-/* engine_facility.h: what the engine offers to facilities (facility.h), in addition to method.h and
-   steps.h, which are for all methods. Included by the modules between the engine and the methods
-   (src/gossip, src/server) and by methods that have a facility of their own. They use the engine
-   through these functions only: struct tutti_engine stays private. Implemented by the files of
-   src/engine that the sections name.
+/* engine_facility.h: what the engine offers to facilities (facility.h), in addition to method.h
+   and steps.h, which are for all methods. Included by the modules between the engine and the
+   methods (src/gossip, src/server) and by methods that have a facility of their own. They use the
+   engine through these functions only: struct tutti_engine stays private. Implemented by the files
+   of src/engine that the sections name.
 
    A facility is given the method; m->engine is the engine. Client thread unless noted. */
 #ifndef TUTTI_ENGINE_FACILITY_H
@@ -30,11 +30,11 @@ bool tutti_engine_has_lanes(const tutti_engine *e);
 /* Within declare(): makes the engine refuse tutti_recut, because other state depends on how the
    flat space is split into pieces. */
 void tutti_engine_keep_pieces(tutti_engine *e);
-/* Within declare(), once m->piece_bytes and the like are set: splits the flat space into pieces, so
-   that m->layout has them. */
+/* Within declare(), once m->piece_bytes and the like are set: splits the flat space into pieces,
+   so that m->layout has them. */
 tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err);
-/* Returns whether a step may be skipped for a non-finite gradient (nonfinite=skip, loss scaling, or
-   nonfinite=keep with a codec). Any thread. */
+/* Returns whether a step may be skipped for a non-finite gradient (nonfinite=skip, loss scaling,
+   or nonfinite=keep with a codec). Any thread. */
 bool tutti_engine_may_skip(const tutti_engine *e);
 /* Returns an upper bound of the number of pieces, whatever tutti_recut sets. From declare() on,
    once m->piece_bytes and the like are set. */
@@ -62,8 +62,8 @@ int tutti_engine_snapshot_capacity(const tutti_engine *e);
 /* Returns how many snapshot points this worker's client has passed since the snapshots were last
    dropped. */
 int tutti_engine_snapshots_passed(const tutti_engine *e);
-/* On a rank that only serves: records that a service has stored its part of snapshot k. On a worker
-   it does nothing. The service's thread. */
+/* On a rank that only serves: records that a service has stored its part of snapshot k. On a
+   worker it does nothing. The service's thread. */
 void tutti_engine_snapshot_served(tutti_engine *e, int k);
 
 /* ---- time (clock.c, service/calls.c); times are of tutti_now_ns ---- */
@@ -71,9 +71,9 @@ void tutti_engine_snapshot_served(tutti_engine *e, int k);
 /* Sets the client's activity to EXPOSED unless it is OUTSIDE or REPORT. Returns the activity
    before. */
 tutti_doing tutti_engine_expose(tutti_engine *e);
-/* Counts the interval as communication of the client, and records a trace event `what` (the pointer
-   is kept). Does nothing while the activity is OUTSIDE or REPORT, or the clock is stopped. thread:
-   0: the client's; 1: another. */
+/* Counts the interval as communication of the client, and records a trace event `what` (the
+   pointer is kept). Does nothing while the activity is OUTSIDE or REPORT, or the clock is stopped.
+   thread: 0: the client's; 1: another. */
 void tutti_engine_comm(tutti_engine *e, const char *what, int thread, int64_t begin_ns,
                        int64_t end_ns);
 /* Returns how long the client of this process has waited for communication, in ns. */
@@ -145,16 +145,16 @@ tutti_status tutti_engine_updates_elsewhere(tutti_engine *e, tutti_error *err);
 
 /* ---- services: calls (service/calls.c); any thread ----
 
-   Parameters of all of them. index: of the service, in the method's table. member: rank that serves
-   the request. note: the request's header (kind, a, b). The status is TUTTI_ERR_PEER if the member
-   is lost or its service has failed. */
+   Parameters of all of them. index: of the service, in the method's table. member: rank that
+   serves the request. note: the request's header (kind, a, b). The status is TUTTI_ERR_PEER if the
+   member is lost or its service has failed. */
 
-/* A call in progress, in the caller's memory, which must not move until the call has ended. Zero it
-   before its first use. */
+/* A call in progress, in the caller's memory, which must not move until the call has ended. Zero
+   it before its first use. */
 typedef struct tutti_engine_call {
     tutti_request request, reply;
-    tutti_request leave;                 /* send of a message of this worker to itself, by which the
-                                            wait for the call ends early */
+    tutti_request leave;                 /* send of a message of this worker to itself, by which
+                                            the wait for the call ends early */
     tutti_request left;                  /* its receive */
     bool pending;                        /* started and not yet ended */
     bool notified;                       /* `leave` was sent */
@@ -200,8 +200,8 @@ tutti_status tutti_engine_tell(tutti_engine *e, tutti_request *r, int index, int
 tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *wanted, int n,
                                         tutti_error *err);
 /* For services: waits until one of n requests has ended, with any status, or until deadline_ns;
-   TUTTI_OK in both cases. TUTTI_CLOSED: this worker closes, or one of its services has failed, so a
-   reply may never arrive. wanted: [n + 1]; the last entry is scratch. */
+   TUTTI_OK in both cases. TUTTI_CLOSED: this worker closes, or one of its services has failed, so
+   a reply may never arrive. wanted: [n + 1]; the last entry is scratch. */
 tutti_status tutti_engine_wait_any(tutti_engine *e, tutti_request **wanted, int n,
                                    int64_t deadline_ns, tutti_error *err);
 /* Returns the status and the error of the first service of this worker that has failed; TUTTI_OK:
@@ -217,8 +217,8 @@ bool tutti_engine_has_pending(tutti_engine *e, int index);
 /* For another service, within a round of its own: waits until service `index` has no round pending
    or in progress and until_ns has passed. false: services are held, end, or have failed. */
 bool tutti_engine_wait_idle(tutti_engine *e, int index, int64_t until_ns);
-/* Returns whether `note`, which tutti_engine_serve has set, stands for a pending round instead of a
-   request. There is then no reply to send. */
+/* Returns whether `note`, which tutti_engine_serve has set, stands for a pending round instead of
+   a request. There is then no reply to send. */
 bool tutti_engine_is_pending(const tutti_engine *e, const tutti_header *note);
 /* tutti_rpc_receive for a service whose request queue is open; it also returns pending rounds. *in
    (in may be NULL): the buffer with the request's payload; NULL: none. The buffer is the service's
@@ -236,8 +236,8 @@ typedef struct tutti_request_queue tutti_request_queue;
 enum { TUTTI_REQUESTS_MOST = 256 };      /* the default number of buffers is at most this */
 /* How to open a queue. Zero means: a buffer for each rank, of 0 bytes, and no copies. */
 typedef struct tutti_requests_setup {
-    int buffers;                         /* number of request buffers; 0: one for each rank, at most
-                                            TUTTI_REQUESTS_MOST */
+    int buffers;                         /* number of request buffers; 0: one for each rank, at
+                                            most TUTTI_REQUESTS_MOST */
     const int *sources;                  /* [buffers]: the rank whose requests each accepts; NULL:
                                             all accept those of any rank */
     int copies;                          /* number of copies of payloads that replies may be sent
@@ -247,9 +247,9 @@ typedef struct tutti_requests_setup {
     size_t in_bytes, out_bytes;          /* bytes of one buffer, and of one copy */
     const size_t *bytes;                 /* [buffers]: their sizes, in place of in_bytes; they are
                                             contiguous in `in`. Then `sources` must be given: the
-                                            buffers of one rank receive its requests in the order of
-                                            the buffers, again and again, so the k-th must have the
-                                            size of the k-th request. NULL: in_bytes */
+                                            buffers of one rank receive its requests in the order
+                                            of the buffers, again and again, so the k-th must have
+                                            the size of the k-th request. NULL: in_bytes */
     bool stable;                         /* the service does not change a payload until it is
                                             received, so payloads are not copied */
     bool keep_until_answered;            /* a buffer keeps its request until that is answered, and
@@ -273,9 +273,9 @@ tutti_status tutti_requests_reply(tutti_request_queue *q, const tutti_header *re
                                   const tutti_header *answers, int n, tutti_buffer payload,
                                   const size_t *in_window, tutti_error *err);
 /* Sends a request to service `service` of a member through the queue, and does not wait for its
-   reply, which carries no payload. *notified: false if `call`'s last request is still unanswered or
-   the member is lost; then nothing is sent. call: zero it before the first use; cancel its reply in
-   the end. */
+   reply, which carries no payload. *notified: false if `call`'s last request is still unanswered
+   or the member is lost; then nothing is sent. call: zero it before the first use; cancel its
+   reply in the end. */
 tutti_status tutti_requests_notify(tutti_request_queue *q, tutti_engine_call *call, int service,
                                    int member, const tutti_header *note, tutti_buffer payload,
                                    bool *notified, tutti_error *err);

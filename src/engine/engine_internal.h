@@ -131,7 +131,8 @@ struct tutti_engine {
     tutti_engine_stage stage;
     struct {
         tutti_pass pass;         /* the current or last pass; index -1: none yet in this step */
-        int64_t passes;          /* passes of this step as configured; the method may change them */
+        int64_t passes;          /* passes of this step as configured; the method may change
+                                    them */
         int64_t computed;        /* samples of this step's passes that have ended */
         bool taken_in;           /* since the last pass, g was unscaled and changed by facilities:
                                     it is the gradient of the update (tutti_engine_take_in) */
@@ -202,7 +203,8 @@ struct tutti_engine {
 
 /* Checks the NULL-ended list of methods: each name is well-formed and unique. */
 tutti_status tutti_engine_check_names(const tutti_method_ops *const *methods, tutti_error *err);
-/* Returns whether the conditions in row->when can be evaluated (defaults.c); true if it is NULL. */
+/* Returns whether the conditions in row->when can be evaluated (defaults.c); true if it is
+   NULL. */
 bool tutti_method_default_can_hold(const tutti_method_ops *ops, const tutti_method_default *row);
 /* Checks the options, services, defaults and traits of one method, whose name is valid. */
 tutti_status tutti_engine_check_table(const tutti_method_ops *ops, int workers, tutti_error *err);

@@ -116,8 +116,8 @@ typedef struct tutti_facility_ops {
 
     /* ---- from declare() to the first step ---- */
 
-    /* Called after the method's declare(): declares what depends on other declarations, and refuses
-       incompatible settings. */
+    /* Called after the method's declare(): declares what depends on other declarations, and
+       refuses incompatible settings. */
     tutti_status (*declared)(void *self, tutti_error *err);
     /* Called when declared memory is allocated and the pieces have their addresses. */
     tutti_status (*cut)(void *self, tutti_error *err);
@@ -126,8 +126,8 @@ typedef struct tutti_facility_ops {
     /* Distributes rank 0's initial values in place of the engine, and sets *done; or leaves it to
        the next facility or the engine. Collective over `workers`. */
     tutti_status (*initial)(void *self, tutti_group *workers, bool *done, tutti_error *err);
-    /* Reports memory that is allocated when it is needed: writes at most one record and returns the
-       number written. */
+    /* Reports memory that is allocated when it is needed: writes at most one record and returns
+       the number written. */
     size_t (*memory)(const void *self, tutti_memory_record *records);
     /* Returns the range that this worker saves of a state of `count` elements of which several
        workers have equal copies. The first facility that has this function decides. */
@@ -137,15 +137,15 @@ typedef struct tutti_facility_ops {
 
     /* A pass begins, as `pass` describes it. */
     tutti_status (*begin_pass)(void *self, const tutti_pass *pass, tutti_error *err);
-    /* The client is about to read (acquire), or has read (release), the values of a unit. In passes
-       and in evaluations. */
+    /* The client is about to read (acquire), or has read (release), the values of a unit. In
+       passes and in evaluations. */
     tutti_status (*acquire)(void *self, int unit, tutti_error *err);
     tutti_status (*release)(void *self, int unit, bool backward, tutti_error *err);
     /* The client is about to read n rows of a table. */
     tutti_status (*acquire_rows)(void *self, int tensor, const uint32_t *ids, size_t n,
                                  tutti_error *err);
-    /* Returns the address of a tensor's values, where they are not in x; NULL: this worker does not
-       hold them now. The first facility that has this function decides. */
+    /* Returns the address of a tensor's values, where they are not in x; NULL: this worker does
+       not hold them now. The first facility that has this function decides. */
     float *(*values)(const void *self, int tensor);
     /* A tensor's gradient is about to be announced. */
     tutti_status (*announce)(void *self, int tensor, tutti_error *err);
@@ -162,7 +162,8 @@ typedef struct tutti_facility_ops {
     /* With m->by_piece, within step(), in place of waiting for the step's pieces: prepares for
        them to continue during the next step. */
     tutti_status (*go_on)(void *self, tutti_error *err);
-    /* Sets *norm2 to the squared norm of the exchanged mean gradient, for clip-norm. Collective. */
+    /* Sets *norm2 to the squared norm of the exchanged mean gradient, for clip-norm.
+       Collective. */
     tutti_status (*norm2)(void *self, double *norm2, tutti_error *err);
     /* Values were replaced, by the update of a step or by a checkpoint. */
     tutti_status (*values_replaced)(void *self, tutti_error *err);
@@ -189,8 +190,8 @@ typedef struct tutti_facility_ops {
        exchange. *due: g now holds a gradient to be applied, which may be an earlier step's; it is
        exchanged and the same on all workers. */
     tutti_status (*exchange)(void *self, bool *due, tutti_error *err);
-    /* Called when the gradient in g is about to be applied. *kept: the facility has stored it for a
-       later step instead, and this step makes no update. */
+    /* Called when the gradient in g is about to be applied. *kept: the facility has stored it for
+       a later step instead, and this step makes no update. */
     tutti_status (*keep)(void *self, bool *kept, tutti_error *err);
     /* The update of a gradient was made, or skipped. */
     void (*updated)(void *self);
@@ -205,8 +206,8 @@ typedef struct tutti_facility_ops {
     uint64_t (*behind)(const void *self);
 } tutti_facility_ops;
 /* Adds a facility to the engine of m. The facility calls it within the method's declare(), once
-   `self` is in a state that ops->close can free and before anything else in it can fail. ops, self:
-   the pointers are kept. */
+   `self` is in a state that ops->close can free and before anything else in it can fail. ops,
+   self: the pointers are kept. */
 enum { TUTTI_FACILITIES_MOST = 8 };
 void tutti_facility_add(tutti_method *m, const tutti_facility_ops *ops, void *self);
 /* Returns the `self` of the facility that was added with `ops`; NULL: none was. */

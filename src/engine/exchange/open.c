@@ -260,7 +260,7 @@ size_t tutti_exchange_bytes(const tutti_engine *e)
     for (int s = 0; x != NULL && s < x->n_slots; s++) {
         const tutti_exchange_slot *t = &x->slot[s];
         bytes += t->units.bytes + t->scratch.bytes + t->send.bytes + t->receive.bytes + t->out.bytes + t->all.bytes +
-                 t->sums.bytes + t->table.bytes + t->asked.bytes + t->decoded.bytes;
+                 t->sums.bytes + t->table.bytes + t->wrapped.bytes + t->decoded.bytes;
         for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++)
             bytes += t->wire[r].bytes;
     }
@@ -276,7 +276,7 @@ void tutti_engine_exchange_close(tutti_engine *e)
     for (int s = 0; s < x->n_slots; s++) {
         tutti_exchange_slot *t = &x->slot[s];
         tutti_exchange_room *const rooms[] = { &t->units, &t->scratch, &t->send,  &t->receive, &t->out,
-                                               &t->all,   &t->sums,    &t->table, &t->asked,   &t->decoded };
+                                               &t->all,   &t->sums,    &t->table, &t->wrapped,   &t->decoded };
         for (size_t i = 0; i < TUTTI_LENGTH(rooms); i++)
             tutti_free(rooms[i]->at);
         for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++)
