@@ -1,15 +1,16 @@
-/* cache.c: lists of steps and scratch memory outlive the call that needed them, so that a
-   collective that has run before allocates nothing.
+/* cache.c: a world's cache of lists of steps and of scratch memory, so that a collective that has
+   run before allocates nothing.
 
-   Lists: sets of eight, found by the hash of their key. A new one replaces the least recently
-   used one, in its memory. If all eight of a set are in use by other threads the list is made for
-   this call only. Counts of parts are no part of the hash: they may differ in each call (rows of
-   a table, encoded gradients). Eight lists written in rotation soon reach their final size, where
-   hundreds of sets would continue to grow.
+   Lists: the cache has sets of eight lists; the hash of a key selects the set. A new list replaces
+   the least recently used one of its set, and is written into the memory of that one. If all eight
+   are in use by other threads, the list is made for this call only. The counts of parts do not
+   enter the hash, because they may differ in each call (rows of a table, encoded gradients): eight
+   lists written in rotation soon reach their final size, whereas lists in all sets would continue
+   to grow.
 
-   Scratch: blocks not in use, in a list. The smallest that suffices is taken, else the largest is
-   replaced by a larger one. There are never more blocks than threads that ran collectives at one
-   time. */
+   Scratch: a list of the blocks that are not in use. A call takes the smallest block that
+   suffices; if none does, the largest is replaced by a larger one. There are never more blocks
+   than threads that have run collectives concurrently. */
 #include "collective_internal.h"
 #include <string.h>
 
@@ -17,21 +18,24 @@ static bool same_counts(const tutti_schedule_key *a, const tutti_schedule_key *b
 {
     if (a->counts == NULL || b->counts == NULL)
         return a->counts == b->counts;
-    return memcmp(a->counts, b->counts, tutti_counts_of(a->kind, a->size) * sizeof *a->counts) == 0;
+    return memcmp(a->counts, b->counts, tutti_counts_of(a->kind, a->size) * sizeof *a->counts) ==
+    0;
 }
 
 static bool same(const tutti_schedule_key *a, const tutti_schedule_key *b)
 {
-    return a->kind == b->kind && a->algorithm == b->algorithm && a->size == b->size && a->index == b->index &&
-           a->root == b->root && a->count == b->count && a->local == b->local && a->node == b->node &&
-           same_counts(a, b);
+    return a->kind == b->kind && a->algorithm == b->algorithm && a->size == b->size && a->index ==
+    b->index &&
+           a->root == b->root && a->count == b->count && a->local == b->local && a->node == b->node
+           && same_counts(a, b);
 }
 
 static tutti_schedule **set_of(tutti_world *world, const tutti_schedule_key *key)
 {
-    const uint64_t words[7] = { (uint64_t)key->kind,  (uint64_t)key->algorithm, (uint64_t)key->size,
-                                (uint64_t)key->index, (uint64_t)key->root,      key->counts != NULL ? 0 : key->count,
-                                key->counts != NULL };
+    const uint64_t words[7] = { (uint64_t)key->kind,  (uint64_t)key->algorithm,
+    (uint64_t)key->size,
+                                (uint64_t)key->index, (uint64_t)key->root,      key->counts != NULL
+                                ? 0 : key->count, key->counts != NULL };
 
     return world->schedules[tutti_hash(words, sizeof words) % TUTTI_CACHE_SETS];
 }
@@ -164,10 +168,12 @@ static tutti_status scratch_grow(tutti_scratch *scratch, size_t bytes, size_t re
         scratch->terms = terms;
         scratch->term = tutti_alloc(terms, sizeof *scratch->term);
     }
-    if ((scratch->bytes > 0 && scratch->memory == NULL) || (scratch->terms > 0 && scratch->term == NULL) ||
-        (scratch->requests > 0 && (scratch->request == NULL || scratch->pointer == NULL || scratch->expected == NULL)))
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
-                          "no memory for a collective's %zu bytes of scratch; use smaller pieces", bytes);
+    if ((scratch->bytes > 0 && scratch->memory == NULL) || (scratch->terms > 0 && scratch->term ==
+    NULL) ||
+        (scratch->requests > 0 && (scratch->request == NULL || scratch->pointer == NULL ||
+        scratch->expected == NULL))) return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "no memory for a collective's %zu bytes of scratch; use smaller pieces",
+                          bytes);
     return TUTTI_OK;
 }
 
@@ -181,7 +187,8 @@ tutti_status tutti_scratch_borrow(tutti_world *world, size_t bytes, size_t reque
     tutti_lock(world->monitor);
     for (tutti_scratch **s = &world->scratch; *s != NULL; s = &(*s)->next)
         if (best == NULL || ((*best)->bytes < bytes ? (*s)->bytes > (*best)->bytes
-                                                    : (*s)->bytes >= bytes && (*s)->bytes < (*best)->bytes))
+                                                    : (*s)->bytes >= bytes && (*s)->bytes <
+                                                    (*best)->bytes))
             best = s;
     scratch = best != NULL ? *best : NULL;
     if (best != NULL)

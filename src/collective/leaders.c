@@ -1,7 +1,7 @@
-/* leaders.c: collectives through the first member of each node group: BAGUA's hierarchical
-   communication (Gan et al., VLDB 2022, arXiv 2107.01499). A tree of sums is split at powers of
-   two, so node groups of a power of two of members are whole branches of it, and the sum is the
-   same to the bit. */
+/* leaders.c: collectives through leaders, the first member of each node group: BAGUA's
+   hierarchical communication (Gan et al., VLDB 2022, arXiv 2107.01499). The tree of a sum is split
+   at powers of two. So if the size of a node group is a power of two, the group is a whole branch
+   of the tree, and the sum is the same to the bit as without leaders. */
 #include <errno.h>
 
 #include "collective_internal.h"
@@ -13,7 +13,8 @@ tutti_status tutti_leaders_open(tutti_leaders *l, const tutti_group *g, int team
 
     l->ranks = tutti_alloc((size_t)(team + teams), sizeof *l->ranks);
     if (l->ranks == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for node groups of %d members", team);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for node groups of %d members",
+        team);
     for (int j = 0; j < team; j++)
         l->ranks[j] = tutti_group_rank(g, mine * team + j);
     for (int k = 0; k < teams; k++)
