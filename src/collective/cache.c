@@ -18,24 +18,21 @@ static bool same_counts(const tutti_schedule_key *a, const tutti_schedule_key *b
 {
     if (a->counts == NULL || b->counts == NULL)
         return a->counts == b->counts;
-    return memcmp(a->counts, b->counts, tutti_counts_of(a->kind, a->size) * sizeof *a->counts) ==
-    0;
+    return memcmp(a->counts, b->counts, tutti_counts_of(a->kind, a->size) * sizeof *a->counts) == 0;
 }
 
 static bool same(const tutti_schedule_key *a, const tutti_schedule_key *b)
 {
-    return a->kind == b->kind && a->algorithm == b->algorithm && a->size == b->size && a->index ==
-    b->index &&
-           a->root == b->root && a->count == b->count && a->local == b->local && a->node == b->node
-           && same_counts(a, b);
+    return a->kind == b->kind && a->algorithm == b->algorithm && a->size == b->size && a->index == b->index &&
+           a->root == b->root && a->count == b->count && a->local == b->local && a->node == b->node &&
+           same_counts(a, b);
 }
 
 static tutti_schedule **set_of(tutti_world *world, const tutti_schedule_key *key)
 {
-    const uint64_t words[7] = { (uint64_t)key->kind,  (uint64_t)key->algorithm,
-    (uint64_t)key->size,
-                                (uint64_t)key->index, (uint64_t)key->root,      key->counts != NULL
-                                ? 0 : key->count, key->counts != NULL };
+    const uint64_t words[7] = { (uint64_t)key->kind,  (uint64_t)key->algorithm, (uint64_t)key->size,
+                                (uint64_t)key->index, (uint64_t)key->root,      key->counts != NULL ? 0 : key->count,
+                                key->counts != NULL };
 
     return world->schedules[tutti_hash(words, sizeof words) % TUTTI_CACHE_SETS];
 }
@@ -168,12 +165,10 @@ static tutti_status scratch_grow(tutti_scratch *scratch, size_t bytes, size_t re
         scratch->terms = terms;
         scratch->term = tutti_alloc(terms, sizeof *scratch->term);
     }
-    if ((scratch->bytes > 0 && scratch->memory == NULL) || (scratch->terms > 0 && scratch->term ==
-    NULL) ||
-        (scratch->requests > 0 && (scratch->request == NULL || scratch->pointer == NULL ||
-        scratch->expected == NULL))) return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
-                          "no memory for a collective's %zu bytes of scratch; use smaller pieces",
-                          bytes);
+    if ((scratch->bytes > 0 && scratch->memory == NULL) || (scratch->terms > 0 && scratch->term == NULL) ||
+        (scratch->requests > 0 && (scratch->request == NULL || scratch->pointer == NULL || scratch->expected == NULL)))
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "no memory for a collective's %zu bytes of scratch; use smaller pieces", bytes);
     return TUTTI_OK;
 }
 
@@ -187,8 +182,7 @@ tutti_status tutti_scratch_borrow(tutti_world *world, size_t bytes, size_t reque
     tutti_lock(world->monitor);
     for (tutti_scratch **s = &world->scratch; *s != NULL; s = &(*s)->next)
         if (best == NULL || ((*best)->bytes < bytes ? (*s)->bytes > (*best)->bytes
-                                                    : (*s)->bytes >= bytes && (*s)->bytes <
-                                                    (*best)->bytes))
+                                                    : (*s)->bytes >= bytes && (*s)->bytes < (*best)->bytes))
             best = s;
     scratch = best != NULL ? *best : NULL;
     if (best != NULL)

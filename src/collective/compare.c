@@ -10,19 +10,16 @@
 static bool difference(const char *mine, const char *theirs, int rank, char *sentence, size_t bytes)
 {
     for (;;) {
-        const size_t a = strcspn(mine, "\n"), b = strcspn(theirs, "\n"), key = strcspn(mine,
-        "=\n"),
+        const size_t a = strcspn(mine, "\n"), b = strcspn(theirs, "\n"), key = strcspn(mine, "=\n"),
             key0 = strcspn(theirs, "=\n");
         if (a != b || memcmp(mine, theirs, a) != 0) {
             if (key == key0 && memcmp(mine, theirs, key) == 0 && key < a && key < b)
-                snprintf(sentence, bytes, "worker %d has %.*s '%.*s' but worker 0 has '%.*s'; start
-                all workers with "
+                snprintf(sentence, bytes, "worker %d has %.*s '%.*s' but worker 0 has '%.*s'; start all workers with "
                          "the same options, model and data",
-                         rank, (int)key, mine, (int)(a - key - 1 < 120 ? a - key - 1 : 120), mine +
-                         key + 1, (int)(b - key - 1 < 120 ? b - key - 1 : 120), theirs + key + 1);
+                         rank, (int)key, mine, (int)(a - key - 1 < 120 ? a - key - 1 : 120), mine + key + 1,
+                         (int)(b - key - 1 < 120 ? b - key - 1 : 120), theirs + key + 1);
             else
-                snprintf(sentence, bytes, "worker %d has '%.*s' where worker 0 has '%.*s'; start
-                all workers with "
+                snprintf(sentence, bytes, "worker %d has '%.*s' where worker 0 has '%.*s'; start all workers with "
                          "the same options, model and data",
                          rank, (int)(a < 120 ? a : 120), mine, (int)(b < 120 ? b : 120), theirs);
             return true;
@@ -45,8 +42,7 @@ static tutti_status first_text(tutti_group *group, const char *mine, bool refuse
         return TUTTI_OK;
     theirs = *out = bytes > 0 ? tutti_alloc((size_t)bytes + 1, 1) : NULL;
     if (theirs == NULL || (mine == NULL && !refuses))
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "comparing the workers' options (%lld
-        bytes)",
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "comparing the workers' options (%lld bytes)",
                           (long long)bytes);
     if (group->index == 0)
         memcpy(theirs, mine, (size_t)bytes);
@@ -64,16 +60,14 @@ static tutti_status compare(tutti_group *group, const char *mine, const tutti_er
     TUTTI_TRY(first_text(group, mine, why != NULL, theirs, err));
     if (why != NULL)
         tutti_fail(&refusal, why->status, 0, "worker %d refuses its options: %s", rank, why->text);
-    if (why != NULL || (*theirs != NULL && difference(mine, *theirs, rank, refusal.text, sizeof
-    refusal.text)))
+    if (why != NULL || (*theirs != NULL && difference(mine, *theirs, rank, refusal.text, sizeof refusal.text)))
         who = group->index;
     TUTTI_TRY(tutti_allreduce(group, TUTTI_MIN, tutti_host(&who, 1, TUTTI_I64), err));
     if (who == group->size)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_broadcast(group, (int)who, tutti_host(refusal.text, sizeof refusal.text,
-    TUTTI_U8), err)); refusal.text[sizeof refusal.text - 1] = 0;
-    return tutti_fail_rank(err, TUTTI_ERR_USAGE, tutti_group_rank(group, (int)who), "%s",
-    refusal.text);
+    TUTTI_TRY(tutti_broadcast(group, (int)who, tutti_host(refusal.text, sizeof refusal.text, TUTTI_U8), err));
+    refusal.text[sizeof refusal.text - 1] = 0;
+    return tutti_fail_rank(err, TUTTI_ERR_USAGE, tutti_group_rank(group, (int)who), "%s", refusal.text);
 }
 
 tutti_status tutti_compare_text(tutti_group *group, const char *mine, tutti_error *err)

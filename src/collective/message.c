@@ -22,8 +22,7 @@ static tutti_status check_rank(tutti_world *world, int rank, bool any, const cha
 {
     if ((rank >= 0 && rank < world->size) || (any && rank == TUTTI_ANY))
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s rank %d: the ranks of this run are 0 to %d",
-    doing, rank,
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s rank %d: the ranks of this run are 0 to %d", doing, rank,
                       world->size - 1);
 }
 
@@ -36,24 +35,21 @@ tutti_status tutti_request_failed(tutti_world *world, const tutti_request *r, co
         if (r->rank < 0)
             return tutti_fail_rank(err, TUTTI_ERR_PEER, -1, "%s: all other ranks are gone", doing);
         if (dead == r->rank)
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s: rank %d is gone: %s", doing,
-            r->rank, why);
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s: rank %d is gone: %s", doing, r->rank, why);
         if (dead >= 0) /* the failure report of another may still explain it */
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s: rank %d is gone; rank %d
-            reported: %s", doing,
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s: rank %d is gone; rank %d reported: %s", doing,
                                    r->rank, dead, why);
         return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank,
-                               "%s: rank %d is gone without a failure: its program has ended before
-                               this rank's; let " "all ranks make equally many steps, and end
-                               together", doing, r->rank);
+                               "%s: rank %d is gone without a failure: its program has ended before this rank's; let "
+                               "all ranks make equally many steps, and end together",
+                               doing, r->rank);
     }
     if (r->status == TUTTI_ERR_CORRUPT)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->note.from,
-                               "%s: the message of rank %d has %llu bytes, more than the buffer for
-                               it holds; " "both ends must agree on the size",
+                               "%s: the message of rank %d has %llu bytes, more than the buffer for it holds; "
+                               "both ends must agree on the size",
                                doing, r->note.from, (unsigned long long)r->note.bytes);
-    return tutti_fail_rank(err, r->status, r->rank, "%s: the message failed (%s)", doing,
-    tutti_status_name(r->status));
+    return tutti_fail_rank(err, r->status, r->rank, "%s: the message failed (%s)", doing, tutti_status_name(r->status));
 }
 
 tutti_status tutti_post_send(tutti_world *world, tutti_request *r, int to, tutti_port port, const tutti_header *note,
@@ -63,9 +59,9 @@ tutti_status tutti_post_send(tutti_world *world, tutti_request *r, int to, tutti
 
     memset(r, 0, sizeof *r);
     TUTTI_TRY(check_rank(world, to, false, "sending to", err));
-    TUTTI_TRY(world->ops->send(world->transport, r, to, tag_of(port), note != NULL ? note : &blank,
-    payload, err)); tutti_world_account(world, to, payload.count *
-    tutti_dtype_bytes(payload.dtype), 1); return TUTTI_OK;
+    TUTTI_TRY(world->ops->send(world->transport, r, to, tag_of(port), note != NULL ? note : &blank, payload, err));
+    tutti_world_account(world, to, payload.count * tutti_dtype_bytes(payload.dtype), 1);
+    return TUTTI_OK;
 }
 
 tutti_status tutti_post_recv(tutti_world *world, tutti_request *r, int from, tutti_port port, tutti_buffer room,
@@ -85,16 +81,14 @@ tutti_status tutti_wait_some(tutti_world *world, tutti_request *const *requests,
     if (done != NULL)
         *done = 0;
     if (need > n)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "waiting for %zu messages of %zu: need at most
-        as many as there are",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "waiting for %zu messages of %zu: need at most as many as there are",
                           need, n);
     status = world->ops->wait_some(world->transport, requests, n, need, deadline_ns, &count, err);
     if (done != NULL)
         *done = count;
     if (status != TUTTI_OK)
         return status;
-    for (size_t k = 0; k < n; k++) /* requests beyond `need`: another thread may be completing one
-                                      just now */
+    for (size_t k = 0; k < n; k++) /* requests beyond `need`: another thread may be completing one just now */
         if (requests[k] != NULL && requests[k]->posted && tutti_request_done(requests[k]) &&
             requests[k]->status != TUTTI_OK)
             return tutti_request_failed(world, requests[k], "waiting for messages", err);
@@ -112,8 +106,7 @@ static tutti_status finish_request(tutti_world *world, tutti_request *r, int64_t
 {
     tutti_request *const requests[1] = { r };
     size_t done = 0;
-    const tutti_status status = world->ops->wait_some(world->transport, requests, 1, 1,
-    deadline_ns, &done, err);
+    const tutti_status status = world->ops->wait_some(world->transport, requests, 1, 1, deadline_ns, &done, err);
 
     if (status != TUTTI_OK) {
         tutti_cancel(world, r);

@@ -45,8 +45,8 @@ int tutti_table_choose(const tutti_world *world, tutti_collective kind, int size
     for (size_t k = 0; t != NULL && k < t->n; k++) {
         const rule *r = &t->rules[k];
         if (r->kind == (uint64_t)kind && (uint64_t)size <= r->members && bytes <= r->bytes &&
-            tutti_algorithm_serves((int)r->row, size) && tutti_algorithm_fits((int)r->row, dtype,
-            NULL) == TUTTI_OK) return (int)r->row;
+            tutti_algorithm_serves((int)r->row, size) && tutti_algorithm_fits((int)r->row, dtype, NULL) == TUTTI_OK)
+            return (int)r->row;
     }
     return -1;
 }
@@ -83,8 +83,8 @@ static tutti_status read_number(const char *text, const char *what, const place 
     for (const char *c = text; *c != 0; c++) {
         if (*c < '0' || *c > '9' || *out > (ANY_NUMBER - 9) / 10)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "%s:%d: the most %s are '%s'; write a number below 2^60, or * for
-                              any", at->path, at->line, what, text);
+                              "%s:%d: the most %s are '%s'; write a number below 2^60, or * for any", at->path,
+                              at->line, what, text);
         *out = 10 * *out + (uint64_t)(*c - '0');
     }
     return TUTTI_OK;
@@ -105,8 +105,8 @@ static tutti_status read_kind(const char *text, const place *at, uint64_t *out, 
     tutti_suggest(text, names, TUTTI_COLLECTIVES, near, sizeof near);
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                       "%s:%d: no collective is named '%s'%s; "
-                      "a line is KIND MEMBERS BYTES ALGORITHM, such as all-reduce 16 4096
-                      exchange", at->path, at->line, text, near);
+                      "a line is KIND MEMBERS BYTES ALGORITHM, such as all-reduce 16 4096 exchange",
+                      at->path, at->line, text, near);
 }
 
 static tutti_status read_row(const char *text, tutti_collective kind, const place *at, uint64_t *out, tutti_error *err)
@@ -124,14 +124,12 @@ static tutti_status read_row(const char *text, tutti_collective kind, const plac
                           "and a table must not change results; ask for it by name",
                           at->path, at->line, tutti_collective_name(kind), text);
     for (int k = 0; tutti_algorithms[k].name != NULL; k++)
-        if (tutti_algorithms[k].kind == kind && (tutti_algorithms[k].traits & TUTTI_ANY_ORDER) ==
-        0) {
+        if (tutti_algorithms[k].kind == kind && (tutti_algorithms[k].traits & TUTTI_ANY_ORDER) == 0) {
             if (known[0] != 0)
                 strncat(known, ", ", sizeof known - strlen(known) - 1);
             strncat(known, tutti_algorithms[k].name, sizeof known - strlen(known) - 1);
         }
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s:%d: no algorithm of %s is named '%s'; there are
-    %s", at->path,
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s:%d: no algorithm of %s is named '%s'; there are %s", at->path,
                       at->line, tutti_collective_name(kind), text, known);
 }
 
@@ -154,8 +152,8 @@ static tutti_status read_line(const char *from, const char *end, const place *at
     if (n < 4 || word(&from, end, more, sizeof more, &too_long) || too_long)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "%s:%d: not four words; "
-                          "a line is KIND MEMBERS BYTES ALGORITHM, such as all-reduce 16 4096
-                          exchange", at->path, at->line);
+                          "a line is KIND MEMBERS BYTES ALGORITHM, such as all-reduce 16 4096 exchange",
+                          at->path, at->line);
     TUTTI_TRY(read_kind(words[0], at, &r->kind, err));
     TUTTI_TRY(read_number(words[1], "members", at, &r->members, err));
     TUTTI_TRY(read_number(words[2], "bytes", at, &r->bytes, err));
@@ -177,8 +175,7 @@ static tutti_status table_read(tutti_table **out, const char *path, const char *
         lines += text[k] == '\n';
     if (t == NULL || (t->rules = tutti_alloc(lines, sizeof *t->rules)) == NULL) {
         table_free(t);
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the table '%s' of %zu lines",
-        path, lines);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the table '%s' of %zu lines", path, lines);
     }
     for (const char *line = text; line < end && status == TUTTI_OK;) {
         const char *stop = memchr(line, '\n', (size_t)(end - line));
@@ -221,10 +218,9 @@ static tutti_status compare(tutti_world *world, int64_t mine, int64_t *of_zero, 
         return TUTTI_OK;
     all = tutti_alloc((size_t)g.size, sizeof *all);
     if (all == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to compare tables of collectives
-        over %d ranks", g.size);
-    status = tutti_allgather(&g, tutti_host(&mine, 1, TUTTI_I64), tutti_host(all, (size_t)g.size,
-    TUTTI_I64), err); for (int j = g.size - 1; j > 0 && status == TUTTI_OK; j--)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to compare tables of collectives over %d ranks", g.size);
+    status = tutti_allgather(&g, tutti_host(&mine, 1, TUTTI_I64), tutti_host(all, (size_t)g.size, TUTTI_I64), err);
+    for (int j = g.size - 1; j > 0 && status == TUTTI_OK; j--)
         if (all[j] != all[0]) {
             *odd = j;
             *of_odd = all[j];
@@ -239,21 +235,18 @@ static tutti_status agree(tutti_world *world, tutti_table *t, const char *path, 
 {
     int64_t zero, other;
     int odd;
-    const tutti_status met = compare(world, status != TUTTI_OK ? -1 : (int64_t)table_hash(t),
-    &zero, &other, &odd,
+    const tutti_status met = compare(world, status != TUTTI_OK ? -1 : (int64_t)table_hash(t), &zero, &other, &odd,
                                      status == TUTTI_OK ? err : NULL);
 
     if (status == TUTTI_OK && met != TUTTI_OK)
         status = met;
     else if (status == TUTTI_OK && (zero == -1 || other == -1))
         status = tutti_fail_rank(err, TUTTI_ERR_STATE, zero == -1 ? 0 : odd,
-                                 "table of collectives '%s': rank %d could not read it", path, zero
-                                 == -1 ? 0 : odd);
+                                 "table of collectives '%s': rank %d could not read it", path, zero == -1 ? 0 : odd);
     else if (status == TUTTI_OK && odd >= 0)
         status = tutti_fail_rank(err, TUTTI_ERR_USAGE, odd,
                                  "table of collectives '%s': "
-                                 "rank %d read another one than rank 0; give all ranks the same
-                                 file", path, odd);
+                                 "rank %d read another one than rank 0; give all ranks the same file", path, odd);
     if (status != TUTTI_OK) {
         table_free(t);
         return status;
@@ -284,12 +277,10 @@ static tutti_status read_file(tutti_runtime *rt, const char *path, char **text, 
     size = tutti_file_bytes(f);
     if (size > TABLE_BYTES_MOST)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "'%s' has %llu bytes; a table of collectives has at most %llu, so this
-                            is another file", path, (unsigned long long)size, (unsigned long
-                            long)TABLE_BYTES_MOST);
+                            "'%s' has %llu bytes; a table of collectives has at most %llu, so this is another file",
+                            path, (unsigned long long)size, (unsigned long long)TABLE_BYTES_MOST);
     else if ((*text = tutti_alloc((size_t)size + 1, 1)) == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the table '%s' of %llu bytes",
-        path,
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the table '%s' of %llu bytes", path,
                             (unsigned long long)size);
     else
         status = tutti_file_read(f, 0, *text, (size_t)size, err);

@@ -60,8 +60,7 @@ typedef struct meeting {
 
 bool tutti_window_serves(const tutti_call *call)
 {
-    return call->group->world->rendezvous != NULL && call->group->size <= TUTTI_RENDEZVOUS_MEMBERS
-    &&
+    return call->group->world->rendezvous != NULL && call->group->size <= TUTTI_RENDEZVOUS_MEMBERS &&
            (tutti_algorithms[call->algorithm].traits & TUTTI_WINDOWED) != 0;
 }
 
@@ -72,19 +71,16 @@ static tutti_status meet(meeting *m)
     tutti_status status = TUTTI_OK;
 
     for (int k = 1; k < m->size; k++)
-        m->entries[(m->index + k) % m->size] = tutti_rendezvous_poll(m->call, (m->index + k) %
-        m->size, false);
+        m->entries[(m->index + k) % m->size] = tutti_rendezvous_poll(m->call, (m->index + k) % m->size, false);
     tutti_rendezvous_wake(m->call);
     for (int k = 1; k < m->size; k++) {
         const int j = (m->index + k) % m->size;
-        if (m->entries[j] == NULL && (m->entries[j] = tutti_rendezvous_poll(m->call, j, true)) ==
-        NULL)
+        if (m->entries[j] == NULL && (m->entries[j] = tutti_rendezvous_poll(m->call, j, true)) == NULL)
             TUTTI_TRY(tutti_rendezvous_await(m->call, j, &m->entries[j], m->err));
     }
     for (int j = 0; j < m->size && status == TUTTI_OK; j++)
         if (j != m->index)
-            status = tutti_call_compare(m->call, tutti_call_rank(m->call, j), m->entries[j]->what,
-            m->entries[j]->count,
+            status = tutti_call_compare(m->call, tutti_call_rank(m->call, j), m->entries[j]->what, m->entries[j]->count,
                                         m->entries[j]->shape, m->err);
     return status;
 }
@@ -103,8 +99,7 @@ static tutti_status advance_all(const meeting *m, uint32_t phase)
 
     tutti_rendezvous_advance(m->entries[m->index], phase);
     for (int k = 1; k < m->size; k++)
-        all = tutti_rendezvous_poll_phase(m->call, m->entries[(m->index + k) % m->size], phase,
-        false) && all;
+        all = tutti_rendezvous_poll_phase(m->call, m->entries[(m->index + k) % m->size], phase, false) && all;
     tutti_rendezvous_wake(m->call);
     for (int k = 1; k < m->size; k++) {
         const int j = (m->index + k) % m->size;
@@ -120,8 +115,8 @@ static tutti_status advance_all(const meeting *m, uint32_t phase)
 /* Elements of my input and where it is. */
 static const unsigned char *input(const tutti_call *call, size_t *count)
 {
-    *count = call->kind == TUTTI_REDUCE_SCATTER ? call->count * (size_t)call->group->size :
-    call->count; return call->kind == TUTTI_ALLGATHER ? call->part : call->vector;
+    *count = call->kind == TUTTI_REDUCE_SCATTER ? call->count * (size_t)call->group->size : call->count;
+    return call->kind == TUTTI_ALLGATHER ? call->part : call->vector;
 }
 
 /* Not with parts of different sizes. */
@@ -150,8 +145,8 @@ static tutti_status small_broadcast(meeting *m)
     root = tutti_rendezvous_poll(call, call->root, true);
     if (root == NULL)
         TUTTI_TRY(tutti_rendezvous_await(call, call->root, &root, m->err));
-    status = tutti_call_compare(call, tutti_call_rank(call, call->root), root->what, root->count,
-    root->shape, m->err); if (status == TUTTI_OK)
+    status = tutti_call_compare(call, tutti_call_rank(call, call->root), root->what, root->count, root->shape, m->err);
+    if (status == TUTTI_OK)
         tutti_reduce_copy(root->payload, call->vector, bytes);
     tutti_rendezvous_finish(call, call->root, root);
     return status;
@@ -168,8 +163,7 @@ static void small_finish(const meeting *m)
         return;
     if (call->kind == TUTTI_ALLGATHER) {
         for (int j = 0; j < m->size; j++)
-            tutti_reduce_copy(j == m->index ? call->part : m->entries[j]->payload, call->vector +
-            (size_t)j * bytes,
+            tutti_reduce_copy(j == m->index ? call->part : m->entries[j]->payload, call->vector + (size_t)j * bytes,
                               bytes);
         return;
     }
@@ -192,8 +186,8 @@ static tutti_status small(meeting *m)
         return small_broadcast(m);
     if (call->weight != 1.0)
         tutti_reduce_scale(m->world->device, call->dtype, count, call->weight, call->vector);
-    TUTTI_TRY(tutti_rendezvous_publish(call, NULL, from, count * call->element,
-    &m->entries[m->index], m->err)); status = meet(m);
+    TUTTI_TRY(tutti_rendezvous_publish(call, NULL, from, count * call->element, &m->entries[m->index], m->err));
+    status = meet(m);
     if (status == TUTTI_OK)
         small_finish(m);
     if (status == TUTTI_OK || status == TUTTI_ERR_STATE)
@@ -250,8 +244,7 @@ static void take_bases(meeting *m, tutti_status *status, bool *all_reach, bool *
         m->weighted = m->weighted || where->weight != 1.0;
     }
     for (int j = 0; j < m->size && *all_reach && *status == TUTTI_OK; j++)
-        *status = tutti_rendezvous_reach(m->call, j, where_of(m, j), shown_bytes(m->call, j),
-        &m->base[j], m->err);
+        *status = tutti_rendezvous_reach(m->call, j, where_of(m, j), shown_bytes(m->call, j), &m->base[j], m->err);
 }
 
 /* Where in a stage chunk c is placed. */
@@ -285,8 +278,7 @@ static void add_slices(const meeting *m, size_t c, size_t chunk, size_t count)
                      end = begin + tutti_slice(length, m->size, m->index + 1);
         for (int j = 0; j < m->size; j++)
             slices[j] = base[j] + first * element;
-        tutti_reduce_tree_all(m->world->device, call->dtype, call->op, end - first, m->size,
-        slices,
+        tutti_reduce_tree_all(m->world->device, call->dtype, call->op, end - first, m->size, slices,
                               m->weighted ? m->weights : NULL, m->index);
     }
 }
@@ -302,10 +294,8 @@ static void move_slices(const tutti_call *call, unsigned char *stage, size_t c, 
 {
     const size_t chunk = TUTTI_STAGE_BYTES / call->element, count = chunk_count(call, c, chunk);
     const size_t ends[4] = { 0, tutti_slice(count, call->group->size, call->group->index),
-                             tutti_slice(count, call->group->size, call->group->index + 1), count
-                             };
-    unsigned char *const half = stage + half_of(c), *const vector = call->vector + c * chunk *
-    call->element;
+                             tutti_slice(count, call->group->size, call->group->index + 1), count };
+    unsigned char *const half = stage + half_of(c), *const vector = call->vector + c * chunk * call->element;
 
     for (int k = 0; k < 4; k += 2) {
         const size_t at = ends[k] * call->element, bytes = (ends[k + 1] - ends[k]) * call->element;
@@ -335,8 +325,7 @@ static tutti_status allreduce_chunks(meeting *m, size_t chunk)
 static tutti_status large_reduce_scatter(meeting *m)
 {
     const tutti_call *call = m->call;
-    const size_t element = call->element, tile = TILE_BYTES / element, count = part_count(call,
-    m->index),
+    const size_t element = call->element, tile = TILE_BYTES / element, count = part_count(call, m->index),
                  mine = part_first(call, m->index);
     const void *terms[TUTTI_RENDEZVOUS_MEMBERS];
 
@@ -344,8 +333,7 @@ static tutti_status large_reduce_scatter(meeting *m)
         n = count - first < tile ? count - first : tile;
         for (int j = 0; j < m->size; j++)
             terms[j] = m->base[j] + (mine + first) * element;
-        tutti_reduce_tree(m->world->device, call->dtype, call->op, n, m->size, terms, m->weighted ?
-        m->weights : NULL,
+        tutti_reduce_tree(m->world->device, call->dtype, call->op, n, m->size, terms, m->weighted ? m->weights : NULL,
                           call->part + first * element);
     }
     return advance_all(m, 2); /* I have read */
@@ -357,8 +345,7 @@ static tutti_status large_allgather(meeting *m)
 
     for (int k = 0; k < m->size; k++) {
         const int j = (m->index + k) % m->size;
-        tutti_reduce_copy(j == m->index ? call->part : m->base[j], call->vector + part_first(call,
-        j) * call->element,
+        tutti_reduce_copy(j == m->index ? call->part : m->base[j], call->vector + part_first(call, j) * call->element,
                           part_count(call, j) * call->element);
     }
     return advance_all(m, 2); /* I have read */
@@ -404,8 +391,7 @@ static tutti_status large(meeting *m, bool *handled, int *stage)
     if (window >= 0) {
         where->reach = TUTTI_REACH_WINDOW;
         where->window = (uint32_t)window;
-    } else if (call->kind == TUTTI_ALLREDUCE && (*stage = tutti_rendezvous_stage_acquire(m->world))
-    >= 0) {
+    } else if (call->kind == TUTTI_ALLREDUCE && (*stage = tutti_rendezvous_stage_acquire(m->world)) >= 0) {
         where->reach = TUTTI_REACH_STAGE;
         where->offset = (uint64_t)*stage;
         move_slices(call, m->world->rendezvous->mine->stages[*stage][0], 0, false);
@@ -431,10 +417,8 @@ static tutti_status large(meeting *m, bool *handled, int *stage)
     }
     if (status == TUTTI_OK)
         part_company(m);
-    else /* my entry is still mine: neither the member that failed nor those that still wait for me
-            have cleared it */
-        tutti_rendezvous_abandon(call, m->entries[m->index], m->err->rank >= 0 ? m->err->rank :
-        m->world->rank);
+    else /* my entry is still mine: neither the member that failed nor those that still wait for me have cleared it */
+        tutti_rendezvous_abandon(call, m->entries[m->index], m->err->rank >= 0 ? m->err->rank : m->world->rank);
     return status;
 }
 
@@ -450,8 +434,7 @@ static void account(const tutti_call *call, const tutti_schedule *s)
         tutti_call_account(call, s);
     for (int j = 0; j < call->group->size && s == NULL && !call->group->uncounted; j++)
         if (j != call->group->index)
-            tutti_world_account(call->group->world, tutti_call_rank(call, j), call->count *
-            call->element, 1);
+            tutti_world_account(call->group->world, tutti_call_rank(call, j), call->count * call->element, 1);
 }
 
 tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, bool *handled, tutti_error *err)
