@@ -185,7 +185,7 @@ size_t tutti_server_words(const tutti_server *s, size_t first, size_t count)
         return 0;
     part = tutti_server_part(s, s->index, first, count, &at);
     slice = tutti_slice_of(s->m, at, part);
-    return tutti_slice_room(&slice);
+    return tutti_slice_words_most(&slice);
 }
 
 int tutti_server_count(const tutti_server *s)

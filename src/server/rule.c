@@ -82,7 +82,7 @@ static tutti_status understand(tutti_server *s, const tutti_header *note, void *
                                "worker %d sent %llu bytes for a slice of %zu; all workers must run one version", worker,
                                (unsigned long long)note->bytes, r->count * tutti_dtype_bytes(s->setup.wire));
     if (note->bytes > 0 && !tutti_server_is_float(s) && slice.tables == 0) {
-        tutti_cast(m->device, tutti_server_half(s, in, 0, r->count), tutti_f32(m->device, s->wide, r->count));
+        tutti_cast(m->device, tutti_server_on_wire(s, in, 0, r->count), tutti_f32(m->device, s->wide, r->count));
         r->in = s->wide;
         r->stays = false;
         r->words = r->count;
@@ -357,7 +357,7 @@ static tutti_status answer_requests(tutti_server *s, const tutti_header *request
     if (payload.count > 0 && !tutti_server_is_float(s) && !as_is) {
         const bool values = payload.count == s->count && !s->setup.pieces;
         TUTTI_TRY(tutti_server_narrow(s, payload.data, s->half_out, values ? s->first : SIZE_MAX, payload.count, err));
-        payload = tutti_server_half(s, s->half_out, 0, payload.count);
+        payload = tutti_server_on_wire(s, s->half_out, 0, payload.count);
     }
     place_answers(s, requests, n, payload.data, s->in_windows ? payload.count : 0);
     return send_replies(s, requests, n, kinds, each, gives, payload, err);

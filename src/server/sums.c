@@ -87,7 +87,7 @@ static void declare_places(tutti_server_sums *s, tutti_plan *plan)
 {
     const tutti_method *m = s->m;
     const bool tables = tutti_server_slack(m) > 0;
-    const size_t all = room_of_all(s), one = tutti_server_room(s->server),
+    const size_t all = room_of_all(s), one = tutti_server_words_most(s->server),
                  contributors = (size_t)(tables ? m->workers : nodes_of(s)),
                  slots = (size_t)(s->options.slots * s->rails);
     const bool keeps = tutti_server_index(s->server) >= 0 && m->workers > 1 && tutti_server_keeps(s->server);
@@ -212,7 +212,7 @@ static bool open_sum(tutti_server_sums *s, sum *of, const tutti_piece *p, int ra
     of->part = tutti_alloc(n, sizeof *of->part);
     n = part_of(s, p, of->rail, &first);
     slice = tutti_slice_of(s->m, first, n);
-    *at += (tutti_slice_room(&slice) + 15) / 16 * 16;
+    *at += (tutti_slice_words_most(&slice) + 15) / 16 * 16;
     return of->has != NULL && of->note != NULL && of->weight != NULL && of->part != NULL;
 }
 
