@@ -369,7 +369,7 @@ static tutti_status make_round(tutti_averager *a, tutti_error *err)
     tutti_lock(a->lock);
     tutti_copy(m->device, m->n, a->s, a->sent);
     tutti_unlock(a->lock);
-    TUTTI_TRY(a->mixer != NULL ? tutti_mixer_mix_aside(a->mixer, a->round, a->sent, a->mean, err) : with_all(a, err));
+    TUTTI_TRY(a->mixer != NULL ? tutti_mixer_mix_untimed(a->mixer, a->round, a->sent, a->mean, err) : with_all(a, err));
     tutti_lock(a->lock);
     tutti_add_diff(m->device, m->layout->used, 1, a->mean, a->sent, a->s);
     complete_asides(a);

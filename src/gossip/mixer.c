@@ -109,7 +109,7 @@ tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan 
     if (d > 0 && mixer->codec == NULL && mixer->cross == NULL)
         tutti_declare(plan, &(tutti_state){ .name = "mixer.room", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
                                             .count = (m->n > mixer->chunk ? SLOTS : 1) * d * mixer->chunk },
-                      &mixer->room);
+                      &mixer->receive);
     return TUTTI_OK;
 }
 
@@ -229,8 +229,8 @@ static tutti_request *slot(const tutti_mixer *mixer, size_t c)
 static float *room(const tutti_mixer *mixer, size_t c, int a)
 {
     if (mixer->cross != NULL)
-        return tutti_mixer_cross_room(mixer, a) + first_of(mixer, c);
-    return mixer->room + (c % SLOTS * (size_t)mixer->degree + (size_t)a) * mixer->chunk;
+        return tutti_mixer_cross_buffer(mixer, a) + first_of(mixer, c);
+    return mixer->receive + (c % SLOTS * (size_t)mixer->degree + (size_t)a) * mixer->chunk;
 }
 
 static tutti_status post_message(tutti_mixer *mixer, const tutti_mixer_round *r, size_t c, tutti_error *err)
@@ -478,7 +478,7 @@ tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x,
     return status;
 }
 
-tutti_status tutti_mixer_mix_aside(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_error *err)
+tutti_status tutti_mixer_mix_untimed(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_error *err)
 {
     tutti_mixer_round r = begin_round(mixer, k, u, x, NULL);
     r.untimed = true;

@@ -94,7 +94,7 @@ void tutti_mixer_cross_close(tutti_mixer *mixer)
     mixer->cross = NULL;
 }
 
-float *tutti_mixer_cross_room(const tutti_mixer *mixer, int a)
+float *tutti_mixer_cross_buffer(const tutti_mixer *mixer, int a)
 {
     return mixer->cross->model[a];
 }

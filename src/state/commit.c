@@ -61,7 +61,7 @@ static void cut_component(char *path)
     path[n] = '\0';
 }
 
-char *tutti_commit_place(tutti_runtime *rt, const char *dir)
+char *tutti_commit_nearest(tutti_runtime *rt, const char *dir)
 {
     char *place = tutti_state_join(dir, ""); /* one byte more than dir: "." fits */
 
@@ -74,7 +74,7 @@ char *tutti_commit_place(tutti_runtime *rt, const char *dir)
    again: each one's entry is synced. */
 static tutti_status make_durable(tutti_runtime *rt, const char *dir, tutti_error *err)
 {
-    char *level = tutti_state_join(dir, ""), *stop = tutti_commit_place(rt, dir);
+    char *level = tutti_state_join(dir, ""), *stop = tutti_commit_nearest(rt, dir);
     tutti_status status = level == NULL || stop == NULL
                               ? tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot make directory '%s'", dir)
                               : tutti_directory_make(rt, dir, err);

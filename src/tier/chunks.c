@@ -45,7 +45,7 @@ static void leave_list(nvme *n)
     n->waiting--;
 }
 
-nvme_chunk *tutti_nvme_cut(tutti_tier *t)
+nvme_chunk *tutti_nvme_next_chunk(tutti_tier *t)
 {
     nvme *n = t->self;
     tutti_io *io = n->head;
