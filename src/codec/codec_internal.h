@@ -52,7 +52,8 @@ tutti_rng tutti_codec_rng(const tutti_codec *c, const tutti_view *v, bool shared
    size of a buffer for their draws. */
 enum { TUTTI_CODEC_BLOCK = 1536, TUTTI_CODEC_DRAWS = TUTTI_CODEC_BLOCK + TUTTI_DRAWS };
 /* Draws a 16-bit number for each of the elements [at, at + count) of the flat space; count is at
-   most TUTTI_CODEC_BLOCK. Returns the address of the first, in the caller's buffer `room`. */
+   most TUTTI_CODEC_BLOCK. Writes to the caller's buffer, and returns the address of the first
+   number in it. */
 const uint16_t *tutti_codec_draws(const tutti_codec *c, tutti_rng rng, uint64_t at, size_t count,
                                   uint16_t room[TUTTI_CODEC_DRAWS]);
 /* The state of tutti_codec_word: the group of draws that was made last. */
@@ -250,8 +251,8 @@ tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_codec_spar
 /* Sets mark[i] to 1 for each index i of a message that tutti_codec_sparse_add accepts. */
 void tutti_codec_sparse_places(const tutti_codec_sparse *s, const tutti_view *v, size_t k,
                                const uint8_t *in, size_t bytes, uint8_t *mark);
-/* Checks k numbers of four bytes, of which the bits of `mask` are an index: indexes ascend and are
-   below v->count. of: what the error message calls these elements: "kept". */
+/* Checks k numbers of four bytes. In each, the bits of `mask` are an index; indexes ascend and
+   are below v->count. of: what the error message calls these elements: "kept". */
 tutti_status tutti_codec_sparse_check(const tutti_codec *c, const tutti_view *v, size_t k,
                                       const uint8_t *in, uint32_t mask, const char *of,
                                       tutti_error *err);

@@ -17,7 +17,7 @@ typedef struct tutti_codec_mixture {
     tutti_codec_normal *of;         /* [n] */
     int sweeps;                     /* the most sweeps over the levels in a descent; 0: 200 */
 } tutti_codec_mixture;
-/* Completes a mixture of which weights, means and deviations are set: drops the parts of weight 0,
+/* Completes a mixture whose weights, means and deviations are set: drops the parts of weight 0,
    makes the weights' sum 1, and sets `inside`. false: no part is left. */
 bool tutti_codec_mixture_make(tutti_codec_mixture *m);
 /* Sets moment[k] to the integral of x^k from u to w over the distribution, for k = 0, 1, 2;

@@ -160,7 +160,7 @@ void tutti_schedule_return(tutti_world *world, tutti_schedule *s);
 tutti_status tutti_scratch_borrow(tutti_world *world, size_t bytes, size_t requests, size_t terms,
                                   tutti_scratch **out, tutti_error *err);
 void tutti_scratch_return(tutti_world *world, tutti_scratch *scratch);
-/* Frees all lists and scratch memory, none of which is in use. */
+/* Frees all lists and scratch memory. None may be in use. */
 void tutti_cache_close(tutti_world *world);
 
 /* ---- choice.c ---- */
@@ -212,9 +212,9 @@ static inline int tutti_call_rank(const tutti_call *call, int index)
 {
     return tutti_group_rank(call->group, index);
 }
-/* What members compare of a call, besides `count`, packed into two numbers. `what`: kind + 1 (so
-   that no collective has 0), op, dtype, algorithm, and whether parts have counts of their own.
-   `shape`: the size of the group, with the root or with the hash of counts. */
+/* What members compare of a call, apart from `count`, packed into two numbers. `what`: kind + 1
+   (so that no collective has 0), op, dtype, algorithm, and whether parts have counts of their
+   own. `shape`: the size of the group, with the root or with the hash of counts. */
 #define TUTTI_OWN_COUNTS (UINT32_C(1) << 23) /* a bit of `what` */
 static inline uint32_t tutti_call_what(const tutti_call *call)
 {

@@ -9,7 +9,7 @@
 
 typedef struct tutti_members tutti_members;
 
-/* Opens a membership of which all ranks are members at first. Sends nothing. name: distinguishes
+/* Opens a membership. All ranks are members at first. Sends nothing. name: distinguishes
    several memberships of a world. TUTTI_ERR_MEMORY. */
 tutti_status tutti_members_open(tutti_members **out, tutti_world *world, tutti_port name,
                                 tutti_error *err);

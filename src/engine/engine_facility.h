@@ -118,8 +118,9 @@ bool tutti_engine_find_bad(const tutti_engine *e, const float *x, int first, int
 /* Returns the rows of g that may be non-zero (`all`: every row); NULL: the tensor is not a table,
    or the method does not have TUTTI_SPARSE_ROWS. */
 const tutti_rows *tutti_engine_rows_known(const tutti_engine *e, int tensor);
-/* Records that the exchange in progress sums this table's gradient by rows. anew: also empties the
-   list of known rows, to which tutti_engine_rows_add then adds. The thread of that exchange. */
+/* Records that the exchange in progress sums this table's gradient by rows. With `anew` it also
+   empties the list of known rows, to which tutti_engine_rows_add then adds. The thread of that
+   exchange. */
 void tutti_engine_rows_sum(tutti_engine *e, int tensor, bool anew);
 /* Appends n rows to the known rows, without those that are known already: the rows `ids`, or, if
    ids is NULL, those from `first` on. The thread of that exchange. */

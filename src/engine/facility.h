@@ -61,8 +61,8 @@ typedef struct tutti_step_sizes {
 } tutti_step_sizes;
 typedef struct tutti_facility_ops {
     /* Bits of the enum above: what this facility does, and what it cannot be combined with. After
-       the method's declare() the engine refuses two facilities of which one excludes what the
-       other provides. */
+       the method's declare() the engine refuses two facilities if one excludes what the other
+       provides. */
     unsigned provides, excludes;
     const tutti_step_sizes *sizes;       /* NULL: it does not decide how many samples a step has */
     /* Called on every rank once x has been set to rank 0's values on all workers. May
@@ -129,8 +129,8 @@ typedef struct tutti_facility_ops {
     /* Reports memory that is allocated when it is needed: writes at most one record and returns
        the number written. */
     size_t (*memory)(const void *self, tutti_memory_record *records);
-    /* Returns the range that this worker saves of a state of `count` elements of which several
-       workers have equal copies. The first facility that has this function decides. */
+    /* Returns the range that this worker saves of a state of `count` elements, if several workers
+       have equal copies of that state. The first facility that has this function decides. */
     tutti_range (*saved_part)(const void *self, size_t count);
 
     /* ---- pieces and units ---- */

@@ -41,7 +41,7 @@ bool tutti_facilities_recut(const tutti_engine *e, const tutti_saved_run *run, c
 tutti_status tutti_facilities_load(tutti_engine *e, tutti_checkpoint *checkpoint,
                                    const tutti_saved_run *run, tutti_error *err);
 tutti_status tutti_facilities_loaded(const tutti_engine *e, tutti_error *err);
-/* Refuses two facilities of which one excludes what the other provides. TUTTI_ERR_USAGE. */
+/* Refuses two facilities if one excludes what the other provides. TUTTI_ERR_USAGE. */
 tutti_status tutti_facilities_check(const tutti_engine *e, tutti_error *err);
 
 /* ---- from declare() to the first step ---- */

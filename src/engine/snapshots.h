@@ -18,13 +18,13 @@ typedef struct tutti_engine_snapshot_at {
                                     those that its services had sent at the point */
 } tutti_engine_snapshot_at;
 typedef struct tutti_engine_store {
-    int room;                    /* capacity: points that may be passed between two drops; 0: no
+    int capacity;                /* points that may be passed between two drops; 0: no
                                     snapshots are taken */
-    float *x;                    /* [room + 1][n], declared: the models; the last is scratch for
-                                    the run's own model during an evaluation */
-    float *own;                  /* [room + 1][own_values + 1], declared: client state, likewise;
-                                    NULL: there is none */
-    tutti_engine_snapshot_at *at; /* [room] */
+    float *x;                    /* [capacity + 1][n], declared: the models; the last is scratch
+                                    for the run's own model during an evaluation */
+    float *own;                  /* [capacity + 1][own_values + 1], declared: client state,
+                                    likewise; NULL: there is none */
+    tutti_engine_snapshot_at *at; /* [capacity] */
     bool begun;                  /* the run has resumed since the last drop */
     uint64_t first;              /* number of points before the first that may be passed */
     int passed;                  /* points passed since the last drop */

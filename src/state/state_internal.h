@@ -203,8 +203,8 @@ tutti_status tutti_commit_finish(tutti_commit *c, const tutti_checkpoint *m, tut
 /* Removes from the directory what saves have left that failed or whose processes died. Ignores
    errors. */
 void tutti_commit_clean(tutti_runtime *rt, const char *dir);
-/* Removes the checkpoints of other steps except the `keep` newest that are whole, of which c's own
-   is one. keep 0 or less: removes none. Ignores errors. */
+/* Removes the checkpoints of other steps except the `keep` newest that are whole, counting c's
+   own. keep 0 or less: removes none. Ignores errors. */
 void tutti_commit_retire(tutti_commit *c, int keep);
 
 /* ---- save.c ---- */

@@ -24,8 +24,8 @@ tutti_status tutti_arena_open(tutti_arena **out, tutti_runtime *rt, const char *
 /* Closes the arena, once all its memory was released. */
 void tutti_arena_close(tutti_arena *a);
 
-/* Allocates zeroed memory, and charges its bytes to `name`, of which at most 40 bytes are copied.
-   alignment: a power of two; for tiers that bypass the page cache TUTTI_FILE_BLOCK
+/* Allocates zeroed memory, and charges its bytes to `name`, a string that is copied, at most 40
+   bytes of it. alignment: a power of two; for tiers that bypass the page cache TUTTI_FILE_BLOCK
    (runtime/files.h). TUTTI_ERR_MEMORY beyond the limit, or if the machine has no memory: the
    message states what is needed, the limit, and the users of the memory by name. */
 tutti_status tutti_arena_take(tutti_arena *a, const char *name, size_t bytes, size_t alignment,

@@ -124,8 +124,8 @@ static int count_staging(const tutti_engine *e)
     return most < (int)TUTTI_LENGTH(offload->io) ? most : (int)TUTTI_LENGTH(offload->io);
 }
 
-/* Bytes of one staging buffer: a shard begins in it at the same offset in a block as in the tier, which
-   allows direct transfers. */
+/* Bytes of one staging buffer: a shard begins in it at the same offset in a block as in the tier,
+   which allows direct transfers. */
 static size_t staging_bytes(const tutti_engine *e)
 {
     tutti_shards *shards = tutti_shards_of(e);

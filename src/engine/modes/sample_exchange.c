@@ -1,6 +1,6 @@
-/* sample_exchange.c: sample exchange: workers send each other raw samples, and a pass computes on its own
-   and on those received (steps.h). Only the client knows what a sample is. It writes bytes, and
-   reads them where they were received.
+/* sample_exchange.c: sample exchange: workers send each other raw samples, and a pass computes on
+   its own and on those received (steps.h). Only the client knows what a sample is. It writes
+   bytes, and reads them where they were received.
 
      each pair that exchanges any    one message, n x sample_bytes, from sender to receiver
 

@@ -15,11 +15,12 @@
    receivers have received it. Only if no copy is free, or too many replies are in flight, does
    the service wait: for whichever reply completes first. Replies to failed ranks are dropped.
 
-   Buffers that keep their requests (setup.keep_until_answered) replace the copies. A request stays
-   in its buffer until it is answered. A reply's payload is copied into the buffer of one of the answered
-   requests, unless it is already in one, and is sent from there. The buffer receives requests
-   again when all its replies have been received. So there must be as many buffers as requests
-   that may be unanswered at a time; fewer suffice only if each is answered before the next.
+   Buffers that keep their requests (setup.keep_until_answered) replace the copies. A request
+   stays in its buffer until it is answered. A reply's payload is copied into the buffer of one of
+   the answered requests, unless it is already in one, and is sent from there. The buffer receives
+   requests again when all its replies have been received. So there must be as many buffers as
+   requests that may be unanswered at a time; fewer suffice only if each is answered before the
+   next.
 
    Pacing. Replies that are given one by one wait while the replies in flight fill the link. If
    this worker's own link is the bottleneck, they therefore go out one after the other. The next
