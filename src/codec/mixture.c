@@ -13,9 +13,8 @@
    bracket, need six.
 
    More than 16 levels (5 bits on) move all at once. When levels move one after another, a level
-   reacts to its neighbours only, so that the number of sweeps grows with the square of the
-   levels: with 256 levels, 200 sweeps took ten seconds and had not converged. Psi's second
-   derivatives are tridiagonal:
+   reacts to its neighbours only, so that the number of sweeps grows with the square of the number
+   of levels. Psi's second derivatives are tridiagonal:
 
      d slope_j / d level_j     = (level_(j+1) - level_(j-1)) f(level_j)
      d slope_j / d level_(j+1) = -mass between the two

@@ -1,11 +1,10 @@
 /* layout.c: the flat vector. Tensors are stored contiguously, in the order in which their
-   gradients become ready, so that what a piece sends is exactly what its tensors have. (Aligning
-   each to a cache line gained nothing measurable: mlp within 1 %.) Pieces are split between
-   tensors, as DDP's buckets are (Li et al. 2020, section 3.2.3): append until the limit is
-   reached, then close. The first has a smaller limit so that communication starts early. If the
-   method sets m->cut_bytes they are split by bytes, inside tensors too, so that a large tensor is
-   many pieces: then each is full before the next begins. A table whose rows are known is a piece
-   by itself in either case.
+   gradients become ready, without padding, so that a piece sends exactly the elements of its
+   tensors. Pieces are split between tensors, as DDP's buckets are (Li et al. 2020, section 3.2.3):
+   tensors are appended to a piece until it has reached the limit. The first piece has a smaller
+   limit, so that communication starts early. If the method sets m->cut_bytes, pieces are split by
+   bytes, inside tensors too, so that a large tensor is many pieces: then each piece is full before
+   the next begins. A table whose rows are known is a piece by itself in either case.
 
    Only pieces change after open, and only by tutti_recut, while none is in flight. */
 #include <errno.h>

@@ -7,10 +7,10 @@
 #include "hooks.h"
 #include "engine/lane.h"
 
-/* The lane is not given smaller pieces: a hand-over takes longer than it hides (35 to 47 us,
-   measured). Nor is it given the last one, which has nothing left to overlap with. These are
-   exchanged by the client's thread at the end of the step, where the workers wait for each other
-   once instead of once a piece. */
+/* Pieces of fewer bytes do not go to the lane, because a hand-over takes longer than the exchange
+   that it would hide. Nor does the last piece of a step, which has no computation left to overlap
+   with. The client's thread exchanges these pieces at the end of the step, where the workers wait
+   for each other once instead of once a piece. */
 static const size_t lane_bytes = 256 * 1024;
 
 /* ---- a piece ---- */

@@ -22,14 +22,11 @@
    4. Graphs must be the same in every round. Otherwise a neighbour would miss corrections of the
       rounds in which it was none, and two "copies" of a worker would differ.
 
-   gamma. The theorem's value is safe and useless (4e-4 on a ring of 8 with one element of 8
-   sent). By default it is omega^(3/2), omega = 1 - |v - Q(v)|^2 / |v|^2 measured once on normal
-   numbers: 1 for casts and int8, 0.5 for sign, 0.3 for topk(ratio=0.1), 0.027 for
-   topk(ratio=0.01). Published scripts have 1, 0.45 and 0.04 there. We averaged 2000 normal
-   numbers on a ring of 8 (gamma 0.0125 to 1 in ten steps). For topk of 1 % and 10 %, int8 and no
-   loss the default was at or next below the fastest of them, for random-k half of it or less.
-   Three times as much diverged for topk and for random-k of 10 %. Training moves the models
-   meanwhile, and an option sets gamma.
+   gamma. The value of the theorem is safe, but too small to be useful (4e-4 on a ring of 8 if one
+   element of 8 is sent). The default is omega^(3/2), where omega = 1 - |v - Q(v)|^2 / |v|^2 is
+   measured once, for a vector v of normal numbers: 1 for casts and int8, 0.5 for sign, 0.3 for
+   topk(ratio=0.1), 0.027 for topk(ratio=0.01). An option sets gamma. How the default compares with
+   other values is in docs/methods/d-psgd.md.
 
    Messages: tensors one after the other, several in one message until it represents 4 MiB of
    model, so that one is encoded while those before it travel. A tensor whose codec does not state

@@ -11,10 +11,9 @@
    In: one thread reads the next pieces while the caller hashes this one. It reads through the page
    cache, since all workers of a host read the same file when they resume.
 
-   Measured here (2 cores, virtual disk of some 2 GB/s, 256 MiB): with one block in flight 0.3 to
-   1.5 GB/s, with two or more 2.0; reading ahead 1.3 times as fast as hashing between reads. Small
-   files, and runtimes without parallel files (simulation, exploration, the tests' files in memory),
-   take the plain way: the same bytes, one call after the other. */
+   Small files, and all files of runtimes without parallel files (simulation, exploration, the
+   tests' files in memory), are written and read by one call after the other: the same bytes.
+   Measurements are in docs/design/checkpoints.md. */
 #include "state_internal.h"
 #include "runtime/files.h"
 #include <errno.h>
