@@ -1,9 +1,10 @@
-/* accordion.c: wrapper accordion: a codec that keeps much while a layer's gradients change, and
-   one that keeps little while they do not. Agarwal, Wang, Lee, Venkataraman and Papailiopoulos,
-   MLSys 2021. The rule is regime.h's.
+/* accordion.c: wrapper accordion: chooses between two codecs for each layer: `low`, which loses
+   little, while the layer's gradients change, and `high`, which loses much, while they do not.
+   Agarwal, Wang, Lee, Venkataraman and Papailiopoulos, MLSys 2021. The rule is in regime.h.
 
-   Gradients of a window are added up, before codec and error feedback. n is the sum's norm, divided
-   by the steps of the window; n' is that of the window before. At the window's end:
+   The gradients of a window of steps are added up, before codec and error feedback. n is the norm
+   of the sum, divided by the number of steps of the window; n' is the n of the window before. At
+   the window's end:
 
      1. The regime is critical, hence `low`, iff |n' - n| >= eta n'; else `high`.
      2. The first window is critical, and so is one after n' = 0 or with an n that is no number.

@@ -1,5 +1,6 @@
-/* ef.c: wrapper ef: what was not sent is added to what is sent next. Karimireddy, Rebjock, Stich
-   and Jaggi, ICML 2019, algorithm 2, with the residual in units of the gradient.
+/* ef.c: wrapper ef (error feedback): what a message has lost is added to the next message.
+   Karimireddy, Rebjock, Stich and Jaggi, ICML 2019, algorithm 2, with the residual in units of the
+   gradient.
 
      before:  p = d + decay e, kept in e
      account: e = p - decoded(p)

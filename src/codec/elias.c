@@ -1,30 +1,31 @@
 /* elias.c: writes the codes of a quantised bucket as Elias's universal codes (Elias, IEEE Trans.
-   Inf. Theory 1975; QSGD, section 3.3). E(k) is the code of a whole number k >= 1. A message is one
-   sequence of bits, from the lowest bit of its first byte on, without gaps between buckets; the
-   rest of the last byte is 0.
+   Inf. Theory 1975; QSGD, section 3.3). E(k) is the code of a whole number k >= 1. A message is
+   one sequence of bits, from the lowest bit of its first byte on, without gaps between buckets;
+   the rest of the last byte is 0.
 
      bucket:  scale (32 bits, float; its sign bit is 1 if the sparse form follows), then one of the
               two forms, unless the scale is 0 or NaN
-     dense:   E(origin + 1) if levels are not evenly spaced; then for each element E(index + 1), and
-              a sign bit if level > 0 (always, if no level is its own negative)
-     sparse:  for each nonzero element E(distance from the nonzero element before it, or from -1), a
-              sign bit, E(level); at the end E(distance to the bucket's end)
+     dense:   E(origin + 1) if levels are not evenly spaced; then for each element E(index + 1),
+              and a sign bit if level > 0 (always, if no level is its own negative)
+     sparse:  for each nonzero element E(distance from the nonzero element before it, or from -1),
+              a sign bit, E(level); at the end E(distance to the bucket's end)
      gamma:   E(k) for a k of z + 1 bits: z zeros, a one, the z lower bits of k, lowest first
      omega:   E(k): groups, each a one and the lower bits (lowest first) of a number whose count of
               lower bits was the number before it, from 1 on, up to k; then a zero
 
-   A level's index is small for frequent levels. If levels are evenly spaced (QSGD), the least is the
-   most frequent, and the index is the level. Of levels that are fine near 0 (NUQSGD) it is not: in a
-   bucket of 512 most magnitudes are about 1/23 of the 2-norm, the second and third level of 4 bits.
-   Their indexes count from the bucket's most frequent level, the origin, alternately up and down
-   while there are levels on both sides: 0 is the origin, 1 the level above, 2 the level below.
+   A level's index is small for frequent levels. If levels are evenly spaced (QSGD), the least is
+   the most frequent, and the index is the level. Of levels that are fine near 0 (NUQSGD) the least
+   is not: in a bucket of 512 most magnitudes are about 1/23 of the 2-norm, the second and third
+   level of 4 bits. Their indexes count from the bucket's most frequent level, the origin,
+   alternately up and down while there are levels on both sides: 0 is the origin, 1 the level
+   above, 2 the level below.
 
    Levels without a zero, or of another multiplier than a half, are in a table from -1 to 1. Then a
    level's index is among the levels of its sign, every element has a sign bit, and there is no
    sparse form.
 
-   The encoder takes the shorter form of each bucket, so the dense form bounds the size. Elias codes
-   are encoded serially and slowly, for links that are slower still. */
+   The encoder takes the shorter form of each bucket, so the dense form bounds the size. Elias
+   codes are encoded serially and slowly, for links that are slower still. */
 #include "codec_internal.h"
 
 static int top_bit(uint32_t k)
@@ -149,8 +150,8 @@ size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantise
             tutti_codec_write(&w, isnan(scale) ? 0x7fc00000u : 0, 32);
             continue;
         }
-        /* Passes over the bucket twice, to measure its two forms and to write the shorter one. Both
-           passes have the same draws, which are a function of the element. */
+        /* Passes over the bucket twice, to measure its two forms and to write the shorter one.
+           Both passes have the same draws, which are a function of the element. */
         for (int writing = 0; writing < 2; writing++) {
             size_t before = first - 1; /* of the last nonzero; wraps below 0 as intended */
             if (writing == 1) {

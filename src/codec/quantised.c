@@ -1,21 +1,21 @@
 /* quantised.c: what the codecs qsgd, nuqsgd, alq, amq and int8 share (QSGD: Alistarh et al. 2017;
    NUQSGD: Ramezani-Kebrya et al. 2021; ALQ and AMQ: Faghri et al. 2020). A tensor is cut into
-   buckets of consecutive elements. A bucket has one float scale, and each element a code: the index
-   of a level. The codecs differ in their levels. Declared in codec_internal.h.
+   buckets of consecutive elements. A bucket has one float scale, and each element a code: the
+   index of a level. The codecs differ in their levels. Declared in codec_internal.h.
 
    A message is all scales, then the codes of all buckets, packed without gaps. Bucket sizes are
    multiples of 8, so every bucket begins on a byte boundary; only the end of the codes is padded.
-   tail=dense: if the last bucket of a tensor is not full, its elements follow as float32, as in the
-   authors' runs of ALQ and NUQSGD. tail=dense does not apply to a part that ends inside its tensor
-   (an owner's shard): its last bucket is short. Otherwise sharding would send many elements as
-   float32.
+   tail=dense: if the last bucket of a tensor is not full, its elements follow as float32, as in
+   the authors' runs of ALQ and NUQSGD. tail=dense does not apply to a part that ends inside its
+   tensor (an owner's shard): its last bucket is short. Otherwise sharding would send many elements
+   as float32.
 
    Elements are processed in blocks small enough that input, random draws and codes stay in the L1
    cache. Encoding is bound by arithmetic, not by memory (measurements: docs/methods/alq.md). */
 #include "codec_internal.h"
 
-/* Up to this many bits the level table fits vector registers, and a lookup is faster than computing
-   levels. */
+/* Up to this many bits the level table fits vector registers, and a lookup is faster than
+   computing levels. */
 enum { TABLE_BITS = 4 };
 /* TOGETHER: elements whose scales are computed at a time (24 KiB: they stay in L1). FOUR_MOST:
    largest bucket of which four are taken at a time (4 x 32 KiB: an eighth of a 1 MiB L2).
@@ -77,8 +77,8 @@ size_t tutti_codec_quantised_bound(const tutti_codec *c, const tutti_view *v)
                                                           : tutti_codec_elias_bound(q, n));
 }
 
-/* Number of buckets whose scales are computed before their codes: as many as fit TOGETHER elements;
-   4 for buckets up to FOUR_MOST; 1 for larger ones. */
+/* Number of buckets whose scales are computed before their codes: as many as fit TOGETHER
+   elements; 4 for buckets up to FOUR_MOST; 1 for larger ones. */
 static size_t buckets_together(size_t bucket)
 {
     return bucket > FOUR_MOST ? 1 : bucket > TOGETHER / 4 ? 4 : TOGETHER / bucket;
@@ -95,8 +95,8 @@ static void bucket_scales(const tutti_codec *c, const tutti_codec_quantiser *q, 
     if (q->l2)
         tutti_norm2_each(c->space->device, count, bucket, x, sums);
     for (size_t b = 0, at = 0; at < count; b++, at += bucket) {
-        /* Squares of floats are exact in double, and rounding is monotonic. So the 2-norm is never below the largest
-           magnitude. */
+        /* Squares of floats are exact in double, and rounding is monotonic. So the 2-norm is never
+           below the largest magnitude. */
         scale[b] = q->l2 ? (float)sqrt(sums[b])
                          : tutti_absmax(c->space->device, count - at < bucket ? count - at : bucket, x + at);
         scale[b] = isfinite(scale[b]) ? scale[b] : NAN;
@@ -144,8 +144,8 @@ static float level_of(const tutti_codec_quantiser *q, int l)
 
     if (q->grid == TUTTI_GRID_POWERS)
         return l == 0 ? 0.0f : power(l - top);
-    /* l * (1 / top) gives exactly 1 for l = top and every top used here, 1 to 127 (tested). For another number of
-       steps this need not hold, so l is divided. */
+    /* l * (1 / top) gives exactly 1 for l = top and every top used here, 1 to 127 (tested). For
+       another number of steps this need not hold, so l is divided. */
     if (steps == top)
         return (float)l * (1.0f / (float)top);
     return (float)l / (float)steps;
@@ -197,8 +197,8 @@ static size_t encode_fixed_width(const tutti_codec *c, const tutti_view *v, cons
         bucket_scales(c, q, x + first, end - first, bucket, scale);
         for (size_t b = 0; first + b * bucket < end; b++)
             tutti_codec_put_f32(out + 4 * (first / bucket + b), scale[b]);
-        /* One call takes whole buckets, or part of a large one. While it rounds, the next group's elements are
-           prefetched (ahead). */
+        /* One call takes whole buckets, or part of a large one. While it rounds, the next group's
+           elements are prefetched (ahead). */
         for (size_t at = first, count; at < end; at += count) {
             const size_t b = (at - first) / bucket, left = first + (b + 1) * bucket - at;
             const tutti_ahead ahead = { .distance = together, .end = n - at };

@@ -5,9 +5,9 @@
    VECTOR (or PART) held there at the start, node (l, r) the sum of two expressions. Equal
    expressions have equal numbers, so "every member once, in the canonical order" is one
    comparison. For algorithms with an order of their own the leaves of the expression are counted,
-   and all members must end with the same expression. Leaves do not name the element: a list that
-   confused elements would be detected by the receipt's place only, therefore each cell also
-   carries its element's number.
+   and all members must end with the same expression. Leaves do not name the element, so a list that
+   confused elements could end with the right expressions. Therefore each cell also has the number
+   of its element.
 
    Rendezvous: a member runs until a WAIT whose requests are not all done; a pair is done when
    both ends have posted. When no member can run and one has steps left, that is a deadlock. Cells

@@ -14,10 +14,11 @@
    All members write the same rounds and keep their own. Chunks are unequal (tutti_slice), empty
    ones are not sent; nothing is padded.
 
-   exact: every early member is in one set. At the start of round t the set of chunk t - j has
-   2^(j-1) members that have it (chunks below 0 stand in, nothing is sent of them). The oldest set
-   is matched with members of the newer ones, which exchange chunks and join those. Where any will
-   do, the first in ascending order is taken.
+   exact: every early member is in one set, which belongs to a chunk. At the start of round t the
+   set of chunk t - j has 2^(j-1) members, which have that chunk. (Sets of chunks below 0 exist in
+   the first rounds; nothing is sent of such chunks.) Each member of the oldest set is matched with
+   a member of a newer set, exchanges chunks with it and joins that set. Among members that are
+   equally good, the first in ascending order is taken.
 
    greedy: for any n. Rarest chunk first, holders and lackers with the fewest chunks first, then
    enlarged to a matching of the most messages by augmenting paths (Kuhn). Ties are drawn; the

@@ -1,6 +1,6 @@
-/* clock.c: where the client thread's time goes, and the trace. The thread always has exactly one
-   activity, and every change of it is stamped, so compute + exposed + other = wall without an
-   unmeasured remainder. */
+/* clock.c: measures the client thread's time, and writes the trace. The thread always has exactly
+   one activity, and the time of every change is recorded. So compute + exposed + other is the wall
+   time, without a remainder. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* judge.c: a gradient is not finite: finds whose it is, and what becomes of the step. Either the
-   run ends, with an error that names it. Or such steps may be skipped: then all workers that make
-   the step together vote, since all skip it or none does. */
+/* judge.c: decides what becomes of a step whose gradient is not finite. If such steps may not be
+   skipped, the run ends with an error that names the worker and the tensor. If they may, all
+   workers that make the step together vote, so that all skip it or none does. */
 #include <math.h>
 
 #include "engine_internal.h"

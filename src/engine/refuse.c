@@ -1,4 +1,4 @@
-/* refuse.c: the sentences of refuse.h. */
+/* refuse.c: implements refuse.h: makes the error messages for options that a method excludes. */
 #include <stdio.h>
 
 #include "engine_internal.h"

@@ -1,6 +1,6 @@
-/* table.c: is the definition of a method complete? A program may bring methods of its own
-   (tutti_engine_open_from), and what its author has forgotten is reported here, before anything
-   that is not there is written or called. */
+/* table.c: checks that the definition of a method is complete. A program may define methods of its
+   own (tutti_engine_open_from). What its author has forgotten is reported when the engine opens,
+   before a missing function is called or a missing value is used. */
 #include <string.h>
 
 #include "engine_internal.h"

@@ -1,7 +1,8 @@
-/* safetensors_write.c: writing. Tensors lie by descending element size, then name, so that each is
-   aligned for its type. The header is padded with spaces until the first begins at a multiple of 64
-   bytes. No time and no host: equal contents give equal files. The file appears under its name only
-   when it is complete and synced. */
+/* safetensors_write.c: writes files in the format safetensors. Tensors are ordered by descending
+   element size, then by name, so that each is aligned for its type. The header is padded with
+   spaces so that the first tensor begins at a multiple of 64 bytes. Equal contents give equal
+   files, since nothing depends on time or host. The file appears under its name only when it is
+   complete and synced. */
 #include "state_internal.h"
 #include "runtime/files.h"
 #include "tier/tier.h"

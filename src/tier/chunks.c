@@ -1,16 +1,16 @@
 /* chunks.c: requests of any offset, size and address as transfers of whole blocks.
 
-   What is at whole blocks on both sides goes straight, in chunks of the option `block`. The rest is
-   staged:
+   A request whose offset, size and address are multiples of a block is transferred directly, in
+   chunks of the option `block`. Other requests are staged:
 
      - Offset and address are equally far from a block: only the ends are staged, a block each.
      - They are not: all of it goes through staging.
 
    A staged read reads the whole blocks and copies its part out. A staged write first reads those of
    its outer blocks that it does not fill, then copies its part in and writes. Two requests that do
-   not overlap may meet in such a block. So of those writes only one is under way at a time: the
-   other is split into chunks when the first has ended. A read may be under way at the same time,
-   since its own bytes do not change. */
+   not overlap may have parts of the same block. So of two such writes only one is under way at a
+   time: the other is split into chunks when the first has ended. A read may be under way at the
+   same time, since its own bytes do not change. */
 #include <assert.h>
 #include <string.h>
 #include "nvme.h"
