@@ -173,7 +173,7 @@ static void moments_between(const tutti_codec_mixture *m, int n, const double *l
     }
 }
 
-/* Of one interval: (w - x)(x - u) = -x^2 + (u + w) x - u w. */
+/* Psi from the moments of each interval: (w - x)(x - u) = -x^2 + (u + w) x - u w. */
 static double psi_from(int n, const double *level, double (*moment)[3])
 {
     double sum = 0;

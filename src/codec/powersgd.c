@@ -109,7 +109,7 @@ static size_t rank_now(const tutti_codec *c, const tutti_view *v)
     return v->step < (uint64_t)s->start_iter ? 0 : rank_of(s, v->rows, v->cols);
 }
 
-/* Where tensor t's Q begins. */
+/* The first element of tensor t's Q. */
 static size_t powersgd_place(const tutti_codec *c, int t)
 {
     size_t at = 0;

@@ -230,7 +230,8 @@ size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const f
     return bytes + 4 * tail;
 }
 
-/* If there are fewer levels than codes, a damaged message may contain an invalid code. */
+/* Refuses codes that no level has, which a damaged message may contain if there are fewer levels
+   than codes. */
 static tutti_status check_codes(const tutti_codec *c, size_t n, const uint8_t *packed, tutti_error *err)
 {
     const tutti_codec_quantiser *q = c->self;

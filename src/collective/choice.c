@@ -93,7 +93,7 @@ static tutti_status unknown(const char *name, tutti_error *err)
                       known);
 }
 
-/* Does this row do for such a group under such a wish? */
+/* Checks that the algorithm of this row can serve a group of that size, as requested. */
 static tutti_status check_row(int row, int size, const wish *w, tutti_error *err)
 {
     const tutti_algorithm *a = &tutti_algorithms[row];

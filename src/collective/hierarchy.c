@@ -104,8 +104,8 @@ static size_t rest_of_part(const tutti_builder *b, const segment *s, int j)
     return left < s->most ? left : s->most;
 }
 
-/* Is there a message for this part? The first one of a part is sent even if it is empty, so that
-   a member that expects another length learns of it. */
+/* True if the segment has a message for part j. The first message of a part is sent even if it is
+   empty, so that a member that expects another length finds the difference. */
 static bool spoken_of(const tutti_builder *b, const segment *s, int j)
 {
     return s->begin == 0 || rest_of_part(b, s, j) > 0;

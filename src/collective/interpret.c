@@ -103,7 +103,8 @@ static const char *doing(const run *r, char *out, size_t bytes)
     return out;
 }
 
-/* Where the calls are equal only the counts of the parts can differ. */
+/* The error about a message of another length than expected. The calls are equal, so only the
+   counts of the parts can differ. */
 static tutti_status odd_length(run *r, const tutti_request *request, size_t expected)
 {
     char what[120];

@@ -359,8 +359,8 @@ static void leave_out(tutti_members *m, const knowledge *k, int *gone)
     m->group.size = n;
 }
 
-/* What was begun among the members must never match what is begun from now on; neither must what
-   a lost member has left half done in shared memory. */
+/* Makes the group of the members a new one, so that collectives begun among them before, and what a
+   lost member has left unfinished in shared memory, never match those begun from now on. */
 static void renew(tutti_members *m)
 {
     m->group =

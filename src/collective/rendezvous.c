@@ -258,7 +258,7 @@ void tutti_rendezvous_abort_group(const tutti_call *call, int gone)
     tutti_rendezvous_wake(call);
 }
 
-/* Has that rank given the group up? Then nothing of it will come. */
+/* Fails if that rank has given up the group: then it will not publish any further entry. */
 static tutti_status aborted(const tutti_call *call, int rank, tutti_error *err)
 {
     const tutti_rendezvous_table *table = call->group->world->rendezvous->of_rank[rank];

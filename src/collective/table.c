@@ -200,7 +200,8 @@ static uint64_t table_hash(const tutti_table *t)
     return t->n > 0 ? tutti_hash(t->rules, t->n * sizeof *t->rules) >> 1 : 0;
 }
 
-/* Is the value equal on all ranks? odd: the lowest rank whose value differs from rank 0's. */
+/* Compares the value over all ranks. *odd: the lowest rank whose value differs from rank 0's; -1:
+   all are equal. *of_zero, *of_odd: the values of rank 0 and of rank *odd. */
 static tutti_status compare(tutti_world *world, int64_t mine, int64_t *of_zero, int64_t *of_odd, int *odd,
                             tutti_error *err)
 {

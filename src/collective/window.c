@@ -247,7 +247,7 @@ static void take_bases(meeting *m, tutti_status *status, bool *all_reach, bool *
         *status = tutti_rendezvous_reach(m->call, j, where_of(m, j), shown_bytes(m->call, j), &m->base[j], m->err);
 }
 
-/* Where in a stage chunk c is placed. */
+/* The offset of chunk c in a stage. */
 static size_t half_of(size_t c)
 {
     return (c % 2) * TUTTI_STAGE_BYTES;
@@ -351,8 +351,8 @@ static tutti_status large_allgather(meeting *m)
     return advance_all(m, 2); /* I have read */
 }
 
-/* As the list "scatter": virtual index v fetches slice v from the root, then the others' slices
-   from their owners. */
+/* Broadcasts as the list "scatter" does: virtual index v fetches slice v from the root, then the
+   others' slices from their owners. */
 static tutti_status large_broadcast(meeting *m)
 {
     const tutti_call *call = m->call;

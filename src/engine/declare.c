@@ -177,7 +177,7 @@ static tutti_status check_pieces(const tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* What a method has declared must fit together. */
+/* Checks that what a method has declared is consistent. */
 static tutti_status check_method(const tutti_engine *e, tutti_error *err)
 {
     const tutti_method *m = &e->m;

@@ -47,8 +47,9 @@ tutti_status tutti_engine_check_decoded(const tutti_engine *e, const tutti_piece
     return tutti_engine_may_skip(e) ? TUTTI_OK : say_decoded(e, bad, p->step, err);
 }
 
-/* What is not finite in this step, over all workers: a worker's own gradient comes before any
-   decoded mean, since the mean is not finite as well if one of the gradients in it is not. */
+/* What is not finite in this step, over all workers. own: a worker's own gradient; otherwise a
+   decoded mean. A gradient is named before a mean, since the mean is not finite either if one of
+   its gradients is not. */
 typedef struct verdict { bool bad, own; int worker, tensor; } verdict;
 
 static verdict verdict_of(const tutti_engine *e, int64_t vote)

@@ -159,7 +159,8 @@ double tutti_engine_most_pieces(const tutti_engine *e)
     return (double)full + 2 * tables + 3 + (e->m.close_bytes > 0 || by_unit(e) ? e->layout.n_tensors : 0);
 }
 
-/* Is the piece full with this part of tensor i? ends: it is the tensor's last part. */
+/* True if a piece of `count` elements is full once it has this part of tensor i. first: it is the
+   first piece; ends: the part is the tensor's last. */
 static bool is_full(const tutti_engine *e, bool first, size_t count, int i, bool ends)
 {
     const tutti_method *m = &e->m;

@@ -49,12 +49,12 @@ static tutti_status check_piece(tutti_engine *e, tutti_engine_piece *s, tutti_pi
     return e->m.whole ? TUTTI_OK : tutti_engine_check_piece(e, p, &s->bad, err);
 }
 
-/* May another worker be waiting in this piece, which this one does not join? All lanes admit the
-   pieces in the same order, and a thread of the other's lane gets no further than the first such
-   piece. Pieces that were admitted here before the failure may be waited for. Of those that come
-   later, none of which this worker joins, the first lane_width may be: one for each thread of the
-   other's lane. Giving up all of them would be more than the table of a rank records
-   (TUTTI_ABORTED_GROUPS in collective/rendezvous.h). */
+/* True if another worker may be waiting in this piece, which this worker does not join. All lanes
+   admit the pieces in the same order, and a thread of the other worker's lane gets no further than
+   the first such piece. Others may wait in pieces that were admitted here before the failure. Of
+   the later pieces, none of which this worker joins, they may wait in the first lane_width: one for
+   each thread of their lane. Giving up all later pieces would be more than the table of a rank
+   records (TUTTI_ABORTED_GROUPS in collective/rendezvous.h). */
 static bool may_be_waited_for(tutti_engine *e, const tutti_engine_piece *s)
 {
     uint64_t first = 0;
@@ -199,8 +199,8 @@ void tutti_credit(tutti_method *m, size_t bytes)
 
 /* ---- the end of a step ---- */
 
-/* If the method needs the whole gradient before the first piece is exchanged (m->whole): does for
-   all pieces what check_piece omits then. */
+/* Checks all pieces, if the method needs the whole gradient before the first piece is exchanged
+   (m->whole): check_piece does not check them then. */
 static tutti_status check_all(tutti_engine *e, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;

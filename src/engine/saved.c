@@ -228,8 +228,9 @@ static tutti_saved team_item(int64_t *team)
                           .data = team };
 }
 
-/* Of a run that has lost workers: the number with which it began, and the remaining ranks.
-   numbers: space for all ranks and one more; NULL: none is lost. */
+/* Adds the members of a run that has lost workers: the number of workers with which it began, and
+   the remaining ranks. numbers: [1 + workers], written; NULL: no worker is lost, nothing is added.
+   */
 static tutti_status add_members(const tutti_engine *e, items *list, int64_t *numbers, tutti_error *err)
 {
     const uint64_t count = 1 + (uint64_t)e->m.all.size;
@@ -460,7 +461,7 @@ static tutti_status check_number(const tutti_engine *e, const savers *by, tutti_
 
 /* ---- the facts of a checkpoint ---- */
 
-/* Can a checkpoint of now be resumed by as many workers only? */
+/* True if a checkpoint saved now can be resumed by the same number of workers only. */
 static bool for_as_many(tutti_engine *e)
 {
     savers other = { .began = e->m.workers, .left = e->m.all.size, .run = { .resized = true, .changed = true } };

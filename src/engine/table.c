@@ -7,7 +7,7 @@
 
 enum { NAME_BYTES = 48, KNOWN_TRAITS = 2 * TUTTI_NEVER_SKIPS - 1 };
 
-/* As the grammar of specs has it (base.h). */
+/* True if the name can be written in a spec (its grammar is in base.h). */
 static bool can_be_asked_for(const char *name)
 {
     static const char characters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";

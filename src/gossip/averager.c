@@ -397,7 +397,7 @@ static int events(const tutti_averager *a)
     return tutti_engine_fault_tolerant(a->m->engine) ? tutti_world_events(a->m->world, 0, NULL, 0) : 0;
 }
 
-/* Is another worker lost to this one that may still be reachable for others? */
+/* True if this worker has lost another one that may still be reachable for others. */
 static bool misses_one(const tutti_averager *a)
 {
     if (events(a) == 0)

@@ -206,12 +206,13 @@ static size_t chunks_of(const tutti_mixer *mixer)
     return mixer->by_tensor ? (size_t)l->n_tensors : (l->used + mixer->chunk - 1) / mixer->chunk;
 }
 
-/* Where chunk c begins, and its elements. */
+/* The first element of chunk c. */
 static size_t first_of(const tutti_mixer *mixer, size_t c)
 {
     return mixer->by_tensor ? mixer->m->layout->tensor[c].first : c * mixer->chunk;
 }
 
+/* The number of elements of chunk c. */
 static size_t length(const tutti_mixer *mixer, size_t c)
 {
     const size_t left = mixer->m->layout->used - c * mixer->chunk;

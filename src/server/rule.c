@@ -104,7 +104,8 @@ static tutti_status understand(tutti_server *s, const tutti_header *note, void *
     return TUTTI_OK;
 }
 
-/* Where a request wants its answer of `count` floats; NULL: in a message. */
+/* The window memory to which the answer of `count` floats to a request is written; NULL: the answer
+   is sent in a message. */
 static float *place_of(const tutti_server *s, const tutti_header *request, size_t count)
 {
     size_t first = s->first;

@@ -83,7 +83,7 @@ static int as_many(const tutti_server *s, int wanted)
     return fit >= (size_t)wanted ? wanted : fit > 2 ? (int)fit : 2;
 }
 
-/* Do requests or answers carry their numbers, rather than windows? */
+/* True if requests or answers carry numbers in messages, for which buffers are needed. */
 static bool has_buffers(const tutti_server *s)
 {
     return !s->in_windows || tutti_server_slack(s->m) > 0;
@@ -174,8 +174,8 @@ static void declare_queue(tutti_server *s, tutti_plan *plan)
     tutti_declare(plan, &wide, &s->wide);
 }
 
-/* Where the wire has halves, declares what the client sends and receives, of all of x, and what
-   the server sends. */
+/* If messages have 16-bit numbers, declares the client's memory for sending and receiving all of x,
+   and the server's for sending. */
 static void declare_halves(tutti_server *s, tutti_plan *plan)
 {
     const tutti_method *m = s->m;

@@ -211,7 +211,7 @@ static size_t rows_within(const tutti_method *m, int tensor, size_t first, size_
     return at[1] - at[0];
 }
 
-/* Is the whole table part sent for that many of its rows? */
+/* True if the whole part of a table is sent, rather than that many of its rows. */
 static bool is_whole(const tutti_method *m, int tensor, size_t count, size_t n)
 {
     const size_t cols = m->layout->tensor[tensor].cols;

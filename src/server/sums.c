@@ -460,7 +460,7 @@ static tutti_status end_sum(tutti_server_sums *s, sum *of, size_t first, size_t 
     return TUTTI_OK;
 }
 
-/* Where this contribution is kept; NULL: more sums have begun than there are slots. */
+/* The memory for this contribution; NULL: more sums have begun than there are slots. */
 static float *place_of(tutti_server_sums *s, sum *of, int contributor)
 {
     const size_t most = (size_t)(tutti_server_slack(s->m) > 0 ? s->m->workers : nodes_of(s));

@@ -282,7 +282,7 @@ static tutti_status tell_taken(tutti_server_tables *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Where servers are workers: gathers all parts of a table to all of them at once. */
+/* Gathers all parts of a table to all workers at once, if the servers are workers. */
 static tutti_status gather_all(tutti_server_tables *s, int tensor, int state, tutti_error *err)
 {
     const tutti_method *m = s->m;

@@ -161,8 +161,8 @@ void tutti_commit_clean(tutti_runtime *rt, const char *dir)
         tutti_directory_list(rt, dir, clean_one, &r, NULL);
 }
 
-/* Whether the checkpoint is whole; *sure is false when that could not be determined, so that it
-   must be kept. */
+/* True if the checkpoint is complete. *sure is false if that could not be determined; then the
+   checkpoint must not be removed. */
 static bool is_whole(tutti_runtime *rt, const char *path, bool *sure)
 {
     tutti_checkpoint *c;
@@ -235,8 +235,8 @@ out:
     return status;
 }
 
-/* Is every file where the manifest will name it: a rank that wrote to a disk of its own is found
-   out here. */
+/* Checks that every file is where the manifest will name it. A rank that has written to a disk of
+   its own is found here. */
 static tutti_status check_files(const tutti_commit *c, const tutti_checkpoint *m, tutti_error *err)
 {
     for (size_t k = 0; k < m->n_files; k++) {

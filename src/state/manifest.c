@@ -42,7 +42,7 @@ int tutti_state_order(const char *state, const char *tensor, const char *other_s
     return order != 0 ? order : strcmp(tensor, other_tensor);
 }
 
-/* Whether state kept so can belong to `owner`: -1 means all ranks. */
+/* True if state of this `keep` can belong to `owner`; -1: to all ranks. */
 static bool owner_fits(tutti_keep keep, int owner, int world)
 {
     switch (keep) {

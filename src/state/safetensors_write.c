@@ -163,7 +163,7 @@ static tutti_status write_hashed(tutti_state_out *out, tutti_state_hash *whole, 
     return TUTTI_OK;
 }
 
-/* The same for values in a tier, through a buffer of PIECE bytes. */
+/* Writes an entry whose values are in a tier, through a buffer of PIECE bytes. */
 static tutti_status write_from_tier(tutti_state_out *out, tutti_state_hash *whole, tutti_state_hash *own,
                                     const tutti_tensor_entry *e, void *room, tutti_error *err)
 {

@@ -16,7 +16,7 @@
 #include "nvme.h"
 #include "tier/tier.h"
 
-/* Is the outer block at `block` being changed by another write? */
+/* True if another write is changing the outer block at `block`. */
 static bool end_taken(const nvme *n, uint64_t block, size_t unit)
 {
     for (int64_t k = 0; k < n->depth; k++) {

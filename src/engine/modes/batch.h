@@ -19,7 +19,7 @@ typedef struct tutti_batches {
     bool even;                   /* a worker takes either no samples or `most` */
     int64_t pass;                /* samples of a whole pass */
     int64_t most;                /* the method's maximum of a worker's samples in a step; with
-                                    leases loan_size() may be less */
+                                    leases most_in_step() may be less */
     uint64_t limit;              /* samples of the run; 0: not known */
     int64_t *of;                 /* [workers], declared: samples of each worker in this step, once
                                     known; with leases until then those of the last step */

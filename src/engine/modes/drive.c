@@ -122,7 +122,7 @@ static const int *cuts_of(const tutti_drive_options *o, int pipeline)
     return o->first + (o->own_cuts ? (size_t)pipeline * ((size_t)o->stages + 1) : 0);
 }
 
-/* Do the stages begin at allowed units, and are their tensors contiguous? */
+/* True if the stages begin at units that allow it, and each stage's tensors are contiguous. */
 static bool is_cut(const tutti_engine *e, const int *first, int stages)
 {
     const tutti_method *m = &e->m;

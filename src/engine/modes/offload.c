@@ -171,7 +171,8 @@ static tutti_status await_all_staging(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Are there gradients in a tier without addresses? Then one worker's exchange has work, too. */
+/* True if gradients are in a tier without addresses: then the exchange has work even with one
+   worker. */
 static bool exchanges_alone(const void *self)
 {
     const tutti_offload *o = self;

@@ -43,8 +43,8 @@ tutti_shards *tutti_shards_of(const tutti_engine *e)
 
 /* ---- the partition ---- */
 
-/* Where shard w begins in `count` elements that are split over `workers`; w = workers: their
-   end. */
+/* The first element of shard w of `count` elements that are split over `workers`; w = workers:
+   count. */
 static size_t shard_at(size_t count, int workers, int w)
 {
     const size_t lines = (count + LINE - 1) / LINE, base = lines / (size_t)workers, more = lines % (size_t)workers,
@@ -91,7 +91,7 @@ size_t tutti_shards_count(const tutti_method *m, int worker)
     return count;
 }
 
-/* Where the mean of my shard of a piece is, from its exchange on. */
+/* The memory of the mean of this worker's shard of a piece, valid from the piece's exchange on. */
 static float *gradient_of(const tutti_engine *e, int piece)
 {
     const tutti_shards *shards = tutti_shards_of(e);
@@ -107,7 +107,7 @@ float *tutti_shard_gradient(const tutti_engine *e, int piece)
     return gradient_of(e, piece);
 }
 
-/* The same for a stretch of it. */
+/* The memory of the mean for a stretch of the shard. */
 static float *gradient_at(const tutti_engine *e, const stretch *s)
 {
     return gradient_of(e, s->piece) + (s->first - tutti_shards_of(e)->mine[s->piece].first);

@@ -42,7 +42,7 @@ void tutti_unit_release(tutti_engine *e, tutti_unit *u)
     u->values = NULL;
 }
 
-/* Where piece k's values are in a unit's. */
+/* The address of piece k's values in the memory of a unit's values. */
 static float *piece_in(const tutti_engine *e, const tutti_unit *u, int k)
 {
     return u->values + (e->pieces[k].first - u->first);

@@ -301,7 +301,8 @@ static sent *first_waiting(queue *q)
     return first;
 }
 
-/* May this reply go? If not, *due_ns: when one in flight stops being counted. */
+/* True if this reply may be sent now. If not, *due_ns is the time at which a reply in flight stops
+   being counted. */
 static bool may_go(queue *q, const sent *a, int64_t *due_ns)
 {
     tutti_engine *e = q->engine;
