@@ -227,7 +227,7 @@ static tutti_request *slot(const tutti_mixer *mixer, size_t c)
     return mixer->requests + c % SLOTS * 2 * (size_t)mixer->degree;
 }
 
-static float *room(const tutti_mixer *mixer, size_t c, int a)
+static float *receive_memory(const tutti_mixer *mixer, size_t c, int a)
 {
     if (mixer->cross != NULL)
         return tutti_mixer_cross_buffer(mixer, a) + first_of(mixer, c);
@@ -245,7 +245,7 @@ static tutti_status post_message(tutti_mixer *mixer, const tutti_mixer_round *r,
         request->posted = false;
         if (!tutti_mixer_is_lost(mixer, mixer->in[a]))
             TUTTI_TRY(tutti_post_recv(m->world, request, mixer->in[a], port,
-                                      tutti_f32(m->device, room(mixer, c, a), length(mixer, c)), err));
+                                      tutti_f32(m->device, receive_memory(mixer, c, a), length(mixer, c)), err));
     }
     for (int a = 0; a < r->n_out; a++, request++) {
         request->posted = false;
@@ -304,7 +304,7 @@ static tutti_status weigh(tutti_mixer *mixer, const tutti_mixer_round *r, size_t
                 err, TUTTI_ERR_CORRUPT, mixer->in[a],
                 "worker %d sent %llu bytes of its model where %zu were due; all workers must run one version",
                 mixer->in[a], (unsigned long long)request[a].note.bytes, bytes);
-        mixer->term[terms] = room(mixer, c, a);
+        mixer->term[terms] = receive_memory(mixer, c, a);
         mixer->weight[terms++] = (float)mixer->w_in[a];
     }
     mixer->terms = terms;

@@ -81,7 +81,7 @@ static size_t head_of(const tutti_mixer_codec *c, const tutti_view *v)
 }
 
 /* The most bytes that a tensor takes in a message, in any step. */
-static size_t room_of(const tutti_mixer_codec *c, tutti_view v)
+static size_t bytes_most(const tutti_mixer_codec *c, tutti_view v)
 {
     size_t most;
 
@@ -140,7 +140,7 @@ static void cut_messages(tutti_mixer_codec *c)
         last = &c->message[c->messages - 1];
         elements += c->tensor[i].count;
         last->tensors++;
-        last->bytes += room_of(c, c->tensor[i]);
+        last->bytes += bytes_most(c, c->tensor[i]);
         c->bytes = last->at + (last->bytes + 63) / 64 * 64;
     }
 }
@@ -323,7 +323,7 @@ static tutti_request *requests_of(const tutti_mixer *mixer, int k)
     return mixer->codec->requests + (size_t)k * 2 * (size_t)tutti_graph_degree(mixer->graph);
 }
 
-static uint8_t *room_from(const tutti_mixer *mixer, int a, const message *g)
+static uint8_t *receive_memory(const tutti_mixer *mixer, int a, const message *g)
 {
     return mixer->codec->receive + (size_t)a * mixer->codec->bytes + g->at;
 }
@@ -433,7 +433,7 @@ static tutti_status unpack(const tutti_mixer *mixer, const tutti_mixer_round *r,
                            tutti_error *err)
 {
     tutti_mixer_codec *c = mixer->codec;
-    const uint8_t *in = room_from(mixer, a, g), *end = in + bytes;
+    const uint8_t *in = receive_memory(mixer, a, g), *end = in + bytes;
 
     for (int i = g->first; i < g->first + g->tensors; i++) {
         const tutti_view v = view_of(c, i, r->k);
@@ -454,7 +454,7 @@ static tutti_status post_receives(tutti_mixer *mixer, const tutti_mixer_round *r
             if (!tutti_mixer_is_lost(mixer, mixer->in[a]))
                 TUTTI_TRY(tutti_post_recv(
                     mixer->m->world, &request[a], mixer->in[a], port,
-                    tutti_host(room_from(mixer, a, &c->message[k]), c->message[k].bytes, TUTTI_U8), err));
+                    tutti_host(receive_memory(mixer, a, &c->message[k]), c->message[k].bytes, TUTTI_U8), err));
     }
     return TUTTI_OK;
 }

@@ -85,9 +85,9 @@ struct tutti_pairs {
     tutti_monitor *lock;
     float *s;                   /* n; under the lock; of the leader */
     float *sent;                /* n; of the answering service: the model as it is sent */
-    float *in, *out;            /* rooms x n each: buffers of incoming questions, and of outgoing
-                                   answers */
-    int rooms;
+    float *in;                  /* [n_buffers][n]: incoming questions */
+    float *out;                 /* [n_buffers][n]: outgoing answers */
+    int n_buffers;
     uint64_t averaged;          /* averagings applied to s so far; under the lock */
     uint64_t seen;              /* `averaged` when the client read s; client thread only */
     question question[QUESTIONS]; /* of the asking service, like what follows */
@@ -140,11 +140,11 @@ static tutti_status find_partners(tutti_pairs *p, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void declare_rooms(const tutti_pairs *p, tutti_plan *plan, const char *name, float **rooms)
+static void declare_buffers(const tutti_pairs *p, tutti_plan *plan, const char *name, float **buffers)
 {
-    const size_t count = (size_t)p->rooms * p->m->n;
+    const size_t count = (size_t)p->n_buffers * p->m->n;
     tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count },
-                  rooms);
+                  buffers);
 }
 
 static const tutti_facility_ops facility; /* at the end */
@@ -179,10 +179,10 @@ tutti_status tutti_pairs_declare(tutti_pairs **out, tutti_method *m, tutti_plan 
         tutti_declare_vector(plan, got[k], TUTTI_SCRATCH, &p->question[k].got);
     }
     if (p->answers) {
-        p->rooms = p->partners < ANSWERS ? p->partners : ANSWERS;
+        p->n_buffers = p->partners < ANSWERS ? p->partners : ANSWERS;
         tutti_declare_vector(plan, "pairs.answered", TUTTI_SCRATCH, &p->sent);
-        declare_rooms(p, plan, "pairs.questions", &p->in);
-        declare_rooms(p, plan, "pairs.answers", &p->out);
+        declare_buffers(p, plan, "pairs.questions", &p->in);
+        declare_buffers(p, plan, "pairs.answers", &p->out);
     }
     tutti_declare_value(plan, "pairs.asked", TUTTI_OWN_ZERO, &p->asked, sizeof p->asked);
     return TUTTI_OK;
@@ -197,8 +197,8 @@ static tutti_status open_pairs(void *self, tutti_error *err)
 {
     tutti_pairs *p = self;
     const size_t bytes = p->m->n * sizeof(float);
-    const tutti_requests_setup setup = { .buffers = p->rooms, .copies = p->rooms, .in = p->in, .in_bytes = bytes,
-                                         .out = p->out, .out_bytes = bytes, .at_once = true };
+    const tutti_requests_setup setup = { .buffers = p->n_buffers, .copies = p->n_buffers, .in = p->in,
+                                         .in_bytes = bytes, .out = p->out, .out_bytes = bytes, .at_once = true };
 
     if (p->answers)
         TUTTI_TRY(tutti_requests_open(desk_of(p), p->m->engine, p->answer, &setup, err));

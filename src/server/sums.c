@@ -40,10 +40,12 @@ struct tutti_server_sums {
     tutti_method *m;
     tutti_server *server;
     tutti_server_sums_options options;
-    float *contributions;        /* of all contributors, `room` words each, in each slot; NULL:
-                                    they stay in the senders' windows or the receive buffers */
-    size_t room;
-    int places;                  /* slots; 0: room holds this server's parts of all pieces */
+    float *contributions;        /* [places][contributors][words], places 0 counting as 1; NULL:
+                                    contributions stay in the senders' windows or the receive
+                                    buffers */
+    size_t words;                /* words of one contributor: the largest part that this server
+                                    has of a piece; if places is 0, its parts of all pieces */
+    int places;                  /* slots that have memory of their own; 0: each piece has */
     double *figures;                /* with options.reports: tutti_server_figures_count */
 
     /* of the client and its lane */
@@ -73,8 +75,8 @@ static int nodes_of(const tutti_server_sums *s)
     return s->m->workers / s->options.node;
 }
 
-/* An upper bound of this server's parts of all pieces, however they are split. */
-static size_t room_of_all(const tutti_server_sums *s)
+/* An upper bound of the words of this server's parts of all pieces, however they are split. */
+static size_t words_of_all(const tutti_server_sums *s)
 {
     const double pieces = tutti_engine_most_pieces(s->m->engine);
     return tutti_server_most(s->server, s->m->layout->used) + 32 * (size_t)s->rails * (size_t)pieces +
@@ -87,18 +89,18 @@ static void declare_places(tutti_server_sums *s, tutti_plan *plan)
 {
     const tutti_method *m = s->m;
     const bool tables = tutti_server_slack(m) > 0;
-    const size_t all = room_of_all(s), one = tutti_server_words_most(s->server),
+    const size_t all = words_of_all(s), one = tutti_server_words_most(s->server),
                  contributors = (size_t)(tables ? m->workers : nodes_of(s)),
                  slots = (size_t)(s->options.slots * s->rails);
     const bool keeps = tutti_server_index(s->server) >= 0 && m->workers > 1 && tutti_server_keeps(s->server);
 
     s->places = slots > 0 && slots * one < all ? (int)slots : 0;
-    s->room = s->places > 0 ? one : all;
+    s->words = s->places > 0 ? one : all;
     tutti_declare(plan,
                   &(tutti_state){ .name = "server.contributions",
                                   .keep = TUTTI_SCRATCH,
                                   .dtype = TUTTI_F32,
-                                  .count = keeps ? (s->places > 0 ? slots : 1) * contributors * s->room : 0 },
+                                  .count = keeps ? (s->places > 0 ? slots : 1) * contributors * s->words : 0 },
                   &s->contributions);
 }
 
@@ -466,13 +468,13 @@ static float *place_of(tutti_server_sums *s, sum *of, int contributor)
     const size_t most = (size_t)(tutti_server_slack(s->m) > 0 ? s->m->workers : nodes_of(s));
 
     if (s->places == 0)
-        return s->contributions + (size_t)contributor * s->room + of->at;
+        return s->contributions + (size_t)contributor * s->words + of->at;
     for (int k = 0; k < s->places && of->place < 0; k++)
         if (!s->taken[k]) {
             s->taken[k] = true;
             of->place = k;
         }
-    return of->place < 0 ? NULL : s->contributions + ((size_t)of->place * most + (size_t)contributor) * s->room;
+    return of->place < 0 ? NULL : s->contributions + ((size_t)of->place * most + (size_t)contributor) * s->words;
 }
 
 static tutti_status out_of_turn(const tutti_server_request *r, tutti_error *err)

@@ -46,8 +46,8 @@ struct tutti_server_tables {
     table *table;                /* n_tensors */
     uint8_t *taken;              /* n_tensors: taken back by the workers. Declared; NULL: no table
                                     was ever at servers */
-    float *contributions;        /* contributors x room */
-    size_t room;
+    float *contributions;        /* [contributors][words] */
+    size_t words;                /* words of this server's parts of all tables */
     float *zeros;                /* for optimisers that need every row */
     int *peers;                  /* node: ranks of this node */
     tutti_group inside;
@@ -84,8 +84,8 @@ static tutti_status declare_table(tutti_server_tables *s, tutti_plan *plan, int 
                   &mine->values);
     TUTTI_TRY(tutti_optim_declare(&mine->optim, plan, tutti_engine_optimizer(s->m->engine), name, mine->first,
                                   mine->count, TUTTI_SCRATCH, s->m->device, err));
-    mine->at = s->room;
-    s->room += words_of(s, mine);
+    mine->at = s->words;
+    s->words += words_of(s, mine);
     return TUTTI_OK;
 }
 
@@ -108,7 +108,7 @@ static tutti_status declare_tables(tutti_server_tables *s, tutti_plan *plan, tut
     }
     tutti_declare(plan,
                   &(tutti_state){ .name = "server.contributions", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                  .count = (size_t)s->contributors * s->room },
+                                  .count = (size_t)s->contributors * s->words },
                   &s->contributions);
     tutti_declare(plan,
                   &(tutti_state){ .name = "server.zeros", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
@@ -478,7 +478,7 @@ tutti_status tutti_server_tables_rule(tutti_server_tables *s, const tutti_header
     of->part[who] = in;
     if (of->arrived == s->contributors)
         return end_sum(s, t, of, &slice, err);
-    of->part[who] = s->contributions + (size_t)who * s->room + t->at + (at - t->first) + (size_t)chunk +
+    of->part[who] = s->contributions + (size_t)who * s->words + t->at + (at - t->first) + (size_t)chunk +
                     (slice.ids > 0 ? (at - t->first) / m->layout->tensor[note->kind].cols : 0);
     memcpy(of->part[who], in, words * sizeof(float));
     return TUTTI_OK;

@@ -151,7 +151,7 @@ typedef struct probe {
     tutti_plan *plan;
     tutti_codec *codec;
     float *x, *y;
-    tutti_exchange_room scratch, message, wire[TUTTI_EXCHANGE_ROUNDS];
+    tutti_exchange_buffer scratch, message, wire[TUTTI_EXCHANGE_ROUNDS];
     uint8_t checksum[TUTTI_CHECKSUM_BYTES];
 } probe;
 

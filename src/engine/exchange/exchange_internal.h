@@ -17,10 +17,10 @@ enum { TUTTI_EXCHANGE_UNDECIDED, TUTTI_EXCHANGE_CODED, TUTTI_EXCHANGE_PLAIN };
 
 /* A buffer that grows when needed and is kept, so that after the first steps nothing is allocated
    any more. */
-typedef struct tutti_exchange_room { void *at; size_t bytes; } tutti_exchange_room;
+typedef struct tutti_exchange_buffer { void *at; size_t bytes; } tutti_exchange_buffer;
 /* Makes sure that the buffer has at least count x size bytes. Does not keep its contents.
    (unit.c) */
-tutti_status tutti_exchange_grow(tutti_exchange_room *room, size_t count, size_t size,
+tutti_status tutti_exchange_grow(tutti_exchange_buffer *buffer, size_t count, size_t size,
                                  tutti_error *err);
 
 /* A tensor of the piece that is exchanged. */
@@ -42,18 +42,18 @@ typedef struct tutti_exchange_unit {
 /* The buffers of one piece while it is exchanged. */
 typedef struct tutti_exchange_slot {
     bool taken;                  /* a job uses it; under the exchange's monitor */
-    tutti_exchange_room units;   /* job.unit */
-    tutti_exchange_room scratch; /* scratch memory of codecs */
-    tutti_exchange_room wire[TUTTI_EXCHANGE_ROUNDS]; /* what codecs that make sums send, by
-                                                        round */
-    tutti_exchange_room send, receive; /* messages */
-    tutti_exchange_room out, all; /* messages of the second encoding, by owners of shards: this
-                                     worker's, and those of all */
-    tutti_exchange_room sums;    /* partial sums of decoded messages */
-    tutti_exchange_room table;   /* where each worker's message of each unit is */
-    tutti_exchange_room wrapped; /* a bool for each unit: wrappers took part in its second
-                                    encoding */
-    tutti_exchange_room decoded; /* a message decoded once more, to be measured */
+    tutti_exchange_buffer units;     /* job.unit */
+    tutti_exchange_buffer scratch;   /* scratch memory of codecs */
+    tutti_exchange_buffer wire[TUTTI_EXCHANGE_ROUNDS]; /* [rounds]: what codecs that make sums send
+                                        in each round */
+    tutti_exchange_buffer send, receive; /* messages */
+    tutti_exchange_buffer out, all;  /* messages of the second encoding, by owners of shards: this
+                                        worker's, and those of all */
+    tutti_exchange_buffer sums;      /* partial sums of decoded messages */
+    tutti_exchange_buffer table;     /* where each worker's message of each unit is */
+    tutti_exchange_buffer wrapped;   /* a bool for each unit: wrappers took part in its second
+                                        encoding */
+    tutti_exchange_buffer decoded;   /* a message decoded once more, to be measured */
 } tutti_exchange_slot;
 
 typedef struct tutti_engine_exchange {
@@ -128,7 +128,7 @@ const char *tutti_exchange_elsewhere(const tutti_engine *e);
 
 /* Assigns memory to the units whose codec makes sums: scratch, and what they send in each round,
    so that all units of one number type are contiguous. */
-tutti_status tutti_exchange_room_for_linear(tutti_exchange_job *job, tutti_error *err);
+tutti_status tutti_exchange_reserve_linear(tutti_exchange_job *job, tutti_error *err);
 /* Exchanges these units: sets each u->y to the mean of what the workers sent, as decoded. */
 tutti_status tutti_exchange_linear(tutti_exchange_job *job, tutti_error *err);
 

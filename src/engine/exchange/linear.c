@@ -32,7 +32,7 @@ static tutti_dtype number_type(const tutti_exchange_unit *u)
     return tutti_codec_number(u->codec, &u->view);
 }
 
-tutti_status tutti_exchange_room_for_linear(tutti_exchange_job *job, tutti_error *err)
+tutti_status tutti_exchange_reserve_linear(tutti_exchange_job *job, tutti_error *err)
 {
     tutti_exchange_slot *s = job->slot;
     size_t bytes[TUTTI_EXCHANGE_ROUNDS] = { 0 }, scratch = 0;
@@ -150,7 +150,7 @@ tutti_status tutti_exchange_linear(tutti_exchange_job *job, tutti_error *err)
 {
     tutti_device *d = job->exchange->space.device;
 
-    TUTTI_TRY(tutti_exchange_room_for_linear(job, err));
+    TUTTI_TRY(tutti_exchange_reserve_linear(job, err));
     for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++)
         for (size_t t = 0; t < TUTTI_LENGTH(linear_types); t++)
             TUTTI_TRY(round_of(job, r, linear_types[t], err));

@@ -264,7 +264,7 @@ static tutti_status too_long(int from, size_t bytes, size_t most, tutti_error *e
 /* Gathers the `bytes` in `from` of all workers into `all`, worker by worker; counts: bytes of
    each. most: the maximum of each. */
 static tutti_status gather_bytes(tutti_exchange_job *job, uint8_t *from, size_t bytes, const size_t *most, bool fixed,
-                                 size_t *counts, tutti_exchange_room *all, tutti_error *err)
+                                 size_t *counts, tutti_exchange_buffer *all, tutti_error *err)
 {
     const int workers = job->group->size;
     size_t total = 0;

@@ -30,7 +30,7 @@ typedef struct tutti_exchange_measured {
     double gradient2, input1, input2, lost2;
     uint64_t bytes, kept;        /* kept: non-zero elements of d */
     tutti_codec_figure figure[FIGURES];
-    tutti_exchange_room room[FIGURES];
+    tutti_exchange_buffer room[FIGURES];
     int n_figures;
 } tutti_exchange_measured;
 
