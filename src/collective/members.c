@@ -218,8 +218,8 @@ static tutti_status send_view(tutti_members *m, uint32_t kind, int64_t round, co
     return TUTTI_OK;
 }
 
-/* Receives the next message of that rank: one of a round into m->heard, or (table) accusations
-   into its table. *lost: there will be none. */
+/* Receives the next message of that rank into m->received; table: the accusations that follow a
+   message of a round. *lost: the rank is lost, and no message will arrive. */
 static tutti_status receive_message(tutti_members *m, int rank, bool table, bool *lost, tutti_error *err)
 {
     tutti_world *const world = m->world;
@@ -281,8 +281,8 @@ static tutti_status receive_round(tutti_members *m, int rank, int64_t round, boo
 
 /* ---- the agreement ---- */
 
-/* One round. *decided: m->told is agreed on by all. *alone: the others would exclude me, and all
-   of them are lost to me. */
+/* Performs one round. *decided: all members agree on m->told, what this member has sent. *alone:
+   the others would exclude this member, and it has lost all of them. */
 static tutti_status one_round(tutti_members *m, int64_t round, bool *decided, bool *alone, tutti_error *err)
 {
     const int me = m->world->rank;

@@ -23,14 +23,12 @@ void tutti_members_close(tutti_members *m);
    Blocks until all remaining members agree on which ranks are lost, and on one of three outcomes.
    Lost ranks are expelled and are no members from now on.
      1. TUTTI_OK and *again: a loss interrupted the part of at least one member. All repeat the
-     work,
-        on the new group.
+        work, on the new group.
      2. TUTTI_OK and not *again: no part was interrupted. The work is complete on all members.
      3. A member has failed by itself. It gets its own failure back, with *err unchanged. The
-     others
-        get TUTTI_ERR_PEER; err->rank is the lowest rank that failed. Pass such a failure as `mine`
-        only if no other member waits for this one in the work. A member that fails before it has
-        done its part must leave the world instead, with a failure report, and is then lost.
+        others get TUTTI_ERR_PEER; err->rank is the lowest rank that failed. Pass such a failure as
+        `mine` only if no other member waits for this one in the work. A member that fails before it
+        has done its part must leave the world instead, with a failure report, and is then lost.
 
    TUTTI_ERR_PEER with this rank in err->rank: the others have expelled this rank. If a member is
    lost after it has agreed, it may have been the only one to reach its outcome. Allocates. */

@@ -10,8 +10,7 @@
        -> the owner stores tag = 0, serial, the other members, payload, and tag = the collective's
           (release)
        -> each other member of the group finds the entry by its tag (acquire), reads it, and
-       follows
-          `phase`
+          follows `phase`
        -> each of them stores finished[owner][entry] = serial in its own table (release)
        -> the entry is free again once the `finished` of all of them have the serial
 

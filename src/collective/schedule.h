@@ -8,8 +8,7 @@
    A member has three memories. Positions and counts are in elements of the call's type:
 
      VECTOR   x of an all-reduce, broadcast, reduce or reduce-scatter; `all` of an all-gather,
-     gather
-              or scatter (of the latter two on the root only); `in` of an all-to-all
+              gather or scatter (of the latter two on the root only); `in` of an all-to-all
      PART     `mine` of a reduce-scatter, all-gather, gather or scatter; `out` of an all-to-all
      SCRATCH  `scratch` elements; undefined at the start
 
@@ -19,8 +18,7 @@
      SEND   posts a send of from[0, count) to `peer`; that memory must not be written until a WAIT
             has covered the request
      RECV   posts a receive of count elements from `peer` into `to`; that memory must not be
-     touched
-            until a WAIT has covered the request
+            touched until a WAIT has covered the request
      WAIT   blocks until the requests [first, first + n) are done
      SUM    sets to[0, count) to the canonical tree (tutti_reduce_tree, the one order of summation)
             over the terms [first, first + n), in their order; `to` may be one of them. The
@@ -176,8 +174,7 @@ size_t tutti_slice(size_t count, int size, int i);
 /* Proves the lists of a whole group; lists: [size], lists[i] is member i's. It proves that:
 
    - Every element has at the end what its kind promises. A sum has every member exactly once, in
-   the
-     canonical order; with TUTTI_ANY_ORDER in some order, by the same expression on all members.
+     the canonical order; with TUTTI_ANY_ORDER in some order, by the same expression on all members.
    - No memory is touched while it is in flight, and all references lie inside the memories.
    - SENDs and RECVs match in order and size, and a WAIT covers every request.
    - No member deadlocks, even if a send is done only once its receiver has taken the message.
@@ -192,9 +189,8 @@ tutti_status tutti_schedule_check(const tutti_schedule *const *lists, int size, 
 
    - A message is ready when both ends have posted it.
    - Each member has one port for sending and one for receiving. A message occupies the sender's
-   and
-     the receiver's port for beta seconds a byte, in the order in which messages become ready (of
-     equal ones: in which they are posted), and is done alpha seconds later. So the latencies of
+     and the receiver's port for beta seconds a byte, in the order in which messages become ready
+     (of equal ones: in which they are posted), and is done alpha seconds later. So the latencies of
      messages that follow each other overlap.
    - A SUM of k terms takes gamma (k - 1) seconds a byte; copies take no time.
    - Blocks of members (of a host, of a NUMA node) have two ports as well. A message to a member of

@@ -91,8 +91,7 @@ typedef struct tutti_lane_order {
         job of the lowest number is either running or has all threads and the whole credit to
         itself.
      2. A member receives an announcement only while a job waits in its queue. So when all jobs
-     have
-        ended on all members, no announcement is in flight.
+        have ended on all members, no announcement is in flight.
      3. A failure ends the lane, since a member that admits jobs in another order stops the others.
         If a member is lost, the jobs that wait here or are started later are not run and end with
         that failure and its rank. If a job fails here, they end with TUTTI_CLOSED. The other
@@ -101,8 +100,7 @@ typedef struct tutti_lane_order {
         depend on a job of another member that does not fit there next to its part of the failed
         one.
      4. Close waits for no announcement: jobs that were not admitted end with TUTTI_CLOSED. Member
-     0
-        waits until the other members have received the announcements that it has sent, or have
+        0 waits until the other members have received the announcements that it has sent, or have
         left the world. */
 tutti_status tutti_lane_open_ordered(tutti_lane **out, tutti_runtime *rt, const char *name,
                                      int width, const tutti_lane_order *order, tutti_error *err);

@@ -66,10 +66,10 @@ static bool may_be_waited_for(tutti_engine *e, const tutti_engine_piece *s)
     return s->job.turn < atomic_load(&e->failure.turns) + (uint64_t)e->m.lane_width;
 }
 
-/* This worker does not join the piece, and notifies the others at once, not only when it leaves
-   the run. Otherwise another might wait for it in this piece, while it waits for that one in a
-   piece in which that one has failed. A failure of its own is kept in e->failure.own: of two
-   workers that have each failed, and hear of each other's failure, each reports its own. */
+/* The other workers are notified at once, not only when this worker leaves the run. Otherwise
+   another worker might wait for this one in this piece, while this one waits for the other in a
+   piece in which the other has failed. This worker's own failure is stored in e->failure.own: if
+   two workers have failed and each is notified of the other's failure, each reports its own. */
 void tutti_engine_give_up_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_status status,
                                 const tutti_error *err)
 {

@@ -59,12 +59,13 @@ tutti_status tutti_engine_settle_pieces(tutti_engine *e, tutti_error *err);
    passes: gradients are held by piece, and this is not the step's first pass. */
 bool tutti_engine_adds_up(const tutti_engine *e);
 
-/* For the jobs of pieces (pieces.c, shards.c). give_to_lane: starts s->job on the lane. give_up:
-   notifies the other workers that this one does not join the piece's collectives, because of
-   `status`. piece_ended: records the end of the job, and its failure. */
+/* For the jobs of pieces (pieces.c, shards.c): starts s->job on the lane. */
 void tutti_engine_give_to_lane(tutti_engine *e, tutti_engine_piece *s);
+/* Notifies the other workers that this one does not join the piece's collectives, because of
+   `status`. */
 void tutti_engine_give_up_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p,
                                 tutti_status status, const tutti_error *err);
+/* Records the end of a piece's job with `status`, and its failure. */
 void tutti_engine_piece_ended(tutti_engine *e, tutti_engine_piece *s, tutti_status status,
                               const tutti_error *err);
 /* Once the job of piece k was waited for and ended with `status`: counts and traces it, and resets

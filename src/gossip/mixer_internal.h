@@ -56,7 +56,7 @@ struct tutti_mixer {
     int losses;              /* number of workers in `lost` */
     int reported;            /* of these: losses that tutti_mixer_tell has processed; the
                                 client's */
-    tutti_lane *lane;        /* runs started rounds; NULL: tutti_mixer_wait runs them */
+    tutti_lane *lane;        /* runs started rounds; NULL: tutti_mix_wait runs them */
     tutti_job job;
     tutti_mixer_round started; /* the round started last; the job's while it runs, else the
                                   client's */

@@ -257,8 +257,8 @@ static tutti_status check_files(const tutti_commit *c, const tutti_checkpoint *m
     return TUTTI_OK;
 }
 
-/* Frees the name of the checkpoint. *aside: the old one was moved to c->old and comes back if the
-   save fails. */
+/* Renames the directory that has the checkpoint's name, if there is one. *aside: it was renamed to
+   c->old, and must be renamed back if the save fails. */
 static tutti_status move_aside(const tutti_commit *c, bool *aside, tutti_error *err)
 {
     bool sure;

@@ -165,27 +165,27 @@ static tutti_status write_hashed(tutti_state_out *out, tutti_state_hash *whole, 
 
 /* Writes an entry whose values are in a tier, through a buffer of PIECE bytes. */
 static tutti_status write_from_tier(tutti_state_out *out, tutti_state_hash *whole, tutti_state_hash *own,
-                                    const tutti_tensor_entry *e, void *room, tutti_error *err)
+                                    const tutti_tensor_entry *e, void *buffer, tutti_error *err)
 {
     for (uint64_t done = 0; done < e->bytes;) {
         const size_t piece = e->bytes - done < PIECE ? (size_t)(e->bytes - done) : PIECE;
         tutti_io io = { 0 }, *const one = &io;
-        TUTTI_TRY(tutti_tier_read(e->tier, &io, e->at + done, room, piece, err));
+        TUTTI_TRY(tutti_tier_read(e->tier, &io, e->at + done, buffer, piece, err));
         TUTTI_TRY(tutti_tier_wait(e->tier, &one, 1, err));
-        TUTTI_TRY(write_hashed(out, whole, own, room, piece, err));
+        TUTTI_TRY(write_hashed(out, whole, own, buffer, piece, err));
         done += piece;
     }
     return TUTTI_OK;
 }
 
-/* Allocates a buffer for pieces of values in tiers; *room NULL: no values are in a tier. */
-static tutti_status room_for_tiers(tutti_tensor_entry **order, size_t n, void **room, tutti_error *err)
+/* Allocates a buffer for pieces of values in tiers. *buffer: NULL if no values are in a tier. */
+static tutti_status open_buffer(tutti_tensor_entry **order, size_t n, void **buffer, tutti_error *err)
 {
-    *room = NULL;
+    *buffer = NULL;
     for (size_t k = 0; k < n; k++)
         if (order[k]->bytes > 0 && order[k]->data == NULL && order[k]->tier != NULL) {
-            *room = tutti_alloc(PIECE, 1);
-            return *room != NULL ? TUTTI_OK
+            *buffer = tutti_alloc(PIECE, 1);
+            return *buffer != NULL ? TUTTI_OK
                                  : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory (%d bytes) to read tier '%s'",
                                               (int)PIECE, order[k]->name);
         }
@@ -199,11 +199,11 @@ static tutti_status write_part(tutti_runtime *rt, const char *part, const char *
 {
     tutti_state_out *out;
     const uint64_t bytes = head_bytes + (n == 0 ? 0 : order[n - 1]->begin + order[n - 1]->bytes);
-    void *room;
+    void *buffer;
     tutti_status status = tutti_state_out_open(&out, rt, part, bytes, err), closed;
 
     TUTTI_TRY(status);
-    status = room_for_tiers(order, n, &room, err);
+    status = open_buffer(order, n, &buffer, err);
     if (status == TUTTI_OK)
         status = write_hashed(out, whole, NULL, head, head_bytes, err);
     for (size_t k = 0; k < n && status == TUTTI_OK; k++) {
@@ -213,11 +213,11 @@ static tutti_status write_part(tutti_runtime *rt, const char *part, const char *
             status = order[k]->bring(order[k]->with, order[k], &data, err);
         if (status == TUTTI_OK)
             status = data == NULL && order[k]->bytes > 0
-                         ? write_from_tier(out, whole, own, order[k], room, err)
+                         ? write_from_tier(out, whole, own, order[k], buffer, err)
                          : write_hashed(out, whole, own, data, (size_t)order[k]->bytes, err);
         order[k]->hash = tutti_state_hash_end(own);
     }
-    tutti_free(room);
+    tutti_free(buffer);
     closed = tutti_state_out_close(out, status == TUTTI_OK, status == TUTTI_OK ? err : NULL);
     return status == TUTTI_OK ? closed : status;
 }

@@ -75,8 +75,7 @@ typedef struct tutti_io {
 /* Opens a tier of `bytes` bytes, at least 1, which are all 0. spec:
      - "host": memory of this process.
      - "nvme(path=DIR, ...)": a file without a name in DIR, which vanishes with this process
-     however it
-       ends. Its space is allocated here, so that a full disk is found before any work.
+       however it ends. Its space is allocated here, so that a full disk is found before any work.
    arena: counts the host memory of the tier (all of a `host`, the staging memory of an `nvme`),
    and must outlive the tier; NULL: it is not counted. An error message states what is needed and
    what is available. Allocates, starts threads, blocks. */

@@ -119,10 +119,10 @@ static bool servers_rest(const tutti_engine *e)
     return true;
 }
 
-/* From now on the client has exclusive access to the servers' state. A server may just have been
-   woken by the news of a loss. It sends nothing because of it, so this wait depends on no other
-   rank. A rank that leaves now may have reached the end of the run, so the services' error is
-   checked only if a server does not come to rest. */
+/* Waits until all servers of this rank rest: from then on the client has exclusive access to their
+   state. A server may just have been woken by a loss. It sends nothing because of the loss, so this
+   wait depends on no other rank. Another rank that leaves now may have reached the end of the run,
+   so the services' error is checked only if a server does not rest. */
 static tutti_status keep_quiet(tutti_engine *e, tutti_error *err)
 {
     bool rest;
