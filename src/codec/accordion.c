@@ -51,10 +51,11 @@ typedef struct accordion {
     tutti_regime_rule rule;
     int scope, source;
     bool dry_run;
-    float *sum;                  /* of a window's gradients */
-    float *norm, *level;         /* of each part: of the window before, -1: none yet; LOW or HIGH */
+    float *sum;                  /* the sum of a window's gradients */
+    float *norm;                 /* [parts]: norms of the window before; -1: none yet */
+    float *level;                /* [parts]: LOW or HIGH */
     float *numbers;
-    struct { tutti_regime of; _Atomic uint64_t saved; } now; /* saved: bytes, by whatever thread's views */
+    struct { tutti_regime of; _Atomic uint64_t saved; } now; /* saved: bytes, added by any thread */
     tutti_regime_turn turn;      /* of this step */
 } accordion;
 static const tutti_option options[] = {

@@ -47,9 +47,10 @@ enum { ROUND = 1, DECIDED, PART, TABLE };
 enum { SPOILT_MOST = 8 }; /* meetings in a row that are spoilt without a loss: something else is wrong */
 
 typedef struct knowledge {
-    uint8_t *accused;            /* size x size bits; the row is the accuser */
-    bool spoilt;
-    uint32_t failed;             /* rank + 1 << 8 | status of the lowest rank that failed by itself; 0: none */
+    uint8_t *accused;            /* [ranks][ranks] bits: the first index accuses the second */
+    bool spoilt;                 /* a loss has interrupted any member's part */
+    uint32_t failed;             /* (rank + 1) << 8 | status of the lowest rank that failed by
+                                    itself; 0: none has */
 } knowledge;
 
 typedef struct outgoing {        /* a message on its way, which is not waited for */
@@ -64,17 +65,18 @@ struct tutti_members {
     tutti_world *world;
     uint64_t tag;
     tutti_group group;
-    int *ranks;                  /* of the members; group's */
-    bool *stays;                 /* size: what `settle` found last */
-    tutti_request *from;         /* size: the receive that is posted for the next message of each */
-    message received;            /* the last one received */
-    knowledge mine, told;        /* now, and as it was sent in this round */
-    size_t bytes;                /* of a table of accusations */
-    uint8_t *memory;             /* of all tables */
+    int *ranks;                  /* [group.size]: the members */
+    bool *stays;                 /* [ranks]: remains a member, as `settle` found last */
+    tutti_request *from;         /* [ranks]: the receive posted for each rank's next message */
+    message received;            /* the last message received */
+    knowledge mine;              /* what this member knows now */
+    knowledge told;              /* what it knew when it sent it in this round */
+    size_t bytes;                /* size of a table of accusations */
+    uint8_t *memory;             /* the memory of all tables */
     outgoing *out;
-    int64_t meeting;
-    int spoilt;                  /* in a row, without a loss */
-    uint32_t epoch;
+    int64_t meeting;             /* number of the current meeting */
+    int spoilt;                  /* meetings in a row that were spoilt without a loss */
+    uint32_t epoch;              /* number of times that the members have changed */
 };
 
 /* ---- accusations ---- */

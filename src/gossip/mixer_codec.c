@@ -44,7 +44,8 @@
 enum { ELEMENTS = 1 << 20, SAMPLE = 1 << 16, PREFIX = 4, BLOCK = 4096 };
 static const uint64_t late_step = UINT64_MAX; /* beyond any warm-up */
 
-/* at: the offset in send, and in each neighbour's part of receive; bytes: at most */
+/* A message has the tensors [first, first + tensors) and at most `bytes` bytes. at: its offset in
+   send, and in each neighbour's part of receive. */
 typedef struct message { int first, tensors; size_t at, bytes; } message;
 
 struct tutti_mixer_codec {
@@ -53,18 +54,20 @@ struct tutti_mixer_codec {
     tutti_view *tensor;          /* space.tensor */
     const char **name;           /* space.name */
     double gamma;
-    message *message;
+    message *message;            /* [messages]: the parts of a model */
     int messages;
-    size_t bytes;                /* of all messages, each rounded up */
-    /* declared: the public copies, n each; theirs: one per neighbour, in the order of
-       tutti_graph_round. Only mine is saved */
-    float *mine, **theirs;
+    size_t bytes;                /* bytes of all messages, each rounded up */
+    float *mine;                 /* [n], declared and saved: this worker's public copy */
+    float **theirs;              /* [degree][n], declared: the neighbours' public copies, in the
+                                    order of tutti_graph_round */
     bool checked;                /* codec-checksum: the eight bytes of checksum.c precede each
                                     tensor's bytes in a message */
     bool began;                  /* theirs are equal to what the neighbours have sent */
-    float *difference;           /* declared: size of the largest tensor, like scratch */
-    uint8_t *scratch, *send, *receive; /* receive: degree x bytes */
-    tutti_request *requests;     /* messages x 2 degree: receives, then sends */
+    float *difference;           /* [elements of the largest tensor], declared */
+    uint8_t *scratch;            /* declared: scratch memory of the codec for any tensor */
+    uint8_t *send;               /* [bytes], declared */
+    uint8_t *receive;            /* [degree][bytes], declared */
+    tutti_request *requests;     /* [messages][2 * degree]: receives, then sends */
 };
 
 static size_t prefix_of(const tutti_codec *c, const tutti_view *v)

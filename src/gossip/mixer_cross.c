@@ -23,13 +23,16 @@
 #include "tutti/method/gossip.h"
 
 struct tutti_mixer_cross {
-    float **model;           /* degree: n each, declared; without a codec */
-    float **came;            /* likewise: what neighbours return */
-    float **residual;        /* degree + 1: n each, declared, the worker's own last; with a codec */
-    float *sum;              /* n, declared; with a codec */
-    uint8_t *send, *receive; /* degree + 1, degree x bytes, declared; with a codec */
-    tutti_request *requests; /* 2 degree: receives, then sends */
-    bool receives;           /* they are posted for this round */
+    /* without a codec */
+    float **model;           /* [degree][n], declared: models received, then what is returned */
+    float **came;            /* [degree][n], declared: what neighbours return */
+    /* with a codec; bytes: tutti_mixer_codec_bytes */
+    float **residual;        /* [degree + 1][n], declared; the last is the worker's own */
+    float *sum;              /* [n], declared */
+    uint8_t *send;           /* [degree + 1][bytes], declared */
+    uint8_t *receive;        /* [degree][bytes], declared */
+    tutti_request *requests; /* [2 * degree]: receives, then sends */
+    bool receives;           /* the receives are posted for this round */
 };
 
 static tutti_status declare_vectors(tutti_plan *plan, float ***vectors, int count, const char *what, tutti_keep keep,

@@ -65,7 +65,7 @@ enum { PATIENCE = 4, UNKNOWN_NS = 5000000 }; /* a question is late after PATIENC
 typedef struct question {
     tutti_engine_call call;
     tutti_header note;
-    float *sent, *got;           /* n each */
+    float *sent, *got;           /* [n]: this worker's model S, and the neighbour's */
     int peer;                    /* rank; -1: not under way */
     int64_t begun_ns;
 } question;
@@ -73,35 +73,39 @@ typedef struct question {
 struct tutti_pairs {
     tutti_method *m;
     const tutti_pairs_options *o;
-    int ask, answer;            /* services */
-    bool leads, alone;          /* leads: first of its node group; alone: there is one node group only */
-    bool asks, answers;
+    int ask, answer;            /* indexes of services */
+    bool leads;                 /* this worker is the first of its node group */
+    bool alone;                 /* there is one node group only */
+    bool asks, answers;         /* whether this worker asks, and answers */
     tutti_graph *graph;         /* of node groups */
-    bool *roles;                /* node groups: which of them ask; NULL: all do */
-    int *partner, partners;     /* ranks that may be asked; of the asking service */
-    bool *lost;                 /* node groups, as the client knows it */
-    int *part, *beside;         /* node groups: scratch of falls_apart */
+    bool *roles;                /* [node groups]: asks; NULL: all ask */
+    int *partner;               /* [partners]: ranks that may be asked; of the asking service */
+    int partners;
+    bool *lost;                 /* [node groups]: lost, as far as the client knows */
+    int *part, *beside;         /* [node groups]: scratch of falls_apart */
     int events;                 /* number of the world's events that the client has processed */
-    tutti_monitor *lock;
-    float *s;                   /* n; under the lock; of the leader */
-    float *sent;                /* n; of the answering service: the model as it is sent */
+    tutti_monitor *lock;        /* "under the lock" below */
+    float *s;                   /* [n]: the model; under the lock; of the leader */
+    float *sent;                /* [n]: of the answering service: the model as it is sent */
     float *in;                  /* [n_buffers][n]: incoming questions */
     float *out;                 /* [n_buffers][n]: outgoing answers */
     int n_buffers;
     uint64_t averaged;          /* averagings applied to s so far; under the lock */
     uint64_t seen;              /* `averaged` when the client read s; client thread only */
-    question question[QUESTIONS]; /* of the asking service, like what follows */
-    int questions;              /* as many of them as can be used */
-    int *unasked;               /* scratch: partners that are not being asked */
+    /* the members below belong to the asking service */
+    question question[QUESTIONS]; /* [questions] */
+    int questions;              /* number of them that can be used */
+    int *unasked;               /* [partners]: scratch, partners that are not being asked */
     uint64_t asked;             /* questions begun: the index of the next draw; declared state */
     int again;                  /* averagings to repeat: their questions ended by a loss */
     int asking;                 /* questions under way; under the lock */
-    int64_t *took_ns;           /* node groups: duration of the last averaging with each since
+    int64_t *took_ns;           /* [node groups]: duration of the last averaging with each since
                                    quiescence; 0: unknown */
     int64_t busy_ns;            /* when the first of the questions under way began */
-    bool waits, woken;          /* waits: for answers; woken: the message that ends that wait is
-                                   under way. Under the lock */
-    tutti_request wake, waking; /* wake: receives that message; waking: the client sends it */
+    bool waits;                 /* waits for answers; under the lock */
+    bool woken;                 /* the message that ends that wait is under way; under the lock */
+    tutti_request wake;         /* receives that message */
+    tutti_request waking;       /* the client sends it */
 };
 
 /* Finds the partners that this worker may average with, and whether it asks, answers, or both. */

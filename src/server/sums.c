@@ -25,15 +25,16 @@ enum { TREE_MOST = 4096 }; /* tutti_tree_sum's */
 
 /* The sum of a piece, or of what one rail sends of it. Contributors: workers, or nodes. */
 typedef struct sum {
-    int contributors, rail;      /* rail: -1: all workers */
-    int arrived;
+    int contributors;
+    int rail;                    /* the rail whose workers contribute; -1: all workers do */
+    int arrived;                 /* number of contributions that have arrived */
     uint64_t step;
-    bool *has;                   /* contributors, like the next three */
-    tutti_header *note;
-    float *weight;
-    float **part;
+    bool *has;                   /* [contributors]: its contribution has arrived */
+    tutti_header *note;          /* [contributors]: header of the request that brought it */
+    float *weight;               /* [contributors] */
+    float **part;                /* [contributors]: the contribution's address */
     int place;                   /* slot of its contributions; -1: none */
-    size_t at;                   /* without slots, the offset of its part in each contributor's */
+    size_t at;                   /* without slots: offset of its part in each contributor's words */
 } sum;
 
 struct tutti_server_sums {
@@ -46,26 +47,32 @@ struct tutti_server_sums {
     size_t words;                /* words of one contributor: the largest part that this server
                                     has of a piece; if places is 0, its parts of all pieces */
     int places;                  /* slots that have memory of their own; 0: each piece has */
-    double *figures;                /* with options.reports: tutti_server_figures_count */
+    double *figures;             /* [tutti_server_figures_count], with options.reports */
 
-    /* of the client and its lane */
-    int *peers;                  /* node: ranks of this node */
-    tutti_group inside;
-    size_t *slot_of;             /* node x pieces: elements of each member's slot */
-    tutti_monitor *monitor;      /* protects what follows */
-    int under_way, most;
-    int64_t since_ns, busy_ns, trip_ns, trip_most_ns;
-    double held_ns;              /* summed over all pieces */
-    uint64_t trips;
-    int64_t hidden_ns, busy_before_ns, exposed_before_ns;
+    /* used by the client and its lane */
+    int *peers;                  /* [node]: ranks of this node */
+    tutti_group inside;          /* their group */
+    size_t *slot_of;             /* [pieces][node]: elements of each member's slot */
+    tutti_monitor *monitor;      /* protects the members below, up to exposed_before_ns */
+    int under_way, most;         /* pieces under way now, and the most so far */
+    int64_t since_ns;            /* time up to which busy_ns and held_ns count */
+    int64_t busy_ns;             /* time during which any piece was under way */
+    double held_ns;              /* the time that each piece was under way, summed over all pieces */
+    uint64_t trips;              /* pieces that were exchanged */
+    int64_t trip_ns;             /* time from request to answer, summed over them */
+    int64_t trip_most_ns;        /* the longest of these times */
+    int64_t hidden_ns;           /* the part of busy_ns for which the client has not waited */
+    int64_t busy_before_ns;      /* busy_ns at the last tutti_server_sums_watch */
+    int64_t exposed_before_ns;   /* the client's exposed time then */
 
-    /* of the server, used by its thread */
+    /* used by the server's thread */
     int n_sums, rails;           /* rails: sums per piece */
-    sum *sums;
-    bool *taken;                 /* places */
-    float **present;             /* workers: contributions that have arrived */
-    float *share;                /* workers: weight of each */
-    uint64_t served_bytes, ended;
+    sum *sums;                   /* [n_sums] */
+    bool *taken;                 /* [places]: the slot is in use */
+    float **present;             /* [workers]: contributions to the sum that is computed */
+    float *share;                /* [workers]: their weights */
+    uint64_t served_bytes;       /* bytes of answers */
+    uint64_t ended;              /* sums that were answered */
 };
 
 /* ---- from declare to close ---- */

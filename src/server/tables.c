@@ -26,36 +26,37 @@ enum { STATES = 1 + TUTTI_SLOTS_MAX }; /* of a table: its values, and the optimi
 /* A chunk of this server's part of a table, in one step. */
 typedef struct sum {
     uint64_t step;
-    int chunks, arrived;
-    bool *has;                   /* contributors, like the next two */
-    tutti_header *note;
-    float **part;
+    int chunks, arrived;         /* number of the table's chunks; contributions that have arrived */
+    bool *has;                   /* [contributors]: its contribution has arrived */
+    tutti_header *note;          /* [contributors]: header of the request that brought it */
+    float **part;                /* [contributors]: the contribution's address */
 } sum;
 typedef struct table {
     bool here;                   /* at servers: declared so, and not taken back */
     size_t first, count;         /* this server's part */
-    float *values;
+    float *values;               /* [count] */
     tutti_optim *optim;
-    size_t at;                   /* its offset in each contributor's */
-    sum *sum;                    /* TUTTI_SERVER_CHUNKS */
+    size_t at;                   /* offset of its part in each contributor's words */
+    sum *sum;                    /* [TUTTI_SERVER_CHUNKS] */
 } table;
 struct tutti_server_tables {
     tutti_method *m;
     tutti_server *server;
     int node, contributors;
-    table *table;                /* n_tensors */
-    uint8_t *taken;              /* n_tensors: taken back by the workers. Declared; NULL: no table
+    table *table;                /* [n_tensors] */
+    uint8_t *taken;              /* [n_tensors], declared: taken back by the workers; NULL: no table
                                     was ever at servers */
     float *contributions;        /* [contributors][words] */
     size_t words;                /* words of this server's parts of all tables */
     float *zeros;                /* for optimisers that need every row */
-    int *peers;                  /* node: ranks of this node */
-    tutti_group inside;
-    size_t *part_of;             /* workers: elements of a table that each serves */
+    int *peers;                  /* [node]: ranks of this node */
+    tutti_group inside;          /* their group */
+    size_t *part_of;             /* [workers]: elements of a table that each serves */
     tutti_group workers;
-    /* for each dedicated server: hearers: the workers and it; pair: worker 0 and it */
-    int *hearers, *pair;
-    tutti_group *hear, *tell;
+    int *hearers;                /* [dedicated servers][workers + 1]: the workers and the server */
+    tutti_group *hear;           /* [dedicated servers]: their group */
+    int *pair;                   /* [dedicated servers][2]: worker 0 and the server */
+    tutti_group *tell;           /* [dedicated servers]: their group */
 };
 
 /* ---- from declare to close ---- */

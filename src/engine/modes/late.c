@@ -48,13 +48,14 @@ typedef struct late_slot {
     tutti_engine *e;
     int index;
     tutti_job job;
-    tutti_piece *pieces;         /* n_pieces: copies of the engine's, except g, group, step and weight */
-    tutti_engine_piece *state;   /* n_pieces: jobs on the engine's lane, and non-finite numbers */
-    tutti_group sums, votes;
-    tutti_engine_begun begun;
-    double scale;
-    int64_t vote;
-    bool under_way;
+    tutti_piece *pieces;         /* [n_pieces]: copies of the engine's, with g, group, step and
+                                    weight of this exchange */
+    tutti_engine_piece *state;   /* [n_pieces]: jobs on the engine's lane, and non-finite numbers */
+    tutti_group sums, votes;     /* groups of the pieces' sums, and of the vote */
+    tutti_engine_begun begun;    /* the step */
+    double scale;                /* the loss scale of its gradient */
+    int64_t vote;                /* its result (tutti_engine_vote) */
+    bool under_way;              /* started, and not waited for */
     tutti_status status;         /* how the exchange ended */
     tutti_error error;
     late_line *reported;         /* messages of the codec, the last first */
@@ -65,14 +66,14 @@ struct late {
     int steps;                   /* number of steps by which a gradient is applied late */
     uint64_t from;
     bool drains;
-    float *g[TUTTI_LATE_MOST];   /* declared, n each, by step modulo `steps` */
+    float *g[TUTTI_LATE_MOST];   /* [steps][n], declared: the gradient of slot step modulo `steps` */
     struct {                     /* declared */
         uint64_t first, pending; /* the pending gradients are those of `pending` steps from
                                     `first` on */
         uint64_t lag;            /* number of steps by which updates are behind */
         tutti_applied_gradient of[TUTTI_LATE_MOST];
     } now;
-    late_slot *slot;             /* `steps` of them */
+    late_slot *slot;             /* [steps] */
     tutti_lane *lane;            /* the exchanges of whole steps, in order */
     bool ends;                   /* the run is ending: pending gradients are drained */
     tutti_applied_gradient in_g;  /* the one that is applied */
