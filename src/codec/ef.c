@@ -40,8 +40,11 @@ typedef struct ef {
     int64_t flush_every;
     bool server, nesterov, reset_on_lr_drop;
     int lr;
-    double momentum, decay, rate; /* rate: the last one above 0; declared where it is needed */
-    float *e, *owner, *b;
+    double momentum, decay;
+    double rate;                 /* the last learning rate above 0; declared if it is used */
+    float *e;                    /* declared: the residual */
+    float *owner;                /* declared with `server`: the residual of an owner of sums */
+    float *b;                    /* declared with momentum: the worker's momentum */
 } ef;
 static const tutti_option options[] = {
     { "codec", TUTTI_SPEC, TUTTI_AT(ef, codec), 0, 0, 0, "", "whose losses are made good" },

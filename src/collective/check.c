@@ -36,11 +36,11 @@ typedef struct post {
 
 typedef struct member {
     const tutti_schedule *s;
-    size_t next;           /* step */
-    size_t posted, open;   /* posts before `open` are done */
-    cell *memory[3];       /* by place */
+    size_t next;           /* the step to perform next */
+    size_t posted, open;   /* number of posts; posts before number `open` are done */
+    cell *memory[3];       /* VECTOR, PART, SCRATCH: [cells] of each */
     size_t cells[3];
-    post *posts;
+    post *posts;           /* [posted] */
 } member;
 
 typedef struct checker {

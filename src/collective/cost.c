@@ -19,12 +19,13 @@ typedef struct post {
 
 typedef struct member {
     const tutti_schedule *s;
-    size_t next;             /* step */
-    size_t posts_made, open; /* posts before `open` are matched */
-    uint32_t sends;
-    double time, out_free, in_free;
-    size_t missing;          /* requests of its present WAIT without an end */
-    post *posts;
+    size_t next;             /* the step to perform next */
+    size_t posts_made, open; /* number of posts; posts before number `open` are matched */
+    uint32_t sends;          /* number of sends posted */
+    double time;             /* its virtual time */
+    double out_free, in_free; /* the times from which its ports are free */
+    size_t missing;          /* requests of its present WAIT whose end is not known */
+    post *posts;             /* [posts_made] */
 } member;
 
 typedef struct event {

@@ -14,9 +14,11 @@
 #define TABLE_BYTES_MOST ((uint64_t)1 << 20)
 #define ANY_NUMBER UINT64_MAX
 
+/* A line of the file. All members have 64 bits, so that the array can be hashed as it is. */
 typedef struct rule {
-    uint64_t kind, members, bytes, row; /* kind; the most members, the most bytes; row; all of 64
-                                           bits: hashed as they lie */
+    uint64_t kind;
+    uint64_t members, bytes; /* the most members, and the most bytes; ANY_NUMBER: any */
+    uint64_t row;            /* of tutti_algorithms */
 } rule;
 
 typedef struct tutti_table {

@@ -28,25 +28,27 @@
 #include "engine/facility.h"
 #include "state/plan.h"
 
-typedef struct items { tutti_saved *at; size_t count, room; } items;
-typedef struct savers {      /* of a checkpoint */
-    int began, left;         /* workers of that run at its beginning; workers that saved it */
-    int64_t *rank;           /* left: the ranks of the workers that saved it, ascending */
-    tutti_saved_run run;     /* how it differs from this one */
+typedef struct items { tutti_saved *at; size_t count, capacity; } items;
+/* The run that saved a checkpoint. */
+typedef struct savers {
+    int began;               /* workers at the beginning of that run */
+    int left;                /* workers that saved the checkpoint */
+    int64_t *rank;           /* [left]: their ranks, ascending */
+    tutti_saved_run run;     /* how that run differs from this one */
 } savers;
 
 static tutti_status append_item(items *list, const tutti_saved *item, tutti_error *err)
 {
-    if (list->count == list->room) {
-        const size_t room = list->room == 0 ? 64 : 2 * list->room;
-        tutti_saved *more = tutti_alloc(room, sizeof *more);
+    if (list->count == list->capacity) {
+        const size_t capacity = list->capacity == 0 ? 64 : 2 * list->capacity;
+        tutti_saved *more = tutti_alloc(capacity, sizeof *more);
         if (more == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the state to save");
         if (list->count > 0)
             memcpy(more, list->at, list->count * sizeof *more);
         tutti_free(list->at);
         list->at = more;
-        list->room = room;
+        list->capacity = capacity;
     }
     list->at[list->count++] = *item;
     return TUTTI_OK;

@@ -97,8 +97,8 @@ struct tutti_averager {
     uint64_t round;              /* rounds made; written under the lock by the service that makes
                                     them; declared if the graph depends on it */
     uint64_t due;                /* on the granting worker, declared: reported gradients times
-                                    `rounds`, less the number of workers for each round that was
-                                    granted or skipped */
+                                    `rounds`, less the number of workers for each granted round.
+                                    So after a report `due` / workers rounds were skipped so far */
     uint64_t granted;            /* rounds granted; under the lock */
     uint64_t handed;             /* the last value of `granted` that this worker has sent to all
                                     others; under the lock */
