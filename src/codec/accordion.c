@@ -263,8 +263,8 @@ static void all_low(tutti_codec *c, const tutti_codec_moment *m)
         m->say(m->with, "accordion", text);
 }
 
-/* The first check has nothing to compare with, so what compresses more comes after the second at
-   the earliest. */
+/* Reports if the run ends before `high` can be used: the first check has nothing to compare with,
+   so `high` is used after the second check at the earliest. */
 static void warn(const tutti_codec *c, const tutti_codec_moment *m)
 {
     const accordion *s = c->self;

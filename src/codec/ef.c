@@ -9,10 +9,11 @@
    momentum b + x: d = b, nesterov: d = x + momentum b. The optimiser must have no momentum then.
 
    lr: what becomes of a residual when the learning rate changes.
-     outside   nothing, so that it weighs with the new rate (PyTorch, PowerSGD)
-     inside    what it weighed stays, as in the paper, whose p = lr g + e has the rate inside: here
-               e is multiplied by old rate / new rate, which is the same p / lr; at a rate of 0 it
-               waits
+     outside   it is unchanged, so that its effect on the model changes with the rate (PyTorch,
+               PowerSGD)
+     inside    its effect on the model is unchanged, as in the paper, whose p = lr g + e has the
+               rate inside: here e is multiplied by old rate / new rate, which gives the same p /
+               lr; while the rate is 0, e is not changed
 
    decay < 1 forgets, and what is forgotten is never delivered. reset_on_lr_drop forgets all when
    the rate falls to a half or less.
@@ -21,10 +22,10 @@
    delivered and is 0 then, exactly. An owner's residual (server=on) waits for the next compressed
    step, since a sum has no owner.
 
-   The residual is addressed by place, so another partition into pieces moves nothing. A change of
-   workers keeps its mean, which is what the model has not received yet. With server=on the owner
-   of a sum has a second residual for what its re-encoding loses (stage 1); without it that loss
-   is not corrected.
+   The residual is stored by elements of the model, so it does not depend on the partition into
+   pieces. A change of workers keeps its mean, which is what the model has not received yet. With
+   server=on the owner of a sum has a second residual for what its re-encoding loses (stage 1);
+   without it that loss is not corrected.
 
    Two options known from elsewhere are not here. ef_dtype: a residual of 16 bits drops what is
    below 2^-8 (bf16) or 2^-11 of it, so what was lost would no longer be delivered, which is all

@@ -237,8 +237,8 @@ static uint32_t get_elias(reader *r, tutti_codec_coding code)
     return r->short_of ? 0 : k;
 }
 
-/* One way through the message for checking (y NULL) and for adding. NULL, or what is wrong with
-   element *at; *at is n after the last one. */
+/* Reads the message, and adds the elements to y; y NULL: only checks them. Returns NULL, or what is
+   wrong with element *at. *at is n after the last element. */
 static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t *in, size_t bytes, float a, float *y,
                         size_t *at)
 {

@@ -154,8 +154,8 @@ static uint32_t peek(const uint8_t *in, size_t bytes, uint64_t at)
     return window >> at % 8 & ((1u << LONGEST) - 1);
 }
 
-/* One way through the words, for checking (y NULL) and for adding. NULL, or what is wrong with
-   element *at; *at is n after the last one. */
+/* Reads the words, and adds the elements to y; y NULL: only checks them. Returns NULL, or what is
+   wrong with element *at. *at is n after the last element. */
 static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t *scales, const uint8_t *in,
                         size_t bytes, const entry *table, float a, float *y, size_t *at)
 {

@@ -250,8 +250,9 @@ static void set_up(tutti_parcel *p, const int *tensor, float *const *gradient)
     }
 }
 
-/* Scratch is one after the other for what is summed, which keeps it between rounds; the place of
-   all messages comes last. What has one type in one round stands back to back. */
+/* Makes the buffers large enough. Scratch memory: one area for each unit that is summed, which
+   keeps its area between rounds, then one that all messages share. Wire memory: the numbers of one
+   type in one round are contiguous. */
 static tutti_status reserve_linear(tutti_parcel *p, tutti_error *err)
 {
     size_t scratch = 0, of_message = 0;

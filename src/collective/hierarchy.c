@@ -111,8 +111,8 @@ static bool spoken_of(const tutti_builder *b, const segment *s, int j)
     return s->begin == 0 || rest_of_part(b, s, j) > 0;
 }
 
-/* The part of block `target` of level k (the stride of level k) that is to be mine: the one whose
-   owner has in that block the place that I have in mine. */
+/* The part of block `target` of level k (the stride of level k) that this member is to have: the
+   one whose owner has the same position in that block as this member in its own. */
 static int part_of(const segment *s, int k, int target)
 {
     const int stride = k < s->l.n ? s->l.stride[k] : s->l.stride[k - 1] * s->l.size[k - 1];
@@ -206,9 +206,9 @@ void tutti_build_reduce_scatter_hierarchy(tutti_builder *b)
 }
 
 /* ---- all-gather ---- */
-/* From the outermost level inwards: each peer gets all parts that I hold, those of the members
-   that have in their blocks of this level the place that I have in mine. My own first: it need
-   not wait for what crosses. */
+/* From the outermost level inwards: each peer gets all parts that this member has, those of the
+   members that have the same position in their blocks of this level as this member in its own. Its
+   own part is sent first: it need not wait for parts from outside. */
 void tutti_build_allgather_hierarchy(tutti_builder *b)
 {
     const layout l = layout_of(b);

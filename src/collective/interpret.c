@@ -32,7 +32,7 @@
 
 #define ALARM_PORT UINT64_C(0x74757474692d616c)
 #define WHY_PORT UINT64_C(0x74757474692d7768)
-#define WHY_NS INT64_C(200000000) /* as long as a meeting place waits for the reason */
+#define WHY_NS INT64_C(200000000) /* as long as the rendezvous waits for the reason */
 #define ALARM_BIT (UINT32_C(1) << 31)
 
 typedef struct run {

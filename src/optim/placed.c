@@ -126,7 +126,7 @@ uint64_t tutti_placed_updated(const tutti_placed *p)
     return p->updated;
 }
 
-/* The place of element `first`, of one of the ranges, in what the slots cover. */
+/* The index, in what the slots cover, of element `first` of the model. */
 static size_t place_of(const tutti_optim *o, size_t first)
 {
     const size_t k = tutti_optim_range_at(o, first);

@@ -355,7 +355,7 @@ static tutti_status call_all(tutti_server *s, tutti_server_caller *c, tutti_erro
     return cause != TUTTI_OK ? cause : status;
 }
 
-/* Stores what came through `back` at its place in `into`. */
+/* Checks the replies that carry values, and copies each to its elements of `into`. */
 static tutti_status store(const tutti_server *s, const tutti_server_caller *c, float *into, tutti_error *err)
 {
     for (int k = 0; k < c->n; k++) {
@@ -454,7 +454,7 @@ static void add_rows(tutti_server *s, tutti_server_caller *c, int k, int tensor,
     c->back_words += whole ? 0 : n * t->cols;
 }
 
-/* Stores received rows at their places in x. */
+/* Copies received rows to x. */
 static tutti_status place_rows(const tutti_server *s, const tutti_server_caller *c, const tutti_tensor *t,
                                tutti_error *err)
 {

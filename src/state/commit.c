@@ -177,7 +177,7 @@ static bool is_whole(tutti_runtime *rt, const char *path, bool *sure)
 void tutti_commit_retire(tutti_commit *c, int keep)
 {
     tutti_found_steps list;
-    int kept = 1; /* the new one, wherever it stands in the order */
+    int kept = 1; /* the new one, wherever it is in the order */
     bool have_last = false;
     uint64_t last = 0;
 

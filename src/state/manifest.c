@@ -262,7 +262,7 @@ tutti_status tutti_manifest_print(const tutti_checkpoint *c, char **text, size_t
         goto out;
     }
     json_dumpb(root, *text, json, JSON_SORT_KEYS | JSON_INDENT(1));
-    json -= 2; /* the last "\n}" comes back behind the seal */
+    json -= 2; /* the last "\n}" is appended again after the seal */
     tutti_state_hex(hash, tutti_hash(*text, json));
     *bytes = json + SEAL_BYTES;
     snprintf(*text + json, SEAL_BYTES + 1, SEAL_BEFORE "%s" SEAL_AFTER, hash);

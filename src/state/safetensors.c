@@ -21,7 +21,7 @@ static int by_place(const void *a, const void *b)
 
     if (x->begin != y->begin)
         return x->begin < y->begin ? -1 : 1;
-    if (x->bytes != y->bytes) /* empty ones first: they do not move the place */
+    if (x->bytes != y->bytes) /* empty ones first: the next begins at the same byte */
         return x->bytes < y->bytes ? -1 : 1;
     return strcmp(x->name, y->name);
 }

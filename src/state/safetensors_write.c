@@ -22,7 +22,7 @@ static int by_size_then_name(const void *a, const void *b)
     return xs != ys ? (xs > ys ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-/* Sorts, checks the names, and gives every tensor its place. */
+/* Sorts the tensors, checks their names, and sets their positions in the file. */
 static tutti_status lay_out(const char *path, tutti_tensor_entry **order, size_t n, tutti_error *err)
 {
     char shown[TUTTI_STATE_SHOWN];
@@ -58,7 +58,7 @@ static tutti_status lay_out(const char *path, tutti_tensor_entry **order, size_t
     return TUTTI_OK;
 }
 
-/* Equal names need not stand together in the layout's order when their types differ. */
+/* Compares by name: in the file's order equal names need not be adjacent, if their types differ. */
 static int by_name(const void *a, const void *b)
 {
     return strcmp((*(tutti_tensor_entry *const *)a)->name, (*(tutti_tensor_entry *const *)b)->name);

@@ -40,7 +40,7 @@ static tutti_status check_item(const saver *s, const tutti_saved *i, uint64_t *n
     if (i->count > INT64_MAX || !tutti_size_mul((size_t)i->count, tutti_dtype_bytes(i->dtype), &bytes))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s/%s' has %llu elements, more than memory can hold", state,
                           tensor, (unsigned long long)i->count);
-    *need += bytes_of(i) + 512; /* and its place in the header and the manifest */
+    *need += bytes_of(i) + 512; /* and its text in the header and the manifest */
     return TUTTI_OK;
 }
 
