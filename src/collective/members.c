@@ -148,7 +148,7 @@ static void settle(const tutti_members *m, const knowledge *k)
     }
 }
 
-static void look_for_losses(tutti_members *m)
+static void find_losses(tutti_members *m)
 {
     tutti_peer_event event;
 
@@ -291,7 +291,7 @@ static tutti_status one_round(tutti_members *m, int64_t round, bool *decided, bo
     bool alike = true;
 
     *decided = false;
-    look_for_losses(m);
+    find_losses(m);
     copy(m, &m->told, &m->mine);
     TUTTI_TRY(send_view(m, ROUND, round, &m->told, err));
     settle(m, &m->told);
@@ -429,7 +429,7 @@ tutti_status tutti_members_part(tutti_members *m, tutti_error *err)
     memset(m->mine.accused, 0, m->bytes);
     m->mine.spoilt = false;
     m->mine.failed = 0;
-    look_for_losses(m);
+    find_losses(m);
     TUTTI_TRY(send_view(m, PART, 0, &m->mine, err));
     for (int i = 0; i < m->group.size; i++) {
         bool lost = false;

@@ -207,7 +207,7 @@ tutti_status tutti_engine_wait_any(tutti_engine *e, tutti_request **wanted, int 
                                    int64_t deadline_ns, tutti_error *err);
 /* Returns the status and the error of the first service of this worker that has failed; TUTTI_OK:
    none has. Client thread. */
-tutti_status tutti_engine_services_look(tutti_engine *e, tutti_error *err);
+tutti_status tutti_engine_check_services(tutti_engine *e, tutti_error *err);
 
 /* ---- services: requests and answers (service/service.c, service/requests.c) ---- */
 

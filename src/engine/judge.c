@@ -5,7 +5,7 @@
 
 #include "engine_internal.h"
 
-static tutti_status say_bad(const tutti_engine *e, const tutti_engine_bad *bad, uint64_t step, tutti_error *err)
+static tutti_status fail_own(const tutti_engine *e, const tutti_engine_bad *bad, uint64_t step, tutti_error *err)
 {
     return tutti_fail_rank(err, TUTTI_ERR_NUMBER, e->m.rank,
                            "worker %d: the gradient of %s is %g at element %zu in step %llu; lower the learning rate, "
@@ -15,7 +15,7 @@ static tutti_status say_bad(const tutti_engine *e, const tutti_engine_bad *bad, 
 }
 
 /* An error about the mean, which is equal on all workers. */
-static tutti_status say_decoded(const tutti_engine *e, const tutti_engine_bad *bad, uint64_t step, tutti_error *err)
+static tutti_status fail_decoded(const tutti_engine *e, const tutti_engine_bad *bad, uint64_t step, tutti_error *err)
 {
     return tutti_fail(err, TUTTI_ERR_NUMBER, 0,
                       "the mean gradient of %s is %g at element %zu in step %llu, as %s decoded it; lower the learning "
@@ -33,7 +33,7 @@ tutti_status tutti_engine_check_piece(const tutti_engine *e, const tutti_piece *
         return TUTTI_OK;
     if (!tutti_engine_finite(e, p))
         tutti_engine_find_bad_of(e, p, bad);
-    return bad->found && !tutti_engine_may_skip(e) ? say_bad(e, bad, p->step, err) : TUTTI_OK;
+    return bad->found && !tutti_engine_may_skip(e) ? fail_own(e, bad, p->step, err) : TUTTI_OK;
 }
 
 /* A codec's number format may overflow: fp16. */
@@ -44,7 +44,7 @@ tutti_status tutti_engine_check_decoded(const tutti_engine *e, const tutti_piece
         return TUTTI_OK;
     tutti_engine_find_bad_of(e, p, bad);
     bad->decoded = true;
-    return tutti_engine_may_skip(e) ? TUTTI_OK : say_decoded(e, bad, p->step, err);
+    return tutti_engine_may_skip(e) ? TUTTI_OK : fail_decoded(e, bad, p->step, err);
 }
 
 /* What is not finite in this step, over all workers. own: a worker's own gradient; otherwise a
@@ -85,7 +85,7 @@ tutti_status tutti_engine_vote(tutti_engine *e, const tutti_engine_piece *state,
     v = verdict_of(e, *vote);
     for (int k = 0; v.bad && !v.own && e->options.nonfinite == TUTTI_NONFINITE_STOP && k < e->layout.n_pieces; k++)
         if (state[k].bad.found)
-            return say_decoded(e, &state[k].bad, step, err);
+            return fail_decoded(e, &state[k].bad, step, err);
     return TUTTI_OK;
 }
 

@@ -288,7 +288,7 @@ tutti_status tutti_engine_more(tutti_engine *e, uint64_t until, bool *more, tutt
         return TUTTI_OK;
     }
     tutti_engine_clock_start(e);
-    status = tutti_engine_services_look(e, err);
+    status = tutti_engine_check_services(e, err);
     if (status == TUTTI_OK)
         status = e->m.rank < e->m.workers ? more_at_own_pace(e, until, more, err) : serve_until(e, until, err);
     if (status != TUTTI_OK)

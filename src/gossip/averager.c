@@ -216,7 +216,7 @@ static void close_averager(void *self)
 
 /* A few rounds are skipped whenever a worker is late. It is an event once more rounds are skipped
    than made. */
-static void tell_client(tutti_averager *a)
+static void report_rounds(tutti_averager *a)
 {
     uint64_t left = 0, left_out;
 
@@ -246,7 +246,7 @@ static tutti_status quiesce(void *self, tutti_error *err)
     if (a->mixer == NULL)
         return TUTTI_OK;
     TUTTI_TRY(tutti_mixer_tell(a->mixer, a->round, err));
-    tell_client(a);
+    report_rounds(a);
     return TUTTI_OK;
 }
 

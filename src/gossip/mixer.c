@@ -161,7 +161,7 @@ static void leave_out(tutti_mixer *mixer, int rank)
     mixer->lost[rank] = true;
 }
 
-static void look_for_losses(tutti_mixer *mixer)
+static void find_losses(tutti_mixer *mixer)
 {
     tutti_peer_event event;
 
@@ -373,7 +373,7 @@ static tutti_mixer_round begin_round(tutti_mixer *mixer, uint64_t k, const float
     tutti_mixer_round r = { .k = k, .epoch = mixer->codec != NULL ? mixer->m->epoch : 0, .u = u, .x = x, .mass = mass };
     tutti_mass left = mass != NULL ? *mass : 0;
 
-    look_for_losses(mixer);
+    find_losses(mixer);
     if (!mixer->sums)
         tutti_graph_round(mixer->graph, k, mixer->m->rank / mixer->team, mixer->in, mixer->w_in, &r.n_in, mixer->out,
                           mixer->w_out, &r.n_out, &r.self);

@@ -341,7 +341,7 @@ static tutti_view view_of(const tutti_mixer_codec *c, int tensor, uint64_t k)
 
 /* Checks this worker's copy of a tensor before others update theirs: a number that the codec
    cannot represent (fp16 beyond 65504) must not get there, since it would reach their models. */
-static tutti_status look_at(const tutti_mixer *mixer, const tutti_view *v, tutti_error *err)
+static tutti_status check_copy(const tutti_mixer *mixer, const tutti_view *v, tutti_error *err)
 {
     const tutti_mixer_codec *c = mixer->codec;
     const tutti_method *m = mixer->m;
@@ -425,7 +425,7 @@ static tutti_status pack(const tutti_mixer *mixer, const tutti_mixer_round *r, c
         tutti_diff(c->space.device, v.count, 1, r->u + v.first, c->mine + v.first, c->difference);
         write_tensor(mixer, &v, c->difference, out, &some);
         TUTTI_TRY(tutti_codec_unpack_add(c->codec, &v, out + head, some, 1, c->mine + v.first, c->scratch, err));
-        TUTTI_TRY(look_at(mixer, &v, err));
+        TUTTI_TRY(check_copy(mixer, &v, err));
         out += head + some;
     }
     *bytes = (size_t)(out - (c->send + g->at));

@@ -255,7 +255,7 @@ static int falls_apart(const tutti_pairs *p)
     return -1;
 }
 
-static void look_for_losses(tutti_pairs *p)
+static void find_losses(tutti_pairs *p)
 {
     tutti_method *m = p->m;
     tutti_peer_event event;
@@ -339,7 +339,7 @@ tutti_status tutti_pairs_update(tutti_pairs *p, tutti_error *err)
     tutti_method *m = p->m;
     uint64_t staleness;
 
-    look_for_losses(p);
+    find_losses(p);
     if (!p->leads)
         return tutti_base_step(m, err);
     tutti_lock(p->lock);

@@ -333,7 +333,7 @@ static tutti_status call_all(tutti_server *s, tutti_server_caller *c, tutti_erro
                                     ? call_by_turns(s, c, err)
                                     : tutti_engine_calls(e, s->setup.service, c->n, c->member, c->note, c->request,
                                                          c->in_window, c->reply, c->call, c->each, err);
-    const tutti_status cause = status == TUTTI_CLOSED ? tutti_engine_services_look(e, err) : TUTTI_OK;
+    const tutti_status cause = status == TUTTI_CLOSED ? tutti_engine_check_services(e, err) : TUTTI_OK;
 
     if (status == TUTTI_ERR_PEER && err->rank >= 0 && tutti_server_is_at(s, err->rank) &&
         tutti_world_lost(s->m->world, err->rank, NULL, 0)) {

@@ -220,7 +220,7 @@ static tutti_status answer_rows(tutti_server *s, const tutti_header *note, const
     return tutti_server_answer(s, note, 1, 0, s->words, n * t->cols, err);
 }
 
-static tutti_status look_for_losses(tutti_server *s, tutti_error *err)
+static tutti_status find_losses(tutti_server *s, tutti_error *err)
 {
     for (int r = 0; r < s->m->workers; r++)
         if (!s->gone[r] && tutti_engine_misses(s->m->engine, r)) {
@@ -260,7 +260,7 @@ tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
             s->wake_at_ns = TUTTI_FOREVER;
             status = s->setup.due(s->m, err);
         } else if (status == TUTTI_OK && tutti_engine_is_pending(s->m->engine, &note))
-            status = look_for_losses(s, err);
+            status = find_losses(s, err);
         else if (status == TUTTI_OK && asks_for_rows(s, &note))
             status = answer_rows(s, &note, in, err);
         else if (status == TUTTI_OK && s->tables != NULL)

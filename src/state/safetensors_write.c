@@ -186,8 +186,8 @@ static tutti_status open_buffer(tutti_tensor_entry **order, size_t n, void **buf
         if (order[k]->bytes > 0 && order[k]->data == NULL && order[k]->tier != NULL) {
             *buffer = tutti_alloc(PIECE, 1);
             return *buffer != NULL ? TUTTI_OK
-                                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory (%d bytes) to read tier '%s'",
-                                              (int)PIECE, order[k]->name);
+                                   : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory (%d bytes) to read tier '%s'",
+                                                (int)PIECE, order[k]->name);
         }
     return TUTTI_OK;
 }

@@ -94,7 +94,7 @@ static size_t finite_until(tutti_device *d, const tutti_exchange_unit *u, int ro
 }
 
 /* Checks what this worker is about to send of a model's displacement, which is finite. */
-static tutti_status look_at(const tutti_exchange_job *job, const tutti_exchange_unit *u, int round, tutti_error *err)
+static tutti_status check_sent(const tutti_exchange_job *job, const tutti_exchange_unit *u, int round, tutti_error *err)
 {
     const tutti_engine *e = job->moves;
     const size_t bad = finite_until(job->exchange->space.device, u, round), all = round_width(u, round);
@@ -128,7 +128,7 @@ static tutti_status round_of(tutti_exchange_job *job, int round, tutti_dtype dty
         else
             u->codec->ops->fold(u->codec, &u->view, round, u->x, u->scratch, u->wire);
         if (job->moves != NULL)
-            TUTTI_TRY(look_at(job, u, round, err));
+            TUTTI_TRY(check_sent(job, u, round, err));
         job->exchange->payload[u->view.tensor] += n * tutti_dtype_bytes(dtype);
         first = first == NULL ? u->wire[round] : first;
         count += n;

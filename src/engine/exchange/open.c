@@ -276,7 +276,7 @@ void tutti_engine_exchange_close(tutti_engine *e)
     for (int s = 0; s < x->n_slots; s++) {
         tutti_exchange_slot *t = &x->slot[s];
         tutti_exchange_buffer *const buffers[] = { &t->units, &t->scratch, &t->send,  &t->receive, &t->out,
-                                               &t->all,   &t->sums,    &t->table, &t->wrapped,   &t->decoded };
+                                                   &t->all,   &t->sums,    &t->table, &t->wrapped, &t->decoded };
         for (size_t i = 0; i < TUTTI_LENGTH(buffers); i++)
             tutti_free(buffers[i]->at);
         for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++)

@@ -310,7 +310,7 @@ tutti_status tutti_drive_broadcast_unit(tutti_engine *e, int unit, tutti_range r
 static tutti_status drive(tutti_engine *e, uint64_t until, tutti_error *err)
 {
     TUTTI_TRY(tutti_engine_unquiesce(e, err));
-    TUTTI_TRY(tutti_engine_services_look(e, err));
+    TUTTI_TRY(tutti_engine_check_services(e, err));
     TUTTI_TRY(tutti_facilities_begin(e, err));
     return e->m.ops->drive(&e->m, until, err);
 }
@@ -337,7 +337,7 @@ tutti_status tutti_engine_drive(tutti_engine *e, uint64_t until, tutti_error *er
     if (status != TUTTI_OK) {
         /* a call that was ended by a failed service of this worker has no error message of its
            own */
-        const tutti_status own = status == TUTTI_CLOSED ? tutti_engine_services_look(e, err) : TUTTI_OK;
+        const tutti_status own = status == TUTTI_CLOSED ? tutti_engine_check_services(e, err) : TUTTI_OK;
         e->stage = STAGE_FAILED;
         return own != TUTTI_OK ? own : tutti_engine_cause(e, status, err);
     }

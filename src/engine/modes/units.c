@@ -228,7 +228,7 @@ tutti_status tutti_units_declare(tutti_engine *e, size_t keep, tutti_error *err)
     TUTTI_TRY(find_units(e, err));
     s->overlaps = e->m.lane_width > 0 && e->options.lane >= 0 && (several || offload != NULL);
     s->ahead = offload != NULL && (s->overlaps || strcmp(offload->options.tier, "host") != 0) ? offload->options.ahead
-                                                                                            : s->overlaps;
+                                                                                              : s->overlaps;
     TUTTI_TRY(guess_order(e, err));
     for (int i = 0; i < e->layout.n_units; i++) {
         tutti_unit *u = &s->unit[i];
