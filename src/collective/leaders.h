@@ -1,7 +1,7 @@
 /* leaders.h: the two halves, inside node groups, of a collective through leaders (comm.h:
-   tutti_leaders): before and after the leaders communicate. Included by
-   code that does something else between the halves (a codec, a mixer, a ring); implemented by
-   leaders.c. Collective over a node group; block. */
+   tutti_leaders): before and after the leaders communicate. Included by code that does something
+   else between the halves (a codec, a mixer, a ring); implemented by leaders.c. Each function is
+   collective over a node group and blocks. */
 #ifndef TUTTI_COLLECTIVE_LEADERS_H
 #define TUTTI_COLLECTIVE_LEADERS_H
 #include "tutti/comm.h"
