@@ -1,9 +1,10 @@
-/* accordion.c: wrapper accordion: a codec that keeps much while a layer's gradients change, and
-   one that keeps little while they do not. Agarwal, Wang, Lee, Venkataraman and Papailiopoulos,
-   MLSys 2021. The rule is regime.h's.
+/* accordion.c: wrapper accordion: chooses between two codecs for each layer: `low`, which loses
+   little, while the layer's gradients change, and `high`, which loses much, while they do not.
+   Agarwal, Wang, Lee, Venkataraman and Papailiopoulos, MLSys 2021. The rule is in regime.h.
 
-   Gradients of a window are added up, before codec and error feedback. n is the sum's norm, divided
-   by the steps of the window; n' is that of the window before. At the window's end:
+   The gradients of a window of steps are added up, before codec and error feedback. n is the norm
+   of the sum, divided by the number of steps of the window; n' is the n of the window before. At
+   the window's end:
 
      1. The regime is critical, hence `low`, iff |n' - n| >= eta n'; else `high`.
      2. The first window is critical, and so is one after n' = 0 or with an n that is no number.
@@ -50,10 +51,11 @@ typedef struct accordion {
     tutti_regime_rule rule;
     int scope, source;
     bool dry_run;
-    float *sum;                  /* of a window's gradients */
-    float *norm, *level;         /* of each part: of the window before, -1: none yet; LOW or HIGH */
+    float *sum;                  /* the sum of a window's gradients */
+    float *norm;                 /* [parts]: norms of the window before; -1: none yet */
+    float *level;                /* [parts]: LOW or HIGH */
     float *numbers;
-    struct { tutti_regime of; _Atomic uint64_t saved; } now; /* saved: bytes, by whatever thread's views */
+    struct { tutti_regime of; _Atomic uint64_t saved; } now; /* saved: bytes, added by any thread */
     tutti_regime_turn turn;      /* of this step */
 } accordion;
 static const tutti_option options[] = {
@@ -261,8 +263,8 @@ static void all_low(tutti_codec *c, const tutti_codec_moment *m)
         m->say(m->with, "accordion", text);
 }
 
-/* The first check has nothing to compare with, so what compresses more comes after the second at
-   the earliest. */
+/* Reports if the run ends before `high` can be used: the first check has nothing to compare with,
+   so `high` is used after the second check at the earliest. */
 static void warn(const tutti_codec *c, const tutti_codec_moment *m)
 {
     const accordion *s = c->self;

@@ -1,20 +1,20 @@
 /* alq.c: codecs alq and amq: as qsgd with levels that are fitted to the gradients at a few chosen
-   steps. Faghri, Tabrizian, Markov, Alistarh, Roy and Ramezani-Kebrya, NeurIPS 2020. ALQ moves all
-   levels, AMQ the multiplier p of +-{1, p, p^2, ...}. Between the fits a look-up quantiser,
-   unbiased.
+   steps. Faghri, Tabrizian, Markov, Alistarh, Roy and Ramezani-Kebrya, NeurIPS 2020. ALQ fits all
+   levels, AMQ the multiplier p of +-{1, p, p^2, ...}. Between the fits the codec is an unbiased
+   quantiser with a table of levels.
 
    A fit takes three rounds of tutti_codec_begin:
      `samples` steps      before it: `encode` keeps each whole bucket's norm, and mean and deviation
                           of its normalised elements. The gradients of these steps are the sample:
                           of each bucket the root mean square of its norms, and mean and deviation
                           of all its normalised elements
-     round 0              each worker gives its `components` buckets of greatest norm, in its own
-                          place of the numbers (12 bytes each): every worker has them all
+     round 0              each worker writes its `components` buckets of greatest norm to its own
+                          part of the numbers (12 bytes each), so the sum has those of all workers
      round 1              worker 0 fits the mixture and finds the levels (mixture.c); the others
-                          give zeros, so that the sum is worker 0's levels. Fitted by each for
-                          itself they could differ: the exponential and the error function are the
+                          write zeros, so that the sum is worker 0's levels. If each worker fitted,
+                          the levels could differ: the exponential and the error function are the
                           C library's, and differ between processors
-     round 2              all take them, and report Psi before and after
+     round 2              all use the new levels, and report Psi before and after
 
    The initial levels. The authors' code begins with NUQSGD's without a 0 (initial=powers). The
    least of these is 1/8 with 3 bits, where the elements of a bucket of 8192 are about 1/90 of its

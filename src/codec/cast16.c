@@ -1,7 +1,7 @@
 /* cast16.c: codecs fp16, bf16 and trunc16: one linear round of 16-bit numbers.
 
-     fp16, bf16   round to nearest even (runtime.h); beyond 65504 fp16 is infinite, and is reported
-                  as not finite
+     fp16, bf16   round to nearest even (runtime.h); a number beyond 65504 is infinite in fp16, and
+                  is reported as not finite
      trunc16      drops the lower half of the float: a bfloat16 towards zero, which loses at most
                   2^-7 of the number */
 #include "codec_internal.h"

@@ -1,5 +1,5 @@
-/* codec.c: a codec from its spec: options, inner codecs, declared state; and the calls that go
-   through a codec and those inside of it. What codecs share is in common.c. */
+/* codec.c: opens a codec from its spec (options, inner codecs, declared state), and makes the
+   calls that involve a codec and the codecs inside it. What codecs share is in common.c. */
 #include "codec_internal.h"
 #include <assert.h>
 #include <errno.h>

@@ -1,5 +1,6 @@
-/* common.c: what codecs share: the names of their states, their random numbers, sizes, and what may
-   stand inside a codec that feeds losses back. It calls no codec, so all of them may call it. */
+/* common.c: functions that codecs share: names of their states, random numbers, sizes, and a check
+   of which codecs may be inside one that feeds losses back. They call no codec, so every codec may
+   call them. */
 #include "codec_internal.h"
 #include <assert.h>
 #include <stdio.h>

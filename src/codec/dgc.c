@@ -1,19 +1,20 @@
-/* dgc.c: wrapper dgc: momentum that goes with what is held back. Lin, Han, Mao, Wang and Dally,
-   ICLR 2018 (Deep Gradient Compression).
+/* dgc.c: wrapper dgc: applies momentum before the selection, and accumulates what was not
+   selected. Lin, Han, Mao, Wang and Dally, ICLR 2018 (Deep Gradient Compression).
 
      before:  g clipped;  u = m u + g, v = v + u;  v is encoded
               (nesterov, as in the authors' code: u = m (u + g), v = v + u + g)
-     account: v = v - decoded(v), which for a selection is 0 where it was sent
-     after:   u = 0 where v was sent: momentum factor masking, since what was just sent must not
-              push again
+     account: v = v - decoded(v), which for a selection is 0 in the elements that were sent
+     after:   u = 0 in the elements that were sent (momentum factor masking: an element that was
+              just sent has no momentum left)
 
-   Of a tensor that was sent whole nothing is held back that could become stale, and its momentum
-   stays. Else tensors too small to be worth a selection would train without any.
+   The momentum of a tensor that was sent whole is unchanged: no part of it was delayed, so none
+   could become stale. Otherwise tensors too small to be worth a selection would train without
+   momentum.
 
-   What was sent is known by its place, as in the authors' code, and not by what is left of v. A
-   sum that is 0 by itself was not sent, and its momentum continues; a 0 that fills a selection up
-   was sent. A value that travels in 16 bits was sent, too, and leaves in v what rounding took
-   from it (the authors' code drops that). A codec that makes no selection has sent all.
+   Which elements were sent is known by their indexes, as in the authors' code, and not by what is
+   left of v. An element of v that is 0 and was not selected was not sent, and its momentum
+   continues; a 0 that fills a selection up was sent. A value that was sent in 16 bits leaves its
+   rounding error in v (the authors' code drops it). A codec that makes no selection has sent all.
 
    The optimiser must be plain SGD. The paper clips each worker's gradient at clip / sqrt(workers)
    by the norm of the whole. Here a piece leaves before the others are known, so each range that is

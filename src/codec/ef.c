@@ -1,5 +1,6 @@
-/* ef.c: wrapper ef: what was not sent is added to what is sent next. Karimireddy, Rebjock, Stich
-   and Jaggi, ICML 2019, algorithm 2, with the residual in units of the gradient.
+/* ef.c: wrapper ef (error feedback): what a message has lost is added to the next message.
+   Karimireddy, Rebjock, Stich and Jaggi, ICML 2019, algorithm 2, with the residual in units of the
+   gradient.
 
      before:  p = d + decay e, kept in e
      account: e = p - decoded(p)
@@ -8,10 +9,11 @@
    momentum b + x: d = b, nesterov: d = x + momentum b. The optimiser must have no momentum then.
 
    lr: what becomes of a residual when the learning rate changes.
-     outside   nothing, so that it weighs with the new rate (PyTorch, PowerSGD)
-     inside    what it weighed stays, as in the paper, whose p = lr g + e has the rate inside: here
-               e is multiplied by old rate / new rate, which is the same p / lr; at a rate of 0 it
-               waits
+     outside   it is unchanged, so that its effect on the model changes with the rate (PyTorch,
+               PowerSGD)
+     inside    its effect on the model is unchanged, as in the paper, whose p = lr g + e has the
+               rate inside: here e is multiplied by old rate / new rate, which gives the same p /
+               lr; while the rate is 0, e is not changed
 
    decay < 1 forgets, and what is forgotten is never delivered. reset_on_lr_drop forgets all when
    the rate falls to a half or less.
@@ -20,10 +22,10 @@
    delivered and is 0 then, exactly. An owner's residual (server=on) waits for the next compressed
    step, since a sum has no owner.
 
-   The residual is addressed by place, so another partition into pieces moves nothing. A change of
-   workers keeps its mean, which is what the model has not received yet. With server=on the owner
-   of a sum has a second residual for what its re-encoding loses (stage 1); without it that loss
-   is not corrected.
+   The residual is stored by elements of the model, so it does not depend on the partition into
+   pieces. A change of workers keeps its mean, which is what the model has not received yet. With
+   server=on the owner of a sum has a second residual for what its re-encoding loses (stage 1);
+   without it that loss is not corrected.
 
    Two options known from elsewhere are not here. ef_dtype: a residual of 16 bits drops what is
    below 2^-8 (bf16) or 2^-11 of it, so what was lost would no longer be delivered, which is all
@@ -39,8 +41,11 @@ typedef struct ef {
     int64_t flush_every;
     bool server, nesterov, reset_on_lr_drop;
     int lr;
-    double momentum, decay, rate; /* rate: the last one above 0; declared where it is needed */
-    float *e, *owner, *b;
+    double momentum, decay;
+    double rate;                 /* the last learning rate above 0; declared if it is used */
+    float *e;                    /* declared: the residual */
+    float *owner;                /* declared with `server`: the residual of an owner of sums */
+    float *b;                    /* declared with momentum: the worker's momentum */
 } ef;
 static const tutti_option options[] = {
     { "codec", TUTTI_SPEC, TUTTI_AT(ef, codec), 0, 0, 0, "", "whose losses are made good" },

@@ -1,37 +1,31 @@
-/* elias.c: the codes of a quantised bucket as Elias's universal codes (Elias, IEEE Trans. Inf.
-   Theory 1975; QSGD, section 3.3). Bits follow each other from the lowest of the first byte on,
-   over bucket borders; the last byte is filled up with 0.
+/* elias.c: writes the codes of a quantised bucket as Elias's universal codes (Elias, IEEE Trans.
+   Inf. Theory 1975; QSGD, section 3.3). E(k) is the code of a whole number k >= 1. A message is
+   one sequence of bits, from the lowest bit of its first byte on, without gaps between buckets;
+   the rest of the last byte is 0.
 
-     bucket:  scale (32 bits, float; its sign bit is 1 if the sparse form follows), then unless the
-              scale is 0 or NaN
-     dense:   of levels that are not even E(origin + 1); then an element: E(place + 1), and a sign
-              bit if level > 0, or always where no level is its own negative
-     sparse:  a nonzero element: E(distance from the one before it, or from -1), sign bit, E(level);
-              at the end E(distance to the bucket's end)
-     gamma:   k of z + 1 bits: z zeros, a one, the z lower bits of k, lowest first
-     omega:   groups, each a one and the lower bits (lowest first) of a number whose count of lower
-              bits was the number before it, from 1 on, up to k; then a zero
+     bucket:  scale (32 bits, float; its sign bit is 1 if the sparse form follows), then one of the
+              two forms, unless the scale is 0 or NaN
+     dense:   E(origin + 1) if levels are not evenly spaced; then for each element E(index + 1),
+              and a sign bit if level > 0 (always, if no level is its own negative)
+     sparse:  for each nonzero element E(distance from the nonzero element before it, or from -1),
+              a sign bit, E(level); at the end E(distance to the bucket's end)
+     gamma:   E(k) for a k of z + 1 bits: z zeros, a one, the z lower bits of k, lowest first
+     omega:   E(k): groups, each a one and the lower bits (lowest first) of a number whose count of
+              lower bits was the number before it, from 1 on, up to k; then a zero
 
-   Of even levels (QSGD) the least is the most frequent, and a level's place is the level. Of levels
-   that are fine near 0 (NUQSGD) it is not: of a bucket of 512 most magnitudes are about 1/23 of the
-   2-norm, the second and third level of 4 bits. So their places count from the bucket's most
-   frequent level, the origin, alternately up and down while there are levels on both sides: 0 is
-   the origin, 1 the one above, 2 the one below.
+   A level's index is small for frequent levels. If levels are evenly spaced (QSGD), the least is
+   the most frequent, and the index is the level. Of levels that are fine near 0 (NUQSGD) the least
+   is not: in a bucket of 512 most magnitudes are about 1/23 of the 2-norm, the second and third
+   level of 4 bits. Their indexes count from the bucket's most frequent level, the origin,
+   alternately up and down while there are levels on both sides: 0 is the origin, 1 the level
+   above, 2 the level below.
 
-   Bits of an element, of normal numbers in buckets of 512, coded so:
+   Levels without a zero, or of another multiplier than a half, are in a table from -1 to 1. Then a
+   level's index is among the levels of its sign, every element has a sign bit, and there is no
+   sparse form.
 
-     bits of the code      3      4      5      8
-     gamma              0.97    3.7   4.06   4.07
-     Huffman's          1.14    3.1   3.63   3.64
-
-   Of 4 bits in buckets of 4096 it is 2.7. Counted from 0, an element of 8 bits would take 14.
-
-   Levels without a zero, or of another multiplier than a half, are in a table from -1 to 1. Of
-   these a level is counted among those of its sign, there is a sign bit always, and no sparse
-   form.
-
-   The encoder takes the shorter form of each bucket, so the dense one bounds the size. Serial and
-   slow, for links that are slower still. */
+   The encoder takes the shorter form of each bucket, so the dense form bounds the size. Elias
+   codes are encoded serially and slowly, for links that are slower still. */
 #include "codec_internal.h"
 
 static int top_bit(uint32_t k)
@@ -64,7 +58,7 @@ size_t tutti_codec_elias_bound(const tutti_codec_quantiser *q, size_t n)
     return ((32 + (has_origin(q) ? longest : 0)) * tutti_codec_buckets(q, n) + n * (longest + 1) + 7) / 8;
 }
 
-/* ---- codes, levels, places ---- */
+/* ---- codes, levels, indexes of levels ---- */
 static uint32_t level_of(const tutti_codec_quantiser *q, uint32_t code)
 {
     const uint32_t half = 1u << (q->bits - 1);
@@ -96,17 +90,19 @@ static uint32_t reach_of(uint32_t origin, uint32_t top)
     return origin < top - origin ? origin : top - origin;
 }
 
-static uint32_t place_of(uint32_t level, uint32_t origin, uint32_t top)
+/* The index of a level, from 0 on (see above). */
+static uint32_t index_of(uint32_t level, uint32_t origin, uint32_t top)
 {
     const uint32_t reach = reach_of(origin, top), away = level > origin ? level - origin : origin - level;
 
     return away > reach ? reach + away : 2 * away - (level > origin);
 }
 
-static uint32_t level_at(uint32_t place, uint32_t origin, uint32_t top)
+/* The level of an index: the inverse of index_of. */
+static uint32_t level_at(uint32_t index, uint32_t origin, uint32_t top)
 {
-    const uint32_t reach = reach_of(origin, top), away = place > 2 * reach ? place - reach : (place + 1) / 2;
-    const bool above = place > 2 * reach ? origin == reach : place % 2 == 1;
+    const uint32_t reach = reach_of(origin, top), away = index > 2 * reach ? index - reach : (index + 1) / 2;
+    const bool above = index > 2 * reach ? origin == reach : index % 2 == 1;
 
     return above ? origin + away : origin - away;
 }
@@ -154,8 +150,8 @@ size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantise
             tutti_codec_write(&w, isnan(scale) ? 0x7fc00000u : 0, 32);
             continue;
         }
-        /* Twice over the bucket, once to measure and once to write: the draws are a function of
-           the place. */
+        /* Passes over the bucket twice, to measure its two forms and to write the shorter one.
+           Both passes have the same draws, which are a function of the element. */
         for (int writing = 0; writing < 2; writing++) {
             size_t before = first - 1; /* of the last nonzero; wraps below 0 as intended */
             if (writing == 1) {
@@ -175,7 +171,7 @@ size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantise
                             sparse += (uint64_t)tutti_codec_elias_length(code, (uint32_t)(at + i - before)) + 1 +
                                       (uint64_t)tutti_codec_elias_length(code, level);
                     } else if (!is_sparse) {
-                        put_elias(&w, code, place_of(level, origin, top) + 1);
+                        put_elias(&w, code, index_of(level, origin, top) + 1);
                         if (has_sign(q, level))
                             tutti_codec_write(&w, sign, 1);
                     } else if (level > 0) {
@@ -196,7 +192,7 @@ size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantise
                 dense = has_origin(q) ? (uint64_t)tutti_codec_elias_length(code, origin + 1) : 0;
                 for (uint32_t l = 0; l <= top; l++)
                     dense += seen[l] *
-                             (uint64_t)(tutti_codec_elias_length(code, place_of(l, origin, top) + 1) + has_sign(q, l));
+                             (uint64_t)(tutti_codec_elias_length(code, index_of(l, origin, top) + 1) + has_sign(q, l));
             } else if (is_sparse)
                 put_elias(&w, code, (uint32_t)(end - before));
         }
@@ -241,8 +237,8 @@ static uint32_t get_elias(reader *r, tutti_codec_coding code)
     return r->short_of ? 0 : k;
 }
 
-/* One way through the message for checking (y NULL) and for adding. NULL, or what is wrong with
-   element *at; *at is n after the last one. */
+/* Reads the message, and adds the elements to y; y NULL: only checks them. Returns NULL, or what is
+   wrong with element *at. *at is n after the last element. */
 static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t *in, size_t bytes, float a, float *y,
                         size_t *at)
 {
@@ -275,12 +271,12 @@ static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t 
                               : "the origin of its bucket's levels is beyond the greatest";
         if (head >> 31 == 0)
             for (size_t i = first; i < end; i++) {
-                const uint32_t place = get_elias(&r, code) - 1; /* of 0: beyond all levels */
+                const uint32_t index = get_elias(&r, code) - 1; /* of 0: beyond all levels */
                 uint32_t level, sign;
                 *at = i;
-                if (place > levels)
+                if (index > levels)
                     return r.short_of ? "the message ends before it" : "its level is beyond the greatest";
-                level = level_at(place, origin, levels);
+                level = level_at(index, origin, levels);
                 sign = has_sign(q, level) ? get(&r, 1) : 0;
                 if (y != NULL && has_sign(q, level))
                     y[i] += value[code_of(q, level, sign)];

@@ -1,8 +1,8 @@
 /* huffman.c: the codes of a quantised vector as a canonical Huffman code (Huffman, Proc. IRE 1952)
    of the frequencies in this very message. ALQ derives the code from the fitted distribution
-   instead, so that no table travels. Here the table does (half a byte a level: 4 bytes of 3-bit
-   codes). That serves all quantisers, needs no fit, and is never beaten by the derived code on the
-   codes at hand but for those bytes.
+   instead, so that it sends no table. Here each message has the table (half a byte a level: 4 bytes
+   for 3-bit codes). So all quantisers can use it, no fit is needed, and but for the table no
+   message is longer than with the derived code.
 
      4 bytes a bucket       scales, as of fixed width
      2^bits half bytes      the lengths of the codes' words, 0 to 12; the lower half of a byte first
@@ -154,8 +154,8 @@ static uint32_t peek(const uint8_t *in, size_t bytes, uint64_t at)
     return window >> at % 8 & ((1u << LONGEST) - 1);
 }
 
-/* One way through the words, for checking (y NULL) and for adding. NULL, or what is wrong with
-   element *at; *at is n after the last one. */
+/* Reads the words, and adds the elements to y; y NULL: only checks them. Returns NULL, or what is
+   wrong with element *at. *at is n after the last element. */
 static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t *scales, const uint8_t *in,
                         size_t bytes, const entry *table, float a, float *y, size_t *at)
 {

@@ -1,10 +1,11 @@
-/* int8.c: codec int8: a sign and seven bits of |x| / max|x| an element, to the nearest level; one
-   float scale a bucket. Deterministic; the greatest element is exact and no element is off by more
-   than itself, hence contractive. n + 4 ceil(n / bucket) bytes.
+/* int8.c: codec int8: a sign and seven bits of |x| / max|x| an element, rounded to the nearest
+   level; one float scale a bucket. It is deterministic. The greatest element is exact, and no
+   element changes by more than its own magnitude, hence the codec is contractive. A message of n
+   elements has n + 4 ceil(n / bucket) bytes.
 
    bucket=0: one scale for a whole message, as Pipe-SGD quantises (Li et al., NeurIPS 2018): s =
-   max|x|, q = round(127 x / s), s q / 127 comes back. A message is a tensor, or an owner's part of
-   one. Halves are rounded away from 0. n + 4 bytes. */
+   max|x|, q = round(127 x / s), which decodes to s q / 127. A message is a tensor, or an owner's
+   part of one. Halves are rounded away from 0. n + 4 bytes. */
 #include "codec_internal.h"
 #include "registry.h"
 

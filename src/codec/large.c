@@ -1,8 +1,8 @@
-/* large.c: wrapper large: a codec for large tensors, and another (fp32) for those that are not
-   worth it. Alistarh et al., NeurIPS 2017, skip layers of fewer than 10000 elements and still
-   quantise more than 99 % of the parameters. Biases and norms, which decide how a layer behaves,
-   travel exactly. Other tensors that should travel exactly are given by name: patterns as of file
-   names (fnmatch), in which '*' matches '.' and '/' too. */
+/* large.c: wrapper large: one codec for large tensors, and another (fp32 by default) for small
+   ones. Alistarh et al., NeurIPS 2017, skip layers of fewer than 10000 elements and still quantise
+   more than 99 % of the parameters. Biases and the parameters of norms, which decide how a layer
+   behaves, are small, so they are sent exactly. Other tensors to send exactly are given by patterns
+   of their names (fnmatch), in which '*' matches '.' and '/' too. */
 #include "codec_internal.h"
 #include "registry.h"
 #include "rows.h"

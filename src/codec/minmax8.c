@@ -1,6 +1,7 @@
-/* minmax8.c: codec minmax8: 256 even steps between the least and the greatest element of a chunk,
-   to the nearest. After BAGUA's MinMaxUInt8 (Gan et al., VLDB 2022), with the same bytes: n + 8
-   ceil(n / chunk), the two extremes of each chunk first.
+/* minmax8.c: codec minmax8: rounds each element to the nearest of 256 evenly spaced levels from the
+   least to the greatest element of its chunk. After BAGUA's MinMaxUInt8 (Gan et al., VLDB 2022),
+   with messages of the same size: n + 8 ceil(n / chunk) bytes, the two extremes of each chunk
+   first.
 
    Differs in the arithmetic. BAGUA's scale is 255 / (max - min + 1e-7), which rounds chunks of
    small numbers to nothing. Here a chunk of equal numbers is exact whatever they are, and the

@@ -7,15 +7,14 @@
 
    Masses are differences of erfc on the side where it is small, so that tails keep their digits.
 
-   Coordinate descent (ALQ): between its neighbours A and C the best place of a level is where F =
+   Coordinate descent (ALQ): between its neighbours A and C a level is best at the number where F =
    F(C) - 1 / (C - A) integral from A to C of (x - A) dF. It is unique and strictly inside, and Psi
    never rises. F could be inverted by forty bisections; Newton's steps, kept inside of the
    bracket, need six.
 
    More than 16 levels (5 bits on) move all at once. When levels move one after another, a level
-   reacts to its neighbours only, so that the number of sweeps grows with the square of the
-   levels: with 256 levels, 200 sweeps took ten seconds and had not converged. Psi's second
-   derivatives are tridiagonal:
+   reacts to its neighbours only, so that the number of sweeps grows with the square of the number
+   of levels. Psi's second derivatives are tridiagonal:
 
      d slope_j / d level_j     = (level_(j+1) - level_(j-1)) f(level_j)
      d slope_j / d level_(j+1) = -mass between the two
@@ -174,7 +173,7 @@ static void moments_between(const tutti_codec_mixture *m, int n, const double *l
     }
 }
 
-/* Of one interval: (w - x)(x - u) = -x^2 + (u + w) x - u w. */
+/* Psi from the moments of each interval: (w - x)(x - u) = -x^2 + (u + w) x - u w. */
 static double psi_from(int n, const double *level, double (*moment)[3])
 {
     double sum = 0;
@@ -204,8 +203,8 @@ double tutti_codec_psi_slope(const tutti_codec_mixture *m, const double *level, 
     return left[1] - level[j - 1] * left[0] + right[1] - level[j + 1] * right[0];
 }
 
-/* The best place of level j between its neighbours. Without mass any place is best, and it
-   stays. */
+/* Returns the best value of level j between its neighbours. If there is no mass between these, any
+   value is best, and the level's own is returned. */
 static double best_between(const tutti_codec_mixture *m, const double *level, int j)
 {
     const double a = level[j - 1], c = level[j + 1];
@@ -225,8 +224,9 @@ static double slide(const tutti_codec_mixture *m, const double *level, int j)
     return level[j] - copysign(fmin(0.1 * fabs(slope), room / 2), slope);
 }
 
-/* step: where slopes would be 0; descent: 0.1 of the slopes. Steps end short of half the way to the
-   next level. false: with so little damping Psi is not convex here. */
+/* Computes the step of each level: Newton's, to where slopes would be 0; descent: -0.1 times the
+   slope. A step is less than half of the distance to the next level. Returns false if with so
+   little damping Psi is not convex here. */
 static bool step_of_all(int n, const double *level, double (*moment)[3], const double *density, int pinned,
         bool descent, double damping, double *step)
 {
@@ -239,7 +239,7 @@ static bool step_of_all(int n, const double *level, double (*moment)[3], const d
         const double diagonal = (level[j + 1] - level[j - 1]) * density[j] + damping * (left + right),
                 pivot = diagonal - left * ratio[j - 1];
         step[j] = ratio[j] = 0;
-        if (j == pinned || left + right < DBL_MIN) /* where there is no mass any place is as good */
+        if (j == pinned || left + right < DBL_MIN) /* without mass any value is as good */
             continue;
         if (descent) {
             step[j] = -0.1 * slope;
@@ -341,11 +341,11 @@ static bool ascend(int n, const double *level)
     return true;
 }
 
-/* From n ascending levels to those between the same ends that are as dense as the cube root of the
-   distribution, which minimise Psi as their number grows: Psi is about the sum of mass x width^2 /
-   6, and least where all terms are equal. Each round takes the distribution as uniform between
-   two levels and redistributes the sum of cbrt(mass x width^2) evenly (de Boor); it goes half of
-   the way, since full steps oscillate where tails begin. */
+/* Moves n ascending levels, between the same ends, so that they are as dense as the cube root of
+   the distribution. Such levels minimise Psi as their number grows: Psi is about the sum of mass x
+   width^2 / 6, and least if all terms are equal. Each round assumes the distribution to be uniform
+   between two levels and redistributes the sum of cbrt(mass x width^2) evenly (de Boor). It makes
+   half of that step, since full steps oscillate where tails begin. */
 static void spread_evenly(const tutti_codec_mixture *m, int n, double *level)
 {
     enum { ROUNDS = 40 };
@@ -391,7 +391,7 @@ static bool start_of(const tutti_codec_mixture *m, int start, int n, const doubl
 
 double tutti_codec_psi_minimise(const tutti_codec_mixture *m, int n, double *level, int pinned, bool descent)
 {
-    const bool each = n <= STARTS_MOST; /* more begin so near the minimum that only the best is worth the way */
+    const bool each = n <= STARTS_MOST; /* more levels start so near the minimum that only the best start is used */
     double best[LEVELS_MOST], it[LEVELS_MOST], least = INFINITY;
 
     assert(n >= 4 && n <= LEVELS_MOST);

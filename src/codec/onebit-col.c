@@ -3,18 +3,18 @@
    Li, Yu, "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel Distributed
    Training of Speech DNNs", Interspeech 2014.
 
-   Of all pairs of numbers for these bits the means lose least, and what is lost sums to 0 in either
-   group:  |C(x) - x|^2 = |x|^2 - sum over columns n+ mean+^2 + n- mean-^2, never more than `sign`
-   loses of a column.
+   Of all pairs of numbers that these bits can stand for, the means lose least, and the losses of
+   either group sum to 0:  |C(x) - x|^2 = |x|^2 - sum over columns (n+ mean+^2 + n- mean-^2), where
+   n+ and n- count the elements of the groups. That is never more than `sign` loses of a column.
 
-   Made for ef(...), as published. Columns are the tensor's; a part of a matrix (an owner's stripe,
-   from four workers up) has its own numbers for the columns' pieces in it. Two numbers are 64 bits,
-   as many as the bits of 64 rows. So where a view has fewer than min_rows it is one column, and so
-   are vectors, and what lies across tensors. A column with a number that is not finite, or a mean
-   beyond the range of float, decodes to NaN.
+   It is for ef(...), as published. Columns are those of the tensor. A part of a matrix (an owner's
+   part, from four workers up) has means of its own for the parts of columns in it. Two means are 64
+   bits, as many as the bits of 64 rows. So a view of fewer than min_rows rows is one column, as are
+   vectors, and views that extend over several tensors. A column with a number that is not finite,
+   or a mean beyond the range of float, decodes to NaN.
 
-   8 columns + ceil(n / 8) bytes: mean+ and mean- a column, then bits (1: negative). A mean of
-   nothing is 0. */
+   A message has 8 columns + ceil(n / 8) bytes: mean+ and mean- of each column, then the bits (1:
+   negative). The mean of an empty group is 0. */
 #include "codec_internal.h"
 #include "registry.h"
 

@@ -2,11 +2,11 @@
    part. It is for messages to neighbours and servers, where a collective would sum or gather.
 
      1. A codec that makes messages already is one.
-     2. Of those that are summed, a single round (16-bit casts, random-k) is its own mean when there
-        is one worker, so the numbers travel as they are.
-     3. PowerSGD's second round needs the sum of the first over all workers and has no such message.
-        Nor have wrappers that feed back, whose residual belongs to a mean, and codecs that learn
-        from all workers (TUTTI_CODEC_MERGES), or vote. */
+     2. Of codecs whose numbers are summed, one with a single round (16-bit casts, random-k) is
+        used: with one worker the sum is that worker's numbers, which are the message.
+     3. Other codecs have no such message and are refused: PowerSGD, whose second round needs the
+        sum of the first over all workers; wrappers that feed back, whose residual belongs to a
+        mean; codecs that learn from all workers (TUTTI_CODEC_MERGES); and codecs that vote. */
 #include "codec_internal.h"
 
 static size_t up(size_t bytes)

@@ -38,20 +38,10 @@
    a matrix's smaller side is reduced to that side, which never shrinks the matrix: so only
    matrices that travel uncompressed have their rank reduced.
 
-   Memory bounds ef(powersgd(rank=4)) of a matrix larger than the caches. It passes over memory
-   seven times, where a memcpy counts as two: residual + gradient, with D Q computed row by row as
-   they are added (fold_part); D^T P; residual - P Q^T; the mean written past the caches.
-
-     5000 x 5000 floats on one core of a Zen 5     ms
-     a memcpy                                      5.4
-     adding and D Q together                       6.8   (apart 9.9)
-     D^T P                                         4.7
-     residual - P Q^T                              4.7
-     the mean                                      3.4
-
-   On one core of a Xeon (Granite Rapids) the whole took 0.90 to 0.92 of what it had taken apart.
-   The products read four rows at once, in 4.4 ms what one stream brings in 2.8, and take 1.2 to
-   1.7 where the rows are in a cache. Prefetching the next four rows gained nothing in all.
+   For a matrix larger than the caches, ef(powersgd(rank=4)) is bound by memory. It passes over
+   memory seven times, where a memcpy counts as two: residual + gradient, with D Q computed row by
+   row as they are added (fold_part); D^T P; residual - P Q^T; the mean written past the caches.
+   The products read four rows at once. Measurements are in docs/methods/powersgd.md.
 
    The kept Q's columns are divided by powers of two to a norm in [1, 2). D Q of a Q of D's own size
    would leave float's range where gradients are 1e-20 or 1e20. orth forgets the columns' size, so
@@ -119,7 +109,7 @@ static size_t rank_now(const tutti_codec *c, const tutti_view *v)
     return v->step < (uint64_t)s->start_iter ? 0 : rank_of(s, v->rows, v->cols);
 }
 
-/* Where tensor t's Q begins. */
+/* The first element of tensor t's Q. */
 static size_t powersgd_place(const tutti_codec *c, int t)
 {
     size_t at = 0;

@@ -1,21 +1,21 @@
 /* quantised.c: what the codecs qsgd, nuqsgd, alq, amq and int8 share (QSGD: Alistarh et al. 2017;
    NUQSGD: Ramezani-Kebrya et al. 2021; ALQ and AMQ: Faghri et al. 2020). A tensor is cut into
-   buckets of consecutive elements. A bucket has one float scale, and each element a code: the index
-   of a level. The codecs differ in their levels. Declared in codec_internal.h.
+   buckets of consecutive elements. A bucket has one float scale, and each element a code: the
+   index of a level. The codecs differ in their levels. Declared in codec_internal.h.
 
    A message is all scales, then the codes of all buckets, packed without gaps. Bucket sizes are
    multiples of 8, so every bucket begins on a byte boundary; only the end of the codes is padded.
-   tail=dense: if the last bucket of a tensor is not full, its elements follow as float32, as in the
-   authors' runs of ALQ and NUQSGD. tail=dense does not apply to a part that ends inside its tensor
-   (an owner's shard): its last bucket is short. Otherwise sharding would send many elements as
-   float32.
+   tail=dense: if the last bucket of a tensor is not full, its elements follow as float32, as in
+   the authors' runs of ALQ and NUQSGD. tail=dense does not apply to a part that ends inside its
+   tensor (an owner's shard): its last bucket is short. Otherwise sharding would send many elements
+   as float32.
 
    Elements are processed in blocks small enough that input, random draws and codes stay in the L1
    cache. Encoding is bound by arithmetic, not by memory (measurements: docs/methods/alq.md). */
 #include "codec_internal.h"
 
-/* Up to this many bits the level table fits vector registers, and a lookup is faster than computing
-   levels. */
+/* Up to this many bits the level table fits vector registers, and a lookup is faster than
+   computing levels. */
 enum { TABLE_BITS = 4 };
 /* TOGETHER: elements whose scales are computed at a time (24 KiB: they stay in L1). FOUR_MOST:
    largest bucket of which four are taken at a time (4 x 32 KiB: an eighth of a 1 MiB L2).
@@ -77,8 +77,8 @@ size_t tutti_codec_quantised_bound(const tutti_codec *c, const tutti_view *v)
                                                           : tutti_codec_elias_bound(q, n));
 }
 
-/* Number of buckets whose scales are computed before their codes: as many as fit TOGETHER elements;
-   4 for buckets up to FOUR_MOST; 1 for larger ones. */
+/* Number of buckets whose scales are computed before their codes: as many as fit TOGETHER
+   elements; 4 for buckets up to FOUR_MOST; 1 for larger ones. */
 static size_t buckets_together(size_t bucket)
 {
     return bucket > FOUR_MOST ? 1 : bucket > TOGETHER / 4 ? 4 : TOGETHER / bucket;
@@ -230,7 +230,8 @@ size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const f
     return bytes + 4 * tail;
 }
 
-/* If there are fewer levels than codes, a damaged message may contain an invalid code. */
+/* Refuses codes that no level has, which a damaged message may contain if there are fewer levels
+   than codes. */
 static tutti_status check_codes(const tutti_codec *c, size_t n, const uint8_t *packed, tutti_error *err)
 {
     const tutti_codec_quantiser *q = c->self;

@@ -1,11 +1,11 @@
 /* randomk.c: codec randomk: k elements (or blocks of them) drawn with a seed that all workers
    share, so that only values travel and can be summed. Stich, Cordonnier and Jaggi, NeurIPS 2018.
 
-   Differs from the paper: the vector is split into k strata of equal length (to one), and one
-   place is drawn in each. Places are distinct and ascend by construction, in O(k) and without
-   memory. Each is drawn with probability 1 / length of its stratum, which is k / n where k
-   divides n. So both laws keep: the expected loss (1 - k/n) |x|^2, and unbiased with the factor
-   n/k (here: the length of the stratum). */
+   Differs from the paper: the n elements are split into k strata of equal length (to one), and one
+   index is drawn in each. So indexes are distinct and ascend by construction, in O(k) time and
+   without memory. Each element is drawn with probability 1 / length of its stratum, which is k / n
+   if k divides n. So both properties hold: the expected loss is (1 - k/n) |x|^2, and with the
+   factor n/k (here: the length of the stratum) the codec is unbiased. */
 #include "codec_internal.h"
 #include "registry.h"
 #include "rows.h"

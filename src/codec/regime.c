@@ -1,8 +1,9 @@
-/* regime.c: regime.h's rule. unit=epoch, as published: a check every `interval` epochs, of one
-   epoch's gradients with those of the one `interval` epochs before, or of whole intervals
-   (norm_window=interval). unit=step: of all `interval` steps with those before. Only a real drop
-   of the learning rate counts; else a cosine, which falls a little every epoch, would never let
-   anything be but critical. A rise, as in a warm-up, never counts. */
+/* regime.c: implements the rule of regime.h. unit=epoch, as published: every `interval` epochs the
+   gradients of one epoch are compared with those of the epoch `interval` epochs before, or the
+   gradients of whole intervals with each other (norm_window=interval). unit=step: the gradients of
+   `interval` steps are compared with those of the `interval` steps before. Only a large drop of the
+   learning rate counts as one (lr_drop); otherwise under a cosine, which falls a little every
+   epoch, everything would always be critical. A rise, as in a warm-up, never counts. */
 #include "codec/regime.h"
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* registry.h: the built-in codecs. */
+/* registry.h: the tables of the built-in codecs, each defined in the file of its name. Included by
+   registry.c, which lists them, and by codecs that use another one. */
 #ifndef TUTTI_CODEC_REGISTRY_H
 #define TUTTI_CODEC_REGISTRY_H
 #include <tutti/codec.h>

@@ -15,7 +15,7 @@ enum { ROUNDS = 8, PREFIX = 4 };
 static const tutti_dtype types[] = { TUTTI_F32, TUTTI_F16, TUTTI_BF16 };
 
 /* Memory that grows and stays: after the first steps nothing is allocated any more. */
-typedef struct room { void *at; size_t bytes; } room;
+typedef struct buffer { void *at; size_t bytes; } buffer;
 
 struct tutti_relay {
     tutti_device *device;
@@ -44,10 +44,10 @@ struct tutti_parcel {
     enum { SUMMING, GATHERING, GATHERED, THROUGH } at;
     int round;                   /* SUMMING: the next, and its type */
     size_t type;
-    room units, scratch, wire[ROUNDS], send, theirs, sums;
+    buffer units, scratch, wire[ROUNDS], send, theirs, sums;
 };
 
-static tutti_status relay_grow(room *r, size_t count, size_t size, tutti_error *err)
+static tutti_status relay_grow(buffer *r, size_t count, size_t size, tutti_error *err)
 {
     size_t bytes;
     void *more = NULL;
@@ -59,7 +59,7 @@ static tutti_status relay_grow(room *r, size_t count, size_t size, tutti_error *
                           "no memory for %zu x %zu bytes of gradients on their way through the codec; use smaller "
                           "buckets", count, size);
     tutti_free(r->at);
-    *r = (room){ more, bytes };
+    *r = (buffer){ more, bytes };
     return TUTTI_OK;
 }
 
@@ -250,9 +250,10 @@ static void set_up(tutti_parcel *p, const int *tensor, float *const *gradient)
     }
 }
 
-/* Scratch is one after the other for what is summed, which keeps it between rounds; the place of
-   all messages comes last. What has one type in one round stands back to back. */
-static tutti_status room_for_linear(tutti_parcel *p, tutti_error *err)
+/* Makes the buffers large enough. Scratch memory: one area for each unit that is summed, which
+   keeps its area between rounds, then one that all messages share. Wire memory: the numbers of one
+   type in one round are contiguous. */
+static tutti_status reserve_linear(tutti_parcel *p, tutti_error *err)
 {
     size_t scratch = 0, of_message = 0;
 
@@ -466,7 +467,7 @@ tutti_status tutti_parcel_send(tutti_parcel *p, const int *tensor, float *const 
     p->round = 0;
     p->type = 0;
     set_up(p, tensor, gradient);
-    TUTTI_TRY(room_for_linear(p, err));
+    TUTTI_TRY(reserve_linear(p, err));
     return relay_go_on(p, f, err);
 }
 

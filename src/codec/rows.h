@@ -1,11 +1,15 @@
-/* rows.h: the options of codecs, a row of a table each. A codec's own table is made of them, and so
-   are those of methods that bring this codec: a method lists those that it takes, in its own
-   order, and gives a default, or a condition, where its own differs.
-     at       TUTTI_AT(type, member): where the value is
+/* rows.h: the options of codecs, each as a macro that is one row of a tutti_option table. Included
+   by the codecs, and by methods that have a codec of their own. The option table of a codec is
+   made of these rows. A method lists the rows of the options that it offers, in its own order,
+   with its own defaults and conditions; src/method/coded.h prints the spec of its codec from the
+   same rows.
+
+   Arguments:
+     at       TUTTI_AT(type, member): which member of the struct receives the value
      first    the default
-     name     where a method has always called the option something else
-     when     where it has an effect; NULL: always
-   The method's spec of the codec is printed from the same rows (src/method/coded.h). */
+     name     the option's name, where a method's differs from the codec's
+     when     the condition under which the option has an effect (tutti_option.when); NULL: always
+   Other arguments have a comment at their row. The texts are shown to users. */
 #ifndef TUTTI_CODEC_ROWS_H
 #define TUTTI_CODEC_ROWS_H
 #include <tutti/base.h>
@@ -29,7 +33,7 @@
 #define TUTTI_ROW_CODING(at, name) \
     { name, TUTTI_CHOICE, at, 0, 0, 0, "fixed|huffman", \
       "of the levels: fixed width, or fewer bits for what is frequent" }
-/* elias: "elias|omega" */
+/* elias: the choices for Elias codes: "elias|omega" */
 #define TUTTI_ROW_CODING_ANY(at, name, elias) \
     { name, TUTTI_CHOICE, at, 0, 0, 0, "fixed|huffman|" elias, \
       "of the levels: fixed width, or fewer bits for what is frequent; " \
@@ -51,7 +55,7 @@
     { "zero_level", TUTTI_BOOL, at, 1, 0, 1, NULL, \
       "one level is 0; without it what is near 0 becomes one of the two least levels at random" }
 
-/* type: of the table's owner, whose members are called as the options are */
+/* type: the struct, whose members have the names of the options */
 #define TUTTI_ROWS_ALQ(type) \
     { "variant", TUTTI_CHOICE, TUTTI_AT(type, variant), 0, 0, 0, "cd|gd", \
       "how levels are found: coordinate descent, or projected gradient descent" }, \
@@ -64,7 +68,7 @@
       "levels -l and l come in pairs, fitted to the distribution and its " \
       "mirror image", "zero_level=off" }
 enum { TUTTI_ALQ_COMPONENTS_MOST = 512 };
-/* alq and amq: when levels are fitted, and to what */
+/* When levels are fitted, and to what: alq and amq. type: as above */
 #define TUTTI_ROWS_FIT(type) \
     { "initial", TUTTI_CHOICE, TUTTI_AT(type, initial), 0, 0, 0, "normal|powers", \
       "what levels begin as: fitted to normally distributed gradients, " \
@@ -105,7 +109,7 @@ enum { TUTTI_ALQ_COMPONENTS_MOST = 512 };
 
 /* ---- selections: topk, threshold, wangni, randomk ---- */
 enum { TUTTI_TOPK_WARMUP_MOST = 1000 }; /* epochs */
-/* example: "100: 0.01" */
+/* example: a factor and its share: "100: 0.01" */
 #define TUTTI_ROW_TOPK_RATIO(at, first, example) \
     { "ratio", TUTTI_REAL, at, first, 1e-9, 1, NULL, \
       "share of a tensor's elements sent; " \
@@ -119,7 +123,7 @@ enum { TUTTI_TOPK_WARMUP_MOST = 1000 }; /* epochs */
       "in place of warmup: the share of each of its epochs, a:b:c, " \
       "none above the one before it or below `ratio`; 0.25:0.063:0.015:0.004:0.001 in the " \
       "authors' code of DGC", when }
-/* of a message of indexes and values */
+/* ---- messages of indexes and values (sparse.c) ---- */
 #define TUTTI_ROW_VALUE_DTYPE(at, when) \
     { "value_dtype", TUTTI_CHOICE, at, 0, 0, 0, "fp32|fp16|bf16", \
       "what the values of a selection travel as; error feedback sends later what they lose", when }
@@ -185,7 +189,7 @@ enum { TUTTI_POWERSGD_RANK_MOST = 512, TUTTI_POWERSGD_ITERS_MOST = 4 };
     { "clip", TUTTI_REAL, at, 0, 0, 1e9, NULL, \
       "norm of a tensor's gradient beyond which it is scaled down, " \
       "times the root of the workers; 0: none" }
-/* which: "tensors that travel as they are" */
+/* which: what the patterns name: "tensors that travel as they are" */
 #define TUTTI_ROW_LARGE_EXCLUDE(at, which) \
     { "exclude", TUTTI_TEXT, at, 0, 0, 0, "", which ", by name: patterns a:b:c of *, ? and [...]" }
 #define TUTTI_ROW_ACCORDION_LOW(at, first, when) \

@@ -9,18 +9,18 @@
      what comes out:        sgn of that, so 1 or -1 whatever x was: the learning rate is the step of
                             every weight
 
-   The sign of 0 is +, of an element as of a vote. A tie of an even number of workers counts as +,
-   and a weight that never has a gradient moves by the rate at every step, towards less (signSGD's
-   own trait: a bit has no third value).
+   The sign of 0 is +, both of an element and of a sum of votes. So a tie of an even number of
+   workers counts as +, and a weight whose gradient is always 0 is reduced by the learning rate in
+   every step. (This is so in signSGD itself: a bit has no third value.)
 
    The route of votes, all-gather or owners of shards, does not change them: an owner's second
    message is the sign of a mean, which is the vote. A vote has no size, so no residual can
    correct what it loses, and wrappers that feed back refuse it. Nor is it a mean of anything, so
    a model's displacement or a single worker's message cannot use it.
 
-   floor(n / 8) + 1 bytes: bits (1: negative) and one more, 1 where a number is not finite, which
-   has no other place here; then all decodes to NaN. It takes a byte of its own for multiples of 8
-   alone. */
+   A message has floor(n / 8) + 1 bytes: n bits (1: negative) and one more, which is 1 if a number
+   of the view is not finite; then all elements decode to NaN. That bit takes a byte of its own only
+   if n is a multiple of 8. */
 #include "codec_internal.h"
 #include "registry.h"
 

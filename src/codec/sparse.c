@@ -1,15 +1,15 @@
-/* sparse.c: what codecs that send few elements have in common: lists of ascending indexes and of
-   values, the indexes first.
+/* sparse.c: the message format of codecs that send few elements: the ascending indexes of k of n
+   elements, then their k values.
 
-     index_code=int32   four bytes each
-     delta              the steps from one to the next (the first from -1) as Elias gamma codes,
-                        from the lowest bit of a byte on, the last byte filled up with 0: about 2
-                        log2(n / k) + 1 bits each
-     bitmap             a bit of each of the n elements: shorter than int32 from k = n / 32 on
-     auto               the shorter of int32 and bitmap by n and k, which both ends know
-     value_dtype        four bytes, or two: the rounding error of a value goes to error feedback's
-                        residual, as all that was not sent; beyond 65504 fp16 is infinite, and is
-                        reported as not finite */
+     index_code=int32   four bytes an index
+     delta              the differences between successive indexes (of the first, from -1) as Elias
+                        gamma codes, from the lowest bit of a byte on; the rest of the last byte is
+                        0. About 2 log2(n / k) + 1 bits an index
+     bitmap             one bit for each of the n elements: shorter than int32 from k = n / 32 on
+     auto               int32 or bitmap, whichever is shorter for n and k, which both ends know
+     value_dtype        four bytes a value, or two. The rounding error of a value goes to the
+                        residual of error feedback, as everything that was not sent. Beyond 65504
+                        fp16 is infinite, and is reported as not finite */
 #include "codec_internal.h"
 
 enum { INT32, DELTA, BITMAP, AUTO };

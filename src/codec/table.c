@@ -1,6 +1,6 @@
-/* table.c: does the table of a codec have what its form needs? This is checked when a codec is
-   opened, so that a function that its author has forgotten gives a sentence and no call through
-   NULL within a step. */
+/* table.c: checks, when a codec is opened, that its table has all functions that its form needs.
+   So a function that its author has forgotten causes an error message, and no call through NULL
+   within a step. */
 #include "codec_internal.h"
 #include <stdio.h>
 

@@ -1,6 +1,7 @@
-/* threshold.c: codec threshold: the elements of at least a given magnitude. Aji and Heafield, EMNLP
-   2017 (with their threshold fixed). 8 bytes each; how many is known from the size of the message,
-   or with another index_code than int32 from its first four bytes. */
+/* threshold.c: codec threshold: the elements of at least a given magnitude. Aji and Heafield,
+   EMNLP 2017 (with their threshold fixed). An element takes 8 bytes. The number of elements
+   follows from the size of the message, or, if index_code is not int32, is in its first four
+   bytes. */
 #include "codec_internal.h"
 #include "registry.h"
 #include "rows.h"

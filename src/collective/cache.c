@@ -1,15 +1,16 @@
-/* cache.c: lists of steps and scratch memory outlive the call that needed them, so that a
-   collective that has run before allocates nothing.
+/* cache.c: a world's cache of lists of steps and of scratch memory, so that a collective that has
+   run before allocates nothing.
 
-   Lists: sets of eight, found by the hash of their key. A new one replaces the least recently
-   used one, in its memory. If all eight of a set are in use by other threads the list is made for
-   this call only. Counts of parts are no part of the hash: they may differ in each call (rows of
-   a table, encoded gradients). Eight lists written in rotation soon reach their final size, where
-   hundreds of sets would continue to grow.
+   Lists: the cache has sets of eight lists; the hash of a key selects the set. A new list replaces
+   the least recently used one of its set, and is written into the memory of that one. If all eight
+   are in use by other threads, the list is made for this call only. The counts of parts do not
+   enter the hash, because they may differ in each call (rows of a table, encoded gradients): eight
+   lists written in rotation soon reach their final size, whereas lists in all sets would continue
+   to grow.
 
-   Scratch: blocks not in use, in a list. The smallest that suffices is taken, else the largest is
-   replaced by a larger one. There are never more blocks than threads that ran collectives at one
-   time. */
+   Scratch: a list of the blocks that are not in use. A call takes the smallest block that
+   suffices; if none does, the largest is replaced by a larger one. There are never more blocks
+   than threads that have run collectives concurrently. */
 #include "collective_internal.h"
 #include <string.h>
 

@@ -5,9 +5,9 @@
    VECTOR (or PART) held there at the start, node (l, r) the sum of two expressions. Equal
    expressions have equal numbers, so "every member once, in the canonical order" is one
    comparison. For algorithms with an order of their own the leaves of the expression are counted,
-   and all members must end with the same expression. Leaves do not name the element: a list that
-   confused elements would be detected by the receipt's place only, therefore each cell also
-   carries its element's number.
+   and all members must end with the same expression. Leaves do not name the element, so a list that
+   confused elements could end with the right expressions. Therefore each cell also has the number
+   of its element.
 
    Rendezvous: a member runs until a WAIT whose requests are not all done; a pair is done when
    both ends have posted. When no member can run and one has steps left, that is a deadlock. Cells
@@ -36,19 +36,20 @@ typedef struct post {
 
 typedef struct member {
     const tutti_schedule *s;
-    size_t next;           /* step */
-    size_t posted, open;   /* posts before `open` are done */
-    cell *memory[3];       /* by place */
+    size_t next;           /* the step to perform next */
+    size_t posted, open;   /* number of posts; posts before number `open` are done */
+    cell *memory[3];       /* VECTOR, PART, SCRATCH: [cells] of each */
     size_t cells[3];
-    post *posts;
+    post *posts;           /* [posted] */
 } member;
 
 typedef struct checker {
     member *members;
     int size;
-    node *nodes;
-    uint32_t n_nodes, room;
-    uint32_t *buckets, *chain;   /* twice the capacity, and the capacity: numbers by hash; chain[k] is next after k */
+    node *nodes;                 /* [n_nodes], with a capacity: the table of expressions */
+    uint32_t n_nodes, capacity;
+    uint32_t *buckets;           /* [2 * capacity]: the first expression of each hash; 0: none */
+    uint32_t *chain;             /* [capacity]: chain[k] is the next one with the hash of k; 0: none */
     uint32_t proved;             /* the last expression whose leaves were counted, and were right */
     tutti_error *err;
 } checker;
@@ -67,13 +68,14 @@ static uint32_t *bucket_of(const checker *c, uint32_t left, uint32_t right)
 {
     const uint32_t words[2] = { left, right };
 
-    return &c->buckets[tutti_hash(words, sizeof words) % (2 * (uint64_t)c->room)];
+    return &c->buckets[tutti_hash(words, sizeof words) % (2 * (uint64_t)c->capacity)];
 }
 
-static bool make_room(checker *c, uint32_t room)
+static bool grow_nodes(checker *c, uint32_t capacity)
 {
-    node *nodes = tutti_alloc(room, sizeof *nodes);
-    uint32_t *buckets = tutti_alloc(2 * (size_t)room, sizeof *buckets), *chain = tutti_alloc(room, sizeof *chain);
+    node *nodes = tutti_alloc(capacity, sizeof *nodes);
+    uint32_t *buckets = tutti_alloc(2 * (size_t)capacity, sizeof *buckets);
+    uint32_t *chain = tutti_alloc(capacity, sizeof *chain);
 
     if (nodes == NULL || buckets == NULL || chain == NULL) {
         tutti_free(nodes);
@@ -89,7 +91,7 @@ static bool make_room(checker *c, uint32_t room)
     c->nodes = nodes;
     c->buckets = buckets;
     c->chain = chain;
-    c->room = room;
+    c->capacity = capacity;
     for (uint32_t k = 1; k < c->n_nodes; k++) {
         uint32_t *bucket = bucket_of(c, nodes[k].left, nodes[k].right);
         chain[k] = *bucket;
@@ -106,7 +108,7 @@ static uint32_t expression(checker *c, uint32_t left, uint32_t right)
     for (uint32_t k = *bucket_of(c, left, right); k != 0; k = c->chain[k])
         if (c->nodes[k].left == left && c->nodes[k].right == right)
             return k;
-    if (c->n_nodes == c->room && !make_room(c, 2 * c->room))
+    if (c->n_nodes == c->capacity && !grow_nodes(c, 2 * c->capacity))
         return 0;
     bucket = bucket_of(c, left, right);
     c->nodes[c->n_nodes] = (node){ left, right };
@@ -315,16 +317,16 @@ static tutti_status run_member(checker *c, int i, bool *moved)
     return TUTTI_OK;
 }
 
-/* Counts the leaves of an expression, visiting at most *room nodes, a byte a member; false: too
-   many, or one of them twice. */
-static bool count_leaves(const checker *c, uint32_t symbol, bool *seen, int *room)
+/* Sets seen[j] for each leaf (member j) of an expression. Returns whether it has at most *budget
+   nodes, which are subtracted, and no leaf twice. seen: [members]. */
+static bool count_leaves(const checker *c, uint32_t symbol, bool *seen, int *budget)
 {
     const node *at = &c->nodes[symbol];
 
-    if (symbol == NOTHING || --*room < 0)
+    if (symbol == NOTHING || --*budget < 0)
         return false;
     if (at->right != UINT32_MAX)
-        return count_leaves(c, at->left, seen, room) && count_leaves(c, at->right, seen, room);
+        return count_leaves(c, at->left, seen, budget) && count_leaves(c, at->right, seen, budget);
     if (seen[at->left])
         return false;
     seen[at->left] = true;
@@ -346,8 +348,8 @@ static tutti_status check_any_order(checker *c, int i)
         else if (mine[e].symbol != first[e].symbol)
             status = wrong(c, i, "an element ends as another sum than on member 0");
         else if (mine[e].symbol != c->proved) {
-            int room = 2 * c->size - 1, leaves = 0; /* nodes of a tree with a leaf a member */
-            const bool once = count_leaves(c, mine[e].symbol, seen, &room);
+            int budget = 2 * c->size - 1, leaves = 0; /* nodes of a tree with a leaf a member */
+            const bool once = count_leaves(c, mine[e].symbol, seen, &budget);
             for (int j = 0; j < c->size; j++) {
                 leaves += seen[j];
                 seen[j] = false;
@@ -506,7 +508,7 @@ tutti_status tutti_schedule_check(const tutti_schedule *const *lists, int size, 
     tutti_status status;
 
     c.members = tutti_alloc((size_t)size, sizeof *c.members);
-    if (c.members == NULL || !make_room(&c, 64))
+    if (c.members == NULL || !grow_nodes(&c, 64))
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to check a schedule");
     else
         status = check_lists(&c, lists);

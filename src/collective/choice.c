@@ -1,6 +1,7 @@
-/* choice.c: which algorithm a collective takes: what the group asks for, or by kind, size and
-   count. A request is a spec, "direct", "ring(order=any)" or "stragglar(straggler=3,order=any)",
-   read again at each call without allocating: groups are values and own nothing. */
+/* choice.c: which algorithm a collective takes: the one that its group requests
+   (tutti_group.algorithm), or else one chosen by kind, size and count. A request is a spec:
+   "direct", "ring(order=any)" or "stragglar(straggler=3,order=any)". It is parsed at each call,
+   without allocating, because groups are values and own no memory. */
 #include "collective_internal.h"
 #include "collective/table.h"
 #include "tutti/base.h"
@@ -92,7 +93,7 @@ static tutti_status unknown(const char *name, tutti_error *err)
                       known);
 }
 
-/* Does this row do for such a group under such a wish? */
+/* Checks that the algorithm of this row can serve a group of that size, as requested. */
 static tutti_status check_row(int row, int size, const wish *w, tutti_error *err)
 {
     const tutti_algorithm *a = &tutti_algorithms[row];

@@ -104,8 +104,8 @@ static bool nodes_count(const tutti_call *call, size_t count)
            tutti_nodes_pay(call->local > 0 ? call->local : g->size, call->node, vector);
 }
 
-/* What the group asks for; else what the world's table has; else by hosts, kind, size and
-   count. */
+/* Chooses the algorithm: the one that the group requests, else the one of the world's table, else
+   one chosen by hosts, kind, size and count. */
 static tutti_status choose_algorithm(tutti_call *call, tutti_error *err)
 {
     const int size = call->group->size;
@@ -133,8 +133,8 @@ static tutti_status choose_algorithm(tutti_call *call, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Can shared memory serve the call? It must be asked for, or no algorithm be named, and the group
-   must allow it. */
+/* True if shared memory can serve the call: it is requested or no algorithm is named, and the group
+   allows it. */
 static bool to_rendezvous(const tutti_call *call)
 {
     const char *name = call->group->algorithm;

@@ -1,18 +1,21 @@
-/* collective_internal.h: what the files of this module share.
+/* collective_internal.h: the state of a world, and what the files of this module call in each
+   other. Included by the files of src/collective (but schedule.h alone by those that only write or
+   check lists).
 
-     world.c                   opens and closes
+     world.c                   opens and closes worlds; windows, counters
      message.c                 ports
-     group.c                   groups, tags and the common ground of collectives
+     group.c                   groups and their tags
      members.c                 which members remain
-     collective.c              the public calls, and which path they take
-     choice.c, table.c         which algorithm; which one by a file
-     schedule.c, parts.c, stragglar.c, hierarchy.c
-                               write lists (builder.c: with what)
-     check.c, cost.c           prove lists; price them
+     collective.c              the public calls
+     choice.c, table.c         which algorithm a call takes; the table of algorithms from a file
+     schedule.c, parts.c, stragglar.c, hierarchy.c, builder.c
+                               the algorithms: they write lists of steps (schedule.h)
+     check.c, cost.c           prove lists; predict their times
      interpret.c               runs a list over messages
      cache.c                   keeps lists and scratch memory
      reduce.c                  adds
-     rendezvous.c, window.c         the same algorithms through shared memory */
+     rendezvous.c, window.c    the same algorithms through shared memory
+     compare.c, leaders.c      built on the public calls */
 #ifndef TUTTI_COLLECTIVE_INTERNAL_H
 #define TUTTI_COLLECTIVE_INTERNAL_H
 #include "launch/gather.h"
@@ -20,166 +23,199 @@
 #include "tutti/launch.h"
 #include "schedule.h"
 
-#define TUTTI_WINDOWS 64          /* windows a world */
-#define TUTTI_RENDEZVOUS_MEMBERS 64 /* largest group that uses the rendezvous table in shared
-                                     memory: one bit a member */
-/* elements of at most 8 bytes that an entry of that table holds itself */
-#define TUTTI_INLINE_COUNT 1024
+#define TUTTI_WINDOWS 64            /* the most shared windows of a world */
+#define TUTTI_RENDEZVOUS_MEMBERS 64 /* the largest group that uses the rendezvous table: it has one
+                                       bit for each member */
+#define TUTTI_INLINE_COUNT 1024     /* the most elements, of at most 8 bytes, that an entry of the
+                                       rendezvous table holds itself */
 
-typedef struct tutti_traffic {    /* to one destination */
+typedef struct tutti_traffic {    /* sent to one destination */
     _Atomic uint64_t bytes, messages;
 } tutti_traffic;
 
+/* Memory for running one list (interpret.c). */
 typedef struct tutti_scratch {
     struct tutti_scratch *next;
-    size_t bytes, requests, terms;
-    unsigned char *memory;
-    tutti_request *request, **pointer; /* requests of them */
-    size_t *expected;             /* requests of them: bytes of each; see interpret.c */
-    const void **term;            /* terms of them */
+    size_t bytes, requests, terms; /* the capacities below */
+    unsigned char *memory;        /* [bytes]: the list's scratch memory */
+    tutti_request *request;       /* [requests] */
+    tutti_request **pointer;      /* [requests]: their addresses */
+    size_t *expected;             /* [requests]: bytes that a receive expects; SIZE_MAX: a send */
+    const void **term;            /* [terms]: the terms of one sum */
 } tutti_scratch;
 
-/* an alarm on its way, kept until the transport has done with it; see interpret.c */
+/* The send of an alarm (interpret.c), kept until the transport has finished with it. */
 typedef struct tutti_orphan {
     struct tutti_orphan *next;
     tutti_request request;
-    uint64_t tag;                 /* of the collective that it is about: the payload */
+    uint64_t tag;                 /* the payload: the tag of the collective that has failed */
 } tutti_orphan;
 
+/* The cache of lists: sets, and lists in a set (cache.c). */
 #define TUTTI_CACHE_SETS 64
 #define TUTTI_CACHE_WAYS 8
 
-typedef struct tutti_shared_window { /* set at creation, constant afterwards */
+typedef struct tutti_shared_window { /* constant once it is made */
     char *name;
-    void *mine;
-    size_t bytes;                 /* of mine */
-    void **of_rank;               /* size pointers; NULL: private memory */
+    void *mine;                   /* this rank's memory */
+    size_t bytes;                 /* of `mine` */
+    void **of_rank;               /* [size]: each rank's memory; NULL: the window is private */
 } tutti_shared_window;
 
 struct tutti_rendezvous;
 struct tutti_table;
 struct tutti_world {
     const tutti_transport_ops *ops;
-    void *transport;
-    struct tutti_launch_gathering *gathering; /* of ranks that another launcher started */
-    long process;                 /* that opened it */
+    void *transport;              /* for `ops` */
+    struct tutti_launch_gathering *gathering; /* how the ranks found each other, if another
+                                                 launcher started them; else NULL */
+    long process;                 /* the process that has opened the world */
     tutti_runtime *rt;
-    bool owns_rt;
+    bool owns_rt;                 /* the world has opened rt */
     tutti_device *device;
     int rank, size;
-    tutti_traffic *sent;          /* size of them; any thread */
-    tutti_monitor *monitor;       /* guards the schedules and scratch lists */
-    tutti_schedule *schedules[TUTTI_CACHE_SETS][TUTTI_CACHE_WAYS]; /* under monitor */
-    uint64_t borrowed;            /* clock of the cache; under monitor */
-    tutti_scratch *scratch;       /* not in use; under monitor */
-    tutti_orphan *orphans;        /* under monitor */
-    tutti_shared_window windows[TUTTI_WINDOWS];
-    _Atomic uint32_t n_windows;   /* release: publishes windows[n]; pairs with the acquire in
-                                     tutti_windows_find */
-    struct tutti_table *table;    /* NULL: none. Changes only while no collective runs */
-    uint32_t tables;              /* loads so far */
-    atomic_bool taken;            /* orders nothing */
-    int *host;                    /* of each rank; NULL: all on one */
-    int *node;                    /* of each rank: the lowest rank on the same node of the same
-                                     host, -1: unknown; NULL: unknown of all */
-    struct tutti_rendezvous *rendezvous; /* NULL: the transport has no windows, or one rank only */
+    tutti_traffic *sent;          /* [size]; any thread */
+    tutti_monitor *monitor;       /* mutex of the schedules, the scratch list and the orphans */
+    tutti_schedule *schedules[TUTTI_CACHE_SETS][TUTTI_CACHE_WAYS]; /* NULL: a free entry */
+    uint64_t borrowed;            /* clock of the cache: how often a list was borrowed; under
+                                     monitor */
+    tutti_scratch *scratch;       /* list of those not in use */
+    tutti_orphan *orphans;        /* list */
+    tutti_shared_window windows[TUTTI_WINDOWS]; /* [n_windows] */
+    _Atomic uint32_t n_windows;   /* stored with release, which publishes the window before it;
+                                     pairs with the acquire in tutti_windows_find */
+    struct tutti_table *table;    /* NULL: no table was loaded. Changes only while no collective
+                                     runs */
+    uint32_t tables;              /* number of loads of a table so far */
+    atomic_bool taken;            /* tutti_world_take; relaxed, since it orders nothing */
+    int *host;                    /* [size]: each rank's host; NULL: all are on one */
+    int *node;                    /* [size]: the lowest rank on the same NUMA node of the same
+                                     host; -1: unknown; NULL: unknown for all */
+    struct tutti_rendezvous *rendezvous; /* NULL: the transport has no windows, or there is one
+                                            rank */
 };
 
-/* ---- world.c: the same for a transport that is not in the registry (tests) ---- */
+/* ---- world.c ---- */
 
+/* tutti_world_open for a transport that is not in the registry, for tests. rt NULL: opens a
+   runtime of its own. */
 tutti_status tutti_world_open_on(tutti_world **out, const tutti_transport_ops *ops,
                                  const tutti_launch *launch, tutti_runtime *rt,
-                                 tutti_error *err); /* rt NULL: opens its own */
+                                 tutti_error *err);
+/* Counts bytes and messages as sent to `to`. Any thread. */
 void tutti_world_account(tutti_world *world, int to, uint64_t bytes, uint64_t messages);
-/* The window that holds [x, x + bytes) of mine whole; -1. */
+/* Returns the index of the window whose memory of this rank contains all of [x, x + bytes), and
+   sets *offset to where in it; -1: none. Any thread. */
 int tutti_windows_find(const tutti_world *world, const void *x, size_t bytes, uint64_t *offset);
 
 /* ---- group.c ---- */
-/* Members a host, if the group is that many of one host, as many of the next, ..., and a power of
-   two; all of it on one host: 0, as of any other layout. */
+
+/* Returns the number of members on each host, if consecutive members are on one host, then as many
+   on the next, and so on, and the number is a power of two. 0: another layout, or one host. */
 int tutti_group_local(const tutti_group *g);
-/* The same for a node's members, where `local` is for a host's: 0 if a host's members are all on
-   one node, or its hosts are not laid out equally. */
+/* Returns likewise the number of members on each NUMA node. local: what tutti_group_local
+   returned. 0: another layout, one node on each host, or one member on each node. */
 int tutti_group_node(const tutti_group *g, int local);
 
 /* ---- message.c ---- */
-/* Reports a finished request that failed; returns its status. */
+
+/* Makes the error of a request that has ended with a failure, and returns its status. doing: what
+   was being done, for the message. */
 tutti_status tutti_request_failed(tutti_world *world, const tutti_request *r, const char *doing,
                                   tutti_error *err);
 
 /* ---- reduce.c ---- */
-/* in addition to tutti_reduction, in messages and in shared memory: a sum with a weight a
-   member */
+
+/* An operation in addition to those of tutti_reduction, within this module: a sum in which each
+   member has a weight. */
 #define TUTTI_WEIGHTED 4
-/* Types whose sums are rounded once at the end: BF16, F16. */
+/* Returns whether sums of this type are rounded only once, at the end: BF16 and F16. */
 bool tutti_reduce_narrow(tutti_dtype dtype);
-/* y = tree over x[0..p) by op (SUM, MAX, MIN; MEAN: as SUM; of BF16 and F16: over terms times
-   1/p). scale: each value times scale[r] first, rounded (F32, F64; NULL: none). y may be one of x.
-   Maximum and minimum: a NaN wins (the one of the lower index); of equal values (the zeros) the
-   lower index's. */
+/* Sets y[n] to the canonical tree over the p vectors x[0], ..., x[p - 1] by `op`: a sum, maximum
+   or minimum; a mean is treated as a sum, except that for BF16 and F16 the terms are multiplied by
+   1/p. scale: [p], for F32 and F64: the values of x[r] are multiplied by scale[r] first, and
+   rounded; NULL: not. y may be one of x. In a maximum or minimum a NaN wins, that of the lowest
+   index; of equal values (0 and -0) the one of the lowest index is taken. */
 void tutti_reduce_tree(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p,
                        const void *const *x, const double *scale, void *y);
-/* The same into each of x[0..p), at most TUTTI_RENDEZVOUS_MEMBERS; they do not overlap. x[first],
-   the nearest, is written first where it is not all written in one pass. */
+/* Writes the same result into each of x[0], ..., x[p - 1], which do not overlap; p is at most
+   TUTTI_RENDEZVOUS_MEMBERS. first: index of the vector in the nearest memory, which is written
+   first if they are not all written in one pass. */
 void tutti_reduce_tree_all(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p,
                            void *const *x, const double *scale, int first);
-/* x *= a, rounded once; F32 (a is exactly a float), F64. */
+/* Multiplies x[n] by a, rounding once; F32 (a must be exact in it) and F64. */
 void tutti_reduce_scale(tutti_device *d, tutti_dtype dtype, size_t n, double a, void *x);
-/* equal addresses and no bytes at all: nothing */
+/* Copies `bytes` bytes. Does nothing for equal addresses or 0 bytes. */
 void tutti_reduce_copy(const void *from, void *to, size_t bytes);
 
-/* ---- cache.c ---- */
+/* ---- cache.c; any thread ---- */
+
+/* Sets *out to a list for the key: a cached one, or a new one. Give it back by
+   tutti_schedule_return. */
 tutti_status tutti_schedule_borrow(tutti_world *world, const tutti_schedule_key *key,
                                    tutti_schedule **out, tutti_error *err);
 void tutti_schedule_return(tutti_world *world, tutti_schedule *s);
+/* Sets *out to scratch memory of at least these capacities. Give it back by
+   tutti_scratch_return. */
 tutti_status tutti_scratch_borrow(tutti_world *world, size_t bytes, size_t requests, size_t terms,
                                   tutti_scratch **out, tutti_error *err);
 void tutti_scratch_return(tutti_world *world, tutti_scratch *scratch);
+/* Frees all lists and scratch memory. None may be in use. */
 void tutti_cache_close(tutti_world *world);
 
 /* ---- choice.c ---- */
-/* What a group's `algorithm` requests for a kind: *row -1: nothing, choose; *straggler -1: the
-   row has none. Refuses what is no request, or cannot serve. */
+
+/* Reads a group's `algorithm`, for a collective of this kind. *row: the row of tutti_algorithms
+   that it requests; -1: it requests none. *straggler: the member that it names as the straggler;
+   -1: the algorithm has none. TUTTI_ERR_USAGE: it is malformed, or cannot serve such a group. */
 tutti_status tutti_algorithm_wished(const char *text, tutti_collective kind, int size, int *row,
                                     int *straggler, tutti_error *err);
 
-/* Refuses a row that would round partial sums of this type. */
+/* Checks that the algorithm does not round partial sums of this type. TUTTI_ERR_USAGE. */
 tutti_status tutti_algorithm_fits(int row, tutti_dtype dtype, tutti_error *err);
 
 /* ---- table.c ---- */
-/* The row that the world's table has for this call, or -1. bytes: of the vector or of one part. */
+
+/* Returns the row of tutti_algorithms that the world's table selects for this call; -1: none.
+   bytes: of the vector, or of one part. */
 int tutti_table_choose(const tutti_world *world, tutti_collective kind, int size, size_t bytes,
                        tutti_dtype dtype);
 void tutti_table_close(tutti_world *world);
 
-/* ---- collective.c: one call on its way ---- */
+/* ---- collective.c ---- */
+
+/* One collective in progress, on this member. */
 typedef struct tutti_call {
     tutti_group *group;
     tutti_collective kind;
-    /* tutti_reduction or TUTTI_WEIGHTED; 0 where nothing is reduced */
-    int op;
+    int op;                       /* a tutti_reduction, or TUTTI_WEIGHTED; 0 where nothing is
+                                     reduced */
     tutti_dtype dtype;
-    size_t element;               /* bytes */
+    size_t element;               /* bytes of one element */
     size_t count;                 /* as in tutti_schedule_key */
-    int root;
-    const size_t *counts;         /* as there; borrowed */
-    uint32_t parts;               /* hash of counts, where all members pass the same; else 0 */
-    size_t inputs;                /* elements of `vector` that the weight is for */
-    double weight;                /* my values times this before the tree; 1: none */
-    unsigned char *vector, *part; /* as in schedule.h */
-    int algorithm;                /* row */
+    int root;                     /* likewise */
+    const size_t *counts;         /* likewise; borrowed */
+    uint32_t parts;               /* hash of `counts`, if all members pass the same counts; else
+                                     0 */
+    size_t inputs;                /* number of elements of `vector` that the weight applies to */
+    double weight;                /* this member's values are multiplied by it before the tree */
+    unsigned char *vector, *part; /* the member's memories (schedule.h) */
+    int algorithm;                /* row of tutti_algorithms */
     int local, node;              /* as in tutti_schedule_key */
-    uint64_t tag;                 /* of this collective: context and sequence */
-    uint32_t turn;                /* grows by one from call to call of a group: where in the
-                                     rendezvous table */
+    uint64_t tag;                 /* of this collective: hash of the group's context and
+                                     sequence */
+    uint32_t turn;                /* grows by one from call to call of a group; selects an entry of
+                                     the rendezvous table */
 } tutti_call;
+/* Returns the rank of a member. */
 static inline int tutti_call_rank(const tutti_call *call, int index)
 {
     return tutti_group_rank(call->group, index);
 }
-/* What members compare, packed: kind + 1 (so that no collective has 0), op, dtype, algorithm; and
-   size with root, or with the hash of counts where there is no root. */
-#define TUTTI_OWN_COUNTS (UINT32_C(1) << 23) /* parts have counts of their own */
+/* What members compare of a call, apart from `count`, packed into two numbers. `what`: kind + 1
+   (so that no collective has 0), op, dtype, algorithm, and whether parts have counts of their
+   own. `shape`: the size of the group, with the root or with the hash of counts. */
+#define TUTTI_OWN_COUNTS (UINT32_C(1) << 23) /* a bit of `what` */
 static inline uint32_t tutti_call_what(const tutti_call *call)
 {
     return ((uint32_t)call->kind + 1) << 24 | (call->counts != NULL ? TUTTI_OWN_COUNTS : 0) |
@@ -189,34 +225,45 @@ static inline int64_t tutti_call_shape(const tutti_call *call)
 {
     return (int64_t)call->group->size << 32 | (int64_t)((uint32_t)call->root ^ call->parts);
 }
-/* TUTTI_OK if rank `from` passed the same; otherwise the error names both. */
+/* Checks that rank `from` has made the same call, given what it has sent of its own. The error
+   names both calls. */
 tutti_status tutti_call_compare(const tutti_call *call, int from, uint32_t what, uint64_t count,
                                 int64_t shape, tutti_error *err);
-void tutti_call_account(const tutti_call *call, const tutti_schedule *s); /* all its sends */
+/* Counts all SENDs of the list as sent. */
+void tutti_call_account(const tutti_call *call, const tutti_schedule *s);
 
 /* ---- interpret.c ---- */
-tutti_status tutti_interpret(const tutti_call *call, const tutti_schedule *s, tutti_error *err);
-void tutti_orphans_close(tutti_world *world); /* before the transport is closed */
 
-/* ---- rendezvous.c, window.c ---- */
+/* Runs the list over messages. Blocks. */
+tutti_status tutti_interpret(const tutti_call *call, const tutti_schedule *s, tutti_error *err);
+/* Cancels and frees the world's orphans, before the transport is closed. */
+void tutti_orphans_close(tutti_world *world);
+/* Waits a moment until the transport knows why that rank is gone: other members may have reported
+   it earlier. */
+void tutti_call_receive_cause(const tutti_call *call, int rank);
+
+/* ---- rendezvous.c, window.c: collectives through shared memory ---- */
+
+/* Opens this rank's rendezvous table (rendezvous.h). Collective over the world. */
 tutti_status tutti_rendezvous_open(tutti_world *world, tutti_error *err);
 void tutti_rendezvous_close(tutti_world *world);
-/* Records that this member has given up the call's group, because of rank `gone`. A member that
-   waits for it in shared memory in a later collective of the group then learns of it. Uses only
-   the call's group. */
+/* Records that this member has given up the group of the call, because of rank `gone`. A member
+   that waits for it in shared memory, in a later collective of the group, then learns of it. Uses
+   nothing of the call but its group. */
 void tutti_rendezvous_abort_group(const tutti_call *call, int gone);
-/* Waits a moment for the transport to learn why that rank is gone, where other members have
-   reported it earlier. */
-void tutti_call_receive_cause(const tutti_call *call, int rank);
-/* before the window is published */
+/* Tells the other ranks the size of this rank's window, before the window is published. window:
+   its index. */
 void tutti_rendezvous_window(tutti_world *world, uint32_t window, size_t bytes);
-/* bytes of that rank's window; once it is made */
+/* Returns the size of a rank's window in bytes, once all have made the window. */
 uint64_t tutti_rendezvous_window_of(const tutti_world *world, int rank, uint32_t window);
-/* by kind, algorithm, size and count: the same on every member */
+/* Returns whether calls of this kind, algorithm, size and count may go through shared memory; the
+   same on every member. */
 bool tutti_window_serves(const tutti_call *call);
-/* Needs no list to count by: tutti_window_run takes NULL, and handles it. */
+/* Returns whether tutti_window_run needs no list for this call: then it takes NULL and always
+   handles the call. */
 bool tutti_window_listless(const tutti_call *call);
-/* *handled false: not all members' memory can be reached, and nothing has been done: use
+/* Makes the collective through shared memory. s: the list, by which traffic is counted. *handled
+   false: not all members' memory can be reached, and nothing has been done; then all members use
    messages. */
 tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, bool *handled,
                               tutti_error *err);

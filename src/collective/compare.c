@@ -1,5 +1,5 @@
-/* compare.c: texts of "key=value" lines, compared so that a difference can be reported with both
-   values. */
+/* compare.c: compares the members' texts of "key=value" lines, and reports a difference with both
+   values (compare.h). */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -19,12 +19,13 @@ typedef struct post {
 
 typedef struct member {
     const tutti_schedule *s;
-    size_t next;             /* step */
-    size_t posts_made, open; /* posts before `open` are matched */
-    uint32_t sends;
-    double time, out_free, in_free;
-    size_t missing;          /* requests of its present WAIT without an end */
-    post *posts;
+    size_t next;             /* the step to perform next */
+    size_t posts_made, open; /* number of posts; posts before number `open` are matched */
+    uint32_t sends;          /* number of sends posted */
+    double time;             /* its virtual time */
+    double out_free, in_free; /* the times from which its ports are free */
+    size_t missing;          /* requests of its present WAIT whose end is not known */
+    post *posts;             /* [posts_made] */
 } member;
 
 typedef struct event {
@@ -39,9 +40,10 @@ typedef struct model {
     member *members;
     int size;
     const tutti_cost *cost;
-    double *free[2][2];      /* of each block of cost->block[k]: when its port in, out is free */
-    event *heap;
-    size_t n, room;
+    double *free[2][2];      /* free[k][0], free[k][1]: [blocks of cost->block[k]], the times from
+                                which the blocks' ports in, and out, are free */
+    event *heap;             /* [n], with a capacity */
+    size_t n, capacity;
     tutti_error *err;
 } model;
 
@@ -67,15 +69,15 @@ static tutti_status push(model *m, event e)
 {
     size_t k;
 
-    if (m->n == m->room) {
-        event *heap = tutti_alloc(2 * m->room + 64, sizeof *heap);
+    if (m->n == m->capacity) {
+        event *heap = tutti_alloc(2 * m->capacity + 64, sizeof *heap);
         if (heap == NULL)
             return no_memory(m);
         if (m->n > 0)
             memcpy(heap, m->heap, m->n * sizeof *heap);
         tutti_free(m->heap);
         m->heap = heap;
-        m->room = 2 * m->room + 64;
+        m->capacity = 2 * m->capacity + 64;
     }
     for (k = m->n++; k > 0 && event_before(&e, &m->heap[(k - 1) / 2]); k = (k - 1) / 2)
         m->heap[k] = m->heap[(k - 1) / 2];

@@ -1,4 +1,5 @@
-/* group.c: groups are values: which members, in which order, and what their tags are mixed from. */
+/* group.c: groups (comm.h), which are values: the members, their order, and the context and
+   sequence from which the tags of their collectives are hashed. */
 #include "collective_internal.h"
 
 tutti_group tutti_group_of(tutti_world *world, const int *ranks, int n, uint64_t context)
@@ -26,8 +27,8 @@ static int label_of(const tutti_group *g, const int *label, int index)
     return label[tutti_group_rank(g, index)];
 }
 
-/* Members a label: that many with one label stand next to each other, then as many with the next,
-   and so on, and the number is a power of two. 0: another layout, only one label, or a member has
+/* Returns the number of members with each label, if that is the same power of two for all labels
+   and members with equal labels are adjacent. 0: another layout, only one label, or a member has
    none. */
 static int block_of(const tutti_group *g, const int *label)
 {

@@ -104,15 +104,15 @@ static size_t rest_of_part(const tutti_builder *b, const segment *s, int j)
     return left < s->most ? left : s->most;
 }
 
-/* Is there a message for this part? The first one of a part is sent even if it is empty, so that
-   a member that expects another length learns of it. */
-static bool spoken_of(const tutti_builder *b, const segment *s, int j)
+/* True if the segment has a message for part j. The first message of a part is sent even if it is
+   empty, so that a member that expects another length finds the difference. */
+static bool has_message(const tutti_builder *b, const segment *s, int j)
 {
     return s->begin == 0 || rest_of_part(b, s, j) > 0;
 }
 
-/* The part of block `target` of level k (the stride of level k) that is to be mine: the one whose
-   owner has in that block the place that I have in mine. */
+/* The part of block `target` of level k (the stride of level k) that this member is to have: the
+   one whose owner has the same position in that block as this member in its own. */
 static int part_of(const segment *s, int k, int target)
 {
     const int stride = k < s->l.n ? s->l.stride[k] : s->l.stride[k - 1] * s->l.size[k - 1];
@@ -130,11 +130,11 @@ static void sum_inputs(tutti_builder *b, segment *s, int target, tutti_ref sum)
     among(b, &s->l, 0);
     for (int k = 1; k < s->l.size[0]; k++) {
         const int peer = tutti_peer_after(b, k), theirs = target * s->l.size[0] + peer;
-        if (spoken_of(b, s, theirs))
+        if (has_message(b, s, theirs))
             tutti_build_send(b, peer, round, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, theirs) + s->begin),
                              rest_of_part(b, s, theirs));
     }
-    if (spoken_of(b, s, mine))
+    if (has_message(b, s, mine))
         tutti_build_slots(b, round, tutti_at(TUTTI_IN_VECTOR, tutti_part_at(b, 0, mine) + s->begin),
                           rest_of_part(b, s, mine));
     tutti_build_wait(b, request, b->s->requests);
@@ -160,7 +160,7 @@ static void sum_block(tutti_builder *b, segment *s, int k, int target, tutti_ref
     round = s->round++;
     among(b, l, k);
     for (int peer = 0, at = 0; peer < size; peer++)
-        if (peer != l->digit[k] && spoken_of(b, s, mine))
+        if (peer != l->digit[k] && has_message(b, s, mine))
             tutti_build_recv(b, peer, round, tutti_at(TUTTI_IN_SCRATCH, others + (size_t)at++ * s->most), count);
     received = b->s->requests;
     for (int j = 1; j < size; j++)
@@ -170,7 +170,7 @@ static void sum_block(tutti_builder *b, segment *s, int k, int target, tutti_ref
     among(b, l, k);
     for (int j = 1; j < size; j++) {
         const int peer = tutti_peer_after(b, j), theirs = part_of(s, k, target * size + peer);
-        if (spoken_of(b, s, theirs))
+        if (has_message(b, s, theirs))
             tutti_build_send(b, peer, round, tutti_at(TUTTI_IN_SCRATCH, sums + (size_t)(j - 1) * s->most),
                              rest_of_part(b, s, theirs));
     }
@@ -206,9 +206,9 @@ void tutti_build_reduce_scatter_hierarchy(tutti_builder *b)
 }
 
 /* ---- all-gather ---- */
-/* From the outermost level inwards: each peer gets all parts that I hold, those of the members
-   that have in their blocks of this level the place that I have in mine. My own first: it need
-   not wait for what crosses. */
+/* From the outermost level inwards: each peer gets all parts that this member has, those of the
+   members that have the same position in their blocks of this level as this member in its own. Its
+   own part is sent first: it need not wait for parts from outside. */
 void tutti_build_allgather_hierarchy(tutti_builder *b)
 {
     const layout l = layout_of(b);

@@ -32,7 +32,7 @@
 
 #define ALARM_PORT UINT64_C(0x74757474692d616c)
 #define WHY_PORT UINT64_C(0x74757474692d7768)
-#define WHY_NS INT64_C(200000000) /* as long as a meeting place waits for the reason */
+#define WHY_NS INT64_C(200000000) /* as long as the rendezvous waits for the reason */
 #define ALARM_BIT (UINT32_C(1) << 31)
 
 typedef struct run {
@@ -103,8 +103,9 @@ static const char *doing(const run *r, char *out, size_t bytes)
     return out;
 }
 
-/* Where the calls are equal only the counts of the parts can differ. */
-static tutti_status odd_length(run *r, const tutti_request *request, size_t expected)
+/* The error about a message of another length than expected. The calls are equal, so only the
+   counts of the parts can differ. */
+static tutti_status fail_length(run *r, const tutti_request *request, size_t expected)
 {
     char what[120];
 
@@ -116,8 +117,9 @@ static tutti_status odd_length(run *r, const tutti_request *request, size_t expe
                            r->world->rank, expected / r->call->element);
 }
 
-/* expected: bytes; SIZE_MAX: none are, it is a send. */
-static tutti_status look_at(run *r, const tutti_request *request, size_t expected)
+/* Checks a request that has ended. expected: the bytes that a receive must have received; SIZE_MAX:
+   nothing is received: the request is a send, or the alarm of a member that is gone. */
+static tutti_status check_request(run *r, const tutti_request *request, size_t expected)
 {
     const bool received = request->status == TUTTI_OK || request->status == TUTTI_ERR_CORRUPT;
     char what[120];
@@ -130,7 +132,7 @@ static tutti_status look_at(run *r, const tutti_request *request, size_t expecte
         TUTTI_TRY(tutti_call_compare(r->call, request->note.from, request->note.kind, r->odd_count, request->note.b,
                                      r->err));
         if (expected != SIZE_MAX && request->note.bytes != expected)
-            return odd_length(r, request, expected);
+            return fail_length(r, request, expected);
     }
     if (request->status == TUTTI_OK)
         return TUTTI_OK;
@@ -163,7 +165,7 @@ static tutti_status listen(run *r)
     char what[160];
 
     if (r->alarm->status != TUTTI_OK)
-        return look_at(r, r->alarm, SIZE_MAX); /* all other members are gone */
+        return check_request(r, r->alarm, SIZE_MAX); /* all other members are gone */
     r->alarmed = true;
     r->odd_what = (uint32_t)(note->ticket >> 32);
     r->odd_count = (uint64_t)note->b;
@@ -213,7 +215,7 @@ static tutti_status wait_for(run *r, const tutti_step *step)
         }
         if (this_one == 0)
             return listen(r);
-        TUTTI_TRY(look_at(r, all[k], r->scratch->expected[step->first + k]));
+        TUTTI_TRY(check_request(r, all[k], r->scratch->expected[step->first + k]));
     }
     return TUTTI_OK;
 }

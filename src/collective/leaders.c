@@ -1,7 +1,7 @@
-/* leaders.c: collectives through the first member of each node group: BAGUA's hierarchical
-   communication (Gan et al., VLDB 2022, arXiv 2107.01499). A tree of sums is split at powers of
-   two, so node groups of a power of two of members are whole branches of it, and the sum is the
-   same to the bit. */
+/* leaders.c: collectives through leaders, the first member of each node group: BAGUA's
+   hierarchical communication (Gan et al., VLDB 2022, arXiv 2107.01499). The tree of a sum is split
+   at powers of two. So if the size of a node group is a power of two, the group is a whole branch
+   of the tree, and the sum is the same to the bit as without leaders. */
 #include <errno.h>
 
 #include "collective_internal.h"

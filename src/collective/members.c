@@ -47,9 +47,10 @@ enum { ROUND = 1, DECIDED, PART, TABLE };
 enum { SPOILT_MOST = 8 }; /* meetings in a row that are spoilt without a loss: something else is wrong */
 
 typedef struct knowledge {
-    uint8_t *accused;            /* size x size bits; the row is the accuser */
-    bool spoilt;
-    uint32_t failed;             /* rank + 1 << 8 | status of the lowest rank that failed by itself; 0: none */
+    uint8_t *accused;            /* [ranks][ranks] bits: the first index accuses the second */
+    bool spoilt;                 /* a loss has interrupted any member's part */
+    uint32_t failed;             /* (rank + 1) << 8 | status of the lowest rank that failed by
+                                    itself; 0: none has */
 } knowledge;
 
 typedef struct outgoing {        /* a message on its way, which is not waited for */
@@ -64,17 +65,18 @@ struct tutti_members {
     tutti_world *world;
     uint64_t tag;
     tutti_group group;
-    int *ranks;                  /* of the members; group's */
-    bool *stays;                 /* size: what `settle` found last */
-    tutti_request *from;         /* size: the receive that is posted for the next message of each */
-    message received;            /* the last one received */
-    knowledge mine, told;        /* now, and as it was sent in this round */
-    size_t bytes;                /* of a table of accusations */
-    uint8_t *memory;             /* of all tables */
+    int *ranks;                  /* [group.size]: the members */
+    bool *stays;                 /* [ranks]: remains a member, as `settle` found last */
+    tutti_request *from;         /* [ranks]: the receive posted for each rank's next message */
+    message received;            /* the last message received */
+    knowledge mine;              /* what this member knows now */
+    knowledge told;              /* what it knew when it sent it in this round */
+    size_t bytes;                /* size of a table of accusations */
+    uint8_t *memory;             /* the memory of all tables */
     outgoing *out;
-    int64_t meeting;
-    int spoilt;                  /* in a row, without a loss */
-    uint32_t epoch;
+    int64_t meeting;             /* number of the current meeting */
+    int spoilt;                  /* meetings in a row that were spoilt without a loss */
+    uint32_t epoch;              /* number of times that the members have changed */
 };
 
 /* ---- accusations ---- */
@@ -146,7 +148,7 @@ static void settle(const tutti_members *m, const knowledge *k)
     }
 }
 
-static void look_for_losses(tutti_members *m)
+static void find_losses(tutti_members *m)
 {
     tutti_peer_event event;
 
@@ -218,8 +220,8 @@ static tutti_status send_view(tutti_members *m, uint32_t kind, int64_t round, co
     return TUTTI_OK;
 }
 
-/* Receives the next message of that rank: one of a round into m->heard, or (table) accusations
-   into its table. *lost: there will be none. */
+/* Receives the next message of that rank into m->received; table: the accusations that follow a
+   message of a round. *lost: the rank is lost, and no message will arrive. */
 static tutti_status receive_message(tutti_members *m, int rank, bool table, bool *lost, tutti_error *err)
 {
     tutti_world *const world = m->world;
@@ -281,15 +283,15 @@ static tutti_status receive_round(tutti_members *m, int rank, int64_t round, boo
 
 /* ---- the agreement ---- */
 
-/* One round. *decided: m->told is agreed on by all. *alone: the others would exclude me, and all
-   of them are lost to me. */
+/* Performs one round. *decided: all members agree on m->told, what this member has sent. *alone:
+   the others would exclude this member, and it has lost all of them. */
 static tutti_status one_round(tutti_members *m, int64_t round, bool *decided, bool *alone, tutti_error *err)
 {
     const int me = m->world->rank;
     bool alike = true;
 
     *decided = false;
-    look_for_losses(m);
+    find_losses(m);
     copy(m, &m->told, &m->mine);
     TUTTI_TRY(send_view(m, ROUND, round, &m->told, err));
     settle(m, &m->told);
@@ -359,8 +361,8 @@ static void leave_out(tutti_members *m, const knowledge *k, int *gone)
     m->group.size = n;
 }
 
-/* What was begun among the members must never match what is begun from now on; neither must what
-   a lost member has left half done in shared memory. */
+/* Makes the group of the members a new one, so that collectives begun among them before, and what a
+   lost member has left unfinished in shared memory, never match those begun from now on. */
 static void renew(tutti_members *m)
 {
     m->group =
@@ -427,7 +429,7 @@ tutti_status tutti_members_part(tutti_members *m, tutti_error *err)
     memset(m->mine.accused, 0, m->bytes);
     m->mine.spoilt = false;
     m->mine.failed = 0;
-    look_for_losses(m);
+    find_losses(m);
     TUTTI_TRY(send_view(m, PART, 0, &m->mine, err));
     for (int i = 0; i < m->group.size; i++) {
         bool lost = false;

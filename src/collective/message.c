@@ -1,6 +1,6 @@
-/* message.c: ports: messages between two ranks, straight on the transport. A port is already a
-   hash; it is mixed once more so that ports made by hand cannot be equal to the tags of
-   collectives. What is posted is counted as sent. */
+/* message.c: ports: messages between two ranks, sent by the transport's own functions. A port is
+   already a hash; it is hashed once more, so that a port number made by hand cannot equal the tag
+   of a collective. A message counts as sent when it is posted. */
 #include "collective_internal.h"
 #include <string.h>
 

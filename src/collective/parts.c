@@ -110,7 +110,7 @@ void tutti_build_reduce_direct(tutti_builder *b)
 
 /* ---- reduce-scatter and all-gather ---- */
 
-/* What is left of part j behind `begin`, a segment at most. */
+/* The number of elements of part j from `begin` on, at most a segment. */
 static size_t rest_of_part(const tutti_builder *b, int j, size_t begin)
 {
     const size_t count = tutti_part_count(b, 0, j);

@@ -153,8 +153,8 @@ static void allreduce_halving(tutti_builder *b)
     }
 }
 
-/* Chunk c is summed on its way from member c round to member c - 1: x_c + x_(c+1) + ..., from the
-   left; then it goes round once more. */
+/* Chunk c passes all members in ring order, from member c to member c - 1, and is summed from the
+   left: x_c + x_(c+1) + ... Then the sum passes all members once more. */
 static void allreduce_ring(tutti_builder *b)
 {
     const int p = b->p, left = (b->i + p - 1) % p, right = (b->i + 1) % p;

@@ -14,10 +14,11 @@
    All members write the same rounds and keep their own. Chunks are unequal (tutti_slice), empty
    ones are not sent; nothing is padded.
 
-   exact: every early member is in one set. At the start of round t the set of chunk t - j has
-   2^(j-1) members that have it (chunks below 0 stand in, nothing is sent of them). The oldest set
-   is matched with members of the newer ones, which exchange chunks and join those. Where any will
-   do, the first in ascending order is taken.
+   exact: every early member is in one set, which belongs to a chunk. At the start of round t the
+   set of chunk t - j has 2^(j-1) members, which have that chunk. (Sets of chunks below 0 exist in
+   the first rounds; nothing is sent of such chunks.) Each member of the oldest set is matched with
+   a member of a newer set, exchanges chunks with it and joins that set. Among members that are
+   equally good, the first in ascending order is taken.
 
    greedy: for any n. Rarest chunk first, holders and lackers with the fewest chunks first, then
    enlarged to a matching of the most messages by augmenting paths (Kuhn). Ties are drawn; the
@@ -171,18 +172,20 @@ static void phase_2_exact(plan *p)
 /* ---- any n ---- */
 
 typedef struct greedy {
-    int n;
-    size_t words;            /* of a row of chunks */
-    uint64_t *has;           /* n rows: finished chunks */
-    int *held;               /* chunks of a member */
-    int *holders;            /* early members of a chunk */
-    int *chunks, *order;     /* chunks from the rarest; members in random order */
-    uint64_t *key;
-    int *from;               /* by receiver: sender or -1 */
-    int *to;                 /* by sender: receiver or -1 */
-    int *what;               /* by receiver: chunk */
-    bool *seen, *busy;
-    void *memory;
+    int n;                   /* members */
+    size_t words;            /* words of a row of bits, one a chunk */
+    uint64_t *has;           /* [n][words]: the finished chunks that each member has */
+    int *held;               /* [n]: how many each member has */
+    int *holders;            /* [n]: how many early members have each chunk */
+    int *chunks;             /* [n]: chunks from the rarest on */
+    int *order;              /* [n]: members in random order */
+    uint64_t *key;           /* [n]: scratch, keys for sorting */
+    int *from;               /* [n]: the sender to each receiver in this round; -1: none */
+    int *to;                 /* [n]: the receiver of each sender; -1: none */
+    int *what;               /* [n]: the chunk that each receiver gets */
+    bool *seen;              /* [n]: scratch of the augmenting paths */
+    bool *busy;              /* [n]: exchanges with the straggler, or is the straggler */
+    void *memory;            /* of all these arrays */
     tutti_rng rng;
     uint64_t draws;
 } greedy;

@@ -1,11 +1,9 @@
-/* table.c: the choice of algorithms by a file: a line has a kind, the most members, the most
-   bytes and an algorithm; the first line that covers a call is taken (comm.h has the format).
-   Only rows that keep the one order of summation may stand there, so a table changes times, never
-   bits.
+/* table.c: the choice of algorithms by a file (table.h has its format). Only algorithms that keep
+   the one order of summation are accepted, so a table changes times, never bits.
 
-   All ranks must decide equally, so loading is a collective. Before the table is taken, a hash of
-   what was read is compared, over lists that no table chooses. It is not a hash of the text:
-   comments do not count. */
+   All ranks must choose the same algorithm, so loading a table is a collective. Before the world
+   adopts the table, the ranks compare a hash of what they have parsed, by an algorithm that no
+   table chooses. The hash is not of the text, so that comments may differ. */
 #include "collective_internal.h"
 #include "collective/table.h"
 #include "runtime/files.h"
@@ -16,9 +14,11 @@
 #define TABLE_BYTES_MOST ((uint64_t)1 << 20)
 #define ANY_NUMBER UINT64_MAX
 
+/* A line of the file. All members have 64 bits, so that the array can be hashed as it is. */
 typedef struct rule {
-    uint64_t kind, members, bytes, row; /* kind; the most members, the most bytes; row; all of 64
-                                           bits: hashed as they lie */
+    uint64_t kind;
+    uint64_t members, bytes; /* the most members, and the most bytes; ANY_NUMBER: any */
+    uint64_t row;            /* of tutti_algorithms */
 } rule;
 
 typedef struct tutti_table {
@@ -202,7 +202,8 @@ static uint64_t table_hash(const tutti_table *t)
     return t->n > 0 ? tutti_hash(t->rules, t->n * sizeof *t->rules) >> 1 : 0;
 }
 
-/* Is the value equal on all ranks? odd: the lowest rank whose value differs from rank 0's. */
+/* Compares the value over all ranks. *odd: the lowest rank whose value differs from rank 0's; -1:
+   all are equal. *of_zero, *of_odd: the values of rank 0 and of rank *odd. */
 static tutti_status compare(tutti_world *world, int64_t mine, int64_t *of_zero, int64_t *of_odd, int *odd,
                             tutti_error *err)
 {

@@ -20,9 +20,8 @@
    Writing to all was chosen over "every member fetches the finished slices". The lines of all
    vectors have just been read, so the writes need no second trip to memory (p n read and p n
    written, against 2 p n read with the fetch), and no member has to wait until others have
-   fetched. It is safe because in this phase only I read those ranges. Non-temporal stores were 2
-   to 9 times slower (the lines are in a cache already), and fetching the others' lines for
-   writing ahead of the loop gained nothing.
+   fetched. It is safe because in this phase only this member reads those ranges. Stores are
+   ordinary ones, not non-temporal, because the lines are in a cache already.
 
    A vector outside of windows passes through a stage, two halves in the window of the member's
    table: chunk c in half c mod 2. Only what others add goes there, (p - 1)/p of the chunk. The
@@ -34,10 +33,9 @@
    instead: no member ever waits for a stage.
 
    Bound: n bytes read and n written of memory a member, and (p - 1)/p n through another core's
-   cache in each direction: staged, fetched and added; the sums put back, fetched. Tried: staging
-   all of a vector and adding in each member for itself, one synchronisation a chunk and nothing
-   written back. It moves 2 n a member instead and took 1.4 times (16 MiB) to 4 times as long (64
-   KiB, two members).
+   cache in each direction: staged, fetched and added; the sums put back, fetched. The
+   alternative, to stage all of a vector and have each member add it for itself, would write
+   nothing back but move 2 n a member.
 
    bench/limits/shm_limit.c does both without groups, tags, types or deaths; bench compares. */
 #include "rendezvous.h"
@@ -249,7 +247,7 @@ static void take_bases(meeting *m, tutti_status *status, bool *all_reach, bool *
         *status = tutti_rendezvous_reach(m->call, j, where_of(m, j), shown_bytes(m->call, j), &m->base[j], m->err);
 }
 
-/* Where in a stage chunk c is placed. */
+/* The offset of chunk c in a stage. */
 static size_t half_of(size_t c)
 {
     return (c % 2) * TUTTI_STAGE_BYTES;
@@ -353,8 +351,8 @@ static tutti_status large_allgather(meeting *m)
     return advance_all(m, 2); /* I have read */
 }
 
-/* As the list "scatter": virtual index v fetches slice v from the root, then the others' slices
-   from their owners. */
+/* Broadcasts as the list "scatter" does: virtual index v fetches slice v from the root, then the
+   others' slices from their owners. */
 static tutti_status large_broadcast(meeting *m)
 {
     const tutti_call *call = m->call;

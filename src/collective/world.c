@@ -1,4 +1,5 @@
-/* world.c: one rank's transport, runtime, device, counters and windows. */
+/* world.c: opens and closes a world, which is one rank's transport, runtime, device, counters and
+   shared windows. */
 #include "collective_internal.h"
 #include "launch/gather.h"
 #include "tutti/launch.h"

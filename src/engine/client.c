@@ -112,8 +112,9 @@ static void load_source(tutti_device *d, const void *from, tutti_dtype dtype, si
         }
 }
 
-/* Of `count` elements of the tensor from `begin` on, those that piece k has: their address in its
-   memory. */
+/* The part that piece k has of the tensor's `count` elements from `begin` on: returns its address
+   in the piece's memory. *at: elements of the tensor from `begin` to that part; *n: its
+   elements. */
 static float *within(const tutti_engine *e, int tensor, int k, size_t begin, size_t count, size_t *at, size_t *n)
 {
     const tutti_piece *p = &e->pieces[k];

@@ -1,6 +1,6 @@
-/* clock.c: where the client thread's time goes, and the trace. The thread always has exactly one
-   activity, and every change of it is stamped, so compute + exposed + other = wall without an
-   unmeasured remainder. */
+/* clock.c: measures the client thread's time, and writes the trace. The thread always has exactly
+   one activity, and the time of every change is recorded. So compute + exposed + other is the wall
+   time, without a remainder. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,8 +14,8 @@ static bool is_excluded(tutti_doing what)
     return what == TUTTI_DOING_REPORT || what == TUTTI_DOING_OUTSIDE;
 }
 
-/* What was sent so far, without the services' messages: those are the method's, whatever the
-   client's activity is meanwhile. They are posted and counted under the monitor. */
+/* What the client has sent so far. The messages of services are subtracted: they do not belong to
+   the client's activity. They are posted and counted under the monitor. */
 static void sent_by_client(tutti_engine *e, uint64_t *bytes, uint64_t *messages)
 {
     if (e->services.monitor != NULL)
@@ -98,7 +98,7 @@ void tutti_engine_comm(tutti_engine *e, const char *what, int thread, int64_t be
     tutti_engine_mark(e, what, 0, thread, begin_ns, end_ns);
 }
 
-/* If replicas are equal all workers make every step. */
+/* The number of this worker's own steps. If replicas are equal all workers make every step. */
 static uint64_t own_steps(const tutti_engine *e)
 {
     if ((e->m.traits & TUTTI_REPLICAS_EQUAL) == 0)

@@ -1,6 +1,6 @@
-/* declare.c: everything that outlives a step is declared in one place: the engine's own state,
-   what the method and its facilities want, the optimiser's slots, a codec's. Incompatible options
-   are refused before there is memory for any of it. */
+/* declare.c: declares all state that outlives a step: the engine's own, that of the method and its
+   facilities, the optimiser's slots, the codec's. Incompatible options are refused before memory
+   is allocated for any of it. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -177,7 +177,7 @@ static tutti_status check_pieces(const tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* What a method has declared must fit together. */
+/* Checks that what a method has declared is consistent. */
 static tutti_status check_method(const tutti_engine *e, tutti_error *err)
 {
     const tutti_method *m = &e->m;

@@ -100,7 +100,7 @@ bool tutti_method_default_can_hold(const tutti_method_ops *ops, const tutti_meth
     return true;
 }
 
-/* Is `name` one of "a|b"? */
+/* True if `name` is one of `names`, as "a|b". */
 static bool is_among(const char *name, const char *names)
 {
     const size_t bytes = strlen(name);
@@ -111,8 +111,8 @@ static bool is_among(const char *name, const char *names)
     return false;
 }
 
-/* Does the row hold for a method with these options, if the spec `given` was given (NULL:
-   none)? */
+/* True if the row holds for a method with these options. given: the spec that was given for the
+   row's option; NULL: none. */
 static bool row_holds(const tutti_method_ops *ops, const tutti_method_default *row, const void *self,
                       const tutti_spec *given)
 {

@@ -59,7 +59,7 @@ static void count_run(tutti_engine *e)
     e->m.epochs++;
 }
 
-/* What one rank can refuse by itself: nothing is sent. */
+/* Opens and checks everything that one rank can refuse by itself. Nothing is sent. */
 static tutti_status declare(tutti_engine *e, const tutti_param *params, int n_params,
                             const tutti_method_ops *const *methods, tutti_error *err)
 {
@@ -76,8 +76,9 @@ static tutti_status declare(tutti_engine *e, const tutti_param *params, int n_pa
     return TUTTI_OK;
 }
 
-/* What may be refused, by all or by none: no memory is allocated yet, and every message was
-   received. The workers compare options before any collective whose size depends on them. */
+/* Opens and checks everything that can be refused; then either all ranks refuse or none does. The
+   declared memory is not allocated yet, and no message is left unreceived. The workers compare
+   options before any collective whose size depends on them. */
 static tutti_status prepare(tutti_engine *e, const tutti_param *params, int n_params,
                             const tutti_method_ops *const *methods, tutti_error *err)
 {

@@ -1,8 +1,10 @@
-/* engine_facility.h: what the engine offers to the modules between it and the methods (gossip,
-   server), in addition to method.h and steps.h, which are for all. These modules use the engine
-   through these functions only: its data structures stay private.
+/* engine_facility.h: what the engine offers to facilities (facility.h), in addition to method.h
+   and steps.h, which are for all methods. Included by the modules between the engine and the
+   methods (src/gossip, src/server) and by methods that have a facility of their own. They use the
+   engine through these functions only: struct tutti_engine stays private. Implemented by the files
+   of src/engine that the sections name.
 
-   A facility (method.h: tutti_facility_ops) is given the method, and m->engine is the engine. */
+   A facility is given the method; m->engine is the engine. Client thread unless noted. */
 #ifndef TUTTI_ENGINE_FACILITY_H
 #define TUTTI_ENGINE_FACILITY_H
 #include "tutti/codec.h"
@@ -11,237 +13,270 @@
 #pragma GCC visibility push(default) /* for modules, not exported by the library:
                                         cmake/Install.cmake */
 
-/* ---- the run ---- */
+/* ---- the run (engine.c, declare.c, layout.c, members.c, finite.c, snapshots.c) ---- */
 
-/* Is that rank lost to this worker, in a run that continues after losses? The workers need not
-   have agreed on it yet. (tutti_engine_fault_tolerant of tutti.h is known from open() on, not
-   yet in declare().) */
+/* Returns whether `rank` is lost to this worker, in a run that continues after losses. The workers
+   need not have agreed on it yet. Any thread. */
 bool tutti_engine_misses(const tutti_engine *e, int rank);
-/* Number of threads of the lane that the run asks for (--lane); 0: the method decides; -1:
-   none. */
+/* Returns the option --lane: the number of threads of the lane; 0: the method decides; -1: no
+   threads. */
 int tutti_engine_lane(const tutti_engine *e);
-/* The lowest remaining worker, as last agreed. */
+/* Returns the lowest rank among the remaining workers, as last agreed. */
 int tutti_engine_first(const tutti_engine *e);
-/* The run's algorithm of the workers' sums, for groups of all of them; NULL: chosen for each. */
+/* Returns the run's algorithm for sums over all workers; NULL: each sum chooses. */
 const char *tutti_engine_collective(const tutti_engine *e);
-/* May there be threads in addition to the client's (--lane)? */
+/* Returns whether --lane allows threads in addition to the client's. */
 bool tutti_engine_has_lanes(const tutti_engine *e);
-/* Within declare(): other state depends on the partition into pieces, so tutti_recut is
-   refused. */
+/* Within declare(): makes the engine refuse tutti_recut, because other state depends on how the
+   flat space is split into pieces. */
 void tutti_engine_keep_pieces(tutti_engine *e);
-/* Within declare(), once the method has set how: splits the flat space into pieces now; m->layout
-   then has them. */
+/* Within declare(), once m->piece_bytes and the like are set: splits the flat space into pieces,
+   so that m->layout has them. */
 tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err);
-/* May steps be skipped (nonfinite=skip, loss scaling)? */
+/* Returns whether a step may be skipped for a non-finite gradient (nonfinite=skip, loss scaling,
+   or nonfinite=keep with a codec). Any thread. */
 bool tutti_engine_may_skip(const tutti_engine *e);
-/* From declare() on, once the method has set how pieces are split: an upper bound of their
-   number. */
+/* Returns an upper bound of the number of pieces, whatever tutti_recut sets. From declare() on,
+   once m->piece_bytes and the like are set. */
 double tutti_engine_most_pieces(const tutti_engine *e);
-/* From declare() on, likewise: the number of pieces, as long as they are not split again.
-   *largest: elements of the largest piece that is not a table with known rows. */
+/* Returns the number of pieces, until tutti_recut changes it. *largest: elements of the largest
+   piece, without tables whose rows are known. From declare() on, likewise. */
 int tutti_engine_pieces(const tutti_engine *e, size_t *largest);
-/* Do whole gradients go to servers that read g and write x in place? Both are then in windows.
-   Derived from the method's traits. */
+/* Returns whether workers send whole gradients to servers that read g and write x in place. Then g
+   and x are in shared windows. Derived from the method's traits. */
 static inline bool tutti_engine_pushes(const tutti_method *m)
 {
     return (m->traits & TUTTI_PARAMETER_SERVERS) != 0 &&
            (m->ops->exchange == NULL || (m->traits & TUTTI_THROUGH_SERVERS) == 0);
 }
-/* Within declare(), if gradients may be late: makes the staleness metrics cover the whole run. */
+/* Within declare(), if gradients may be stale: declares the staleness metrics, so that they cover
+   the whole run and not only this process. Does nothing if replicas are equal. */
 void tutti_engine_declare_history(tutti_engine *e);
-/* n: the worker's own x while the agreed model is in x; NULL: it is the same. Within
-   final_model(). */
+/* Within final_model(): returns this worker's own x [n] while x is being set to the agreed model;
+   NULL: this worker has no model of its own. */
 float *tutti_engine_kept(tutti_engine *e);
 
-/* Snapshots (tutti.h): how many there may be; 0: none. From declare() on. */
+/* Returns the number of snapshots (tutti.h) that may exist at a time; 0: the run takes none. From
+   declare() on. */
 int tutti_engine_snapshot_capacity(const tutti_engine *e);
-/* How many snapshot points this worker's client has passed since the last drop. Client thread. */
+/* Returns how many snapshot points this worker's client has passed since the snapshots were last
+   dropped. */
 int tutti_engine_snapshots_passed(const tutti_engine *e);
-/* A service of a rank that only serves has stored its part of snapshot k. */
+/* On a rank that only serves: records that a service has stored its part of snapshot k. On a
+   worker it does nothing. The service's thread. */
 void tutti_engine_snapshot_served(tutti_engine *e, int k);
 
-/* ---- time (clock.c) ---- */
+/* ---- time (clock.c, service/calls.c); times are of tutti_now_ns ---- */
 
-/* Sets the activity to EXPOSED, unless the client is in OUTSIDE or REPORT, which stays. Returns
-   the previous one. */
+/* Sets the client's activity to EXPOSED unless it is OUTSIDE or REPORT. Returns the activity
+   before. */
 tutti_doing tutti_engine_expose(tutti_engine *e);
-/* The client has communicated: counted and traced, unless it is in OUTSIDE or REPORT or the clock
-   is stopped. */
+/* Counts the interval as communication of the client, and records a trace event `what` (the
+   pointer is kept). Does nothing while the activity is OUTSIDE or REPORT, or the clock is stopped.
+   thread: 0: the client's; 1: another. */
 void tutti_engine_comm(tutti_engine *e, const char *what, int thread, int64_t begin_ns,
                        int64_t end_ns);
-/* Time that the client has waited for communication in this process, in ns. Client thread. */
+/* Returns how long the client of this process has waited for communication, in ns. */
 int64_t tutti_engine_exposed_ns(const tutti_engine *e);
-/* A service has communicated from begin_ns until now. */
+/* Counts the time from begin_ns until now as communication of a service. Any thread. */
 void tutti_engine_service_comm(tutti_engine *e, int64_t begin_ns);
 
-/* ---- the run's codec ---- */
+/* ---- the run's codec (engine.c, exchange/checksum.c, finite.c) ---- */
 
-/* Within declare(): the codec's spec; "": there is none. checked: do messages carry checksums? */
+/* Within declare(): returns the spec of the run's codec; "": there is none. *checked: messages
+   carry checksums. */
 const char *tutti_engine_codec(const tutti_engine *e, bool *checked);
-/* Within declare(): models go through the codec, and gradients are sent uncompressed. */
+/* Within declare(): reserves the run's codec for models, so gradients are sent uncompressed. */
 void tutti_engine_take_codec(tutti_engine *e);
-/* The checksum of a message that worker `from` makes of v (checksum.c). check: `in` is the
-   received checksum; TUTTI_ERR_CORRUPT names tensor and sender. */
 enum { TUTTI_CHECKSUM_BYTES = 8 };
+/* Writes to out[TUTTI_CHECKSUM_BYTES] the checksum of `message`, which worker `from` has encoded
+   from the view v. Any thread. */
 void tutti_checksum_put(const tutti_codec *c, const tutti_view *v, int from, const uint8_t *message,
                         size_t bytes, uint8_t *out);
+/* Compares the received checksum in[TUTTI_CHECKSUM_BYTES] with that of the received message.
+   TUTTI_ERR_CORRUPT, naming tensor and sender. Any thread. */
 tutti_status tutti_checksum_check(const tutti_codec *c, const tutti_view *v, int from,
                                   const uint8_t *message, size_t bytes, const uint8_t *in,
                                   tutti_error *err);
-/* A non-finite number. decoded: it is not this worker's own but in the mean as the codec decoded
-   it: another worker's, or an overflow in the codec. */
+/* A non-finite number of a vector of the flat space. */
 typedef struct tutti_engine_bad {
-    bool found, decoded;
+    bool found;                          /* false: there is none; the other members are not set */
+    bool decoded;                        /* it is in the mean as the codec decoded it, and not in
+                                            this worker's own gradient: another worker's, or an
+                                            overflow in the codec */
     int tensor;
-    size_t element;
+    size_t element;                      /* index within the tensor */
     float value;
 } tutti_engine_bad;
-/* Finds the first non-finite number of x, a vector of the flat space, in `tensors` tensors from
-   `first` on. false: none. */
+/* Finds the first non-finite number of x[n] in the `tensors` tensors from tensor `first` on.
+   Returns bad->found. Any thread. */
 bool tutti_engine_find_bad(const tutti_engine *e, const float *x, int first, int tensors,
                            tutti_engine_bad *bad);
 
 /* ---- rows of tables (rows.c) ---- */
 
-/* Rows of g that may be non-zero. NULL: no table, or one whose rows are not known. */
+/* Returns the rows of g that may be non-zero (`all`: every row); NULL: the tensor is not a table,
+   or the method does not have TUTTI_SPARSE_ROWS. */
 const tutti_rows *tutti_engine_rows_known(const tutti_engine *e, int tensor);
-/* This exchange has summed the table's gradient. With `anew` its known rows are reset to those
-   added from here on. */
+/* Records that the exchange in progress sums this table's gradient by rows. With `anew` it also
+   empties the list of known rows, to which tutti_engine_rows_add then adds. The thread of that
+   exchange. */
 void tutti_engine_rows_sum(tutti_engine *e, int tensor, bool anew);
-/* Adds known rows: n ids that are not known yet; ids NULL: n rows from `first` on. */
+/* Appends n rows to the known rows, without those that are known already: the rows `ids`, or, if
+   ids is NULL, those from `first` on. The thread of that exchange. */
 void tutti_engine_rows_add(tutti_engine *e, int tensor, const uint32_t *ids, size_t first,
                            size_t n);
-/* Any row may be non-zero. */
+/* Records that any row of the table's gradient may be non-zero. */
 void tutti_engine_rows_all(tutti_engine *e, int tensor);
-/* Within declare(): x has every row at any time, and rows are not requested. */
+/* Within declare(): x has every row of every table at any time, so clients request none. */
 void tutti_engine_rows_whole(tutti_engine *e);
-/* Are this table's rows requested? */
+/* Returns whether the client requests this table's rows before it reads them (rows_acquire). */
 bool tutti_engine_rows_asked(const tutti_engine *e, int tensor);
-/* Sets whether the table is updated elsewhere: then updates of x skip it, and its rows are
+/* Sets whether the table is updated elsewhere: then updates of x omit it, and its rows are
    requested. Within declare() and resume(), or between steps. */
 void tutti_engine_rows_away(tutti_engine *e, int tensor, bool away);
-/* Scales a piece's gradient where it may be non-zero. */
+/* Multiplies p->g by a, where it may be non-zero. The thread that has the piece. */
 void tutti_engine_scale_piece(tutti_engine *e, tutti_piece *p, float a);
-/* The run's optimiser, as a spec. */
+/* Returns the spec of the run's optimiser. */
 const char *tutti_engine_optimizer(const tutti_engine *e);
-/* Within declare(): servers each update a part of the model by themselves. TUTTI_ERR_USAGE if
-   that is impossible: with clip-norm, nonfinite=skip, loss-scale, or a client's optimiser. */
+/* Within declare(): states that servers each update a part of the model by themselves.
+   TUTTI_ERR_USAGE if that is impossible: with clip-norm, nonfinite=skip, loss-scale, or a client's
+   optimiser. */
 tutti_status tutti_engine_updates_elsewhere(tutti_engine *e, tutti_error *err);
 
-/* ---- services: calls (service/calls.c) ---- */
+/* ---- services: calls (service/calls.c); any thread ----
 
-/* A call in progress. It must not be moved meanwhile. */
+   Parameters of all of them. index: of the service, in the method's table. member: rank that
+   serves the request. note: the request's header (kind, a, b). The status is TUTTI_ERR_PEER if the
+   member is lost or its service has failed. */
+
+/* A call in progress, in the caller's memory, which must not move until the call has ended. Zero
+   it before its first use. */
 typedef struct tutti_engine_call {
     tutti_request request, reply;
-    tutti_request leave, left;           /* the worker's message to itself that ends the wait,
-                                            when the worker closes */
-    bool pending;
+    tutti_request leave;                 /* send of a message of this worker to itself, by which
+                                            the wait for the call ends early */
+    tutti_request left;                  /* its receive */
+    bool pending;                        /* started and not yet ended */
     bool notified;                       /* `leave` was sent */
-    uint64_t ticket;
-    struct tutti_engine_call *next;      /* the next of the engine's list */
+    uint64_t ticket;                     /* matches request and reply; unique in the run */
+    struct tutti_engine_call *next;      /* the next of services.calls */
 } tutti_engine_call;
-/* in_window: bytes of the request that are in this worker's window, where the service reads
-   them. */
+/* Posts the request and the receive of its reply. in_window: bytes of the request that are in this
+   worker's shared window, where the service reads them; they count as sent. note->ticket is set.
+   Does not block. */
 tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index,
                                      int member, tutti_header *note, tutti_buffer request,
                                      size_t in_window, tutti_buffer reply, tutti_error *err);
-/* note: set to the reply's header. */
+/* Waits until the call has ended, however long, and sets *note to the reply's header. */
 tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tutti_header *note,
                                    tutti_error *err);
+/* Cancels a pending call; else does nothing. */
 void tutti_engine_call_drop(tutti_engine *e, tutti_engine_call *call);
-/* Makes several calls of a service at once and waits for all replies: tutti_rpc_call without
-   counting the time. in_window: as above, for each; NULL: none. calls, each: n, the caller's
-   memory. */
+/* Calls the service on n members at once and waits for all replies, as n tutti_rpc_call do, but
+   does not count the time. members, notes, requests, replies: [n]. in_window: [n], as above; NULL:
+   none. calls, each: [n], scratch. TUTTI_CLOSED: this worker ends, or one of its services has
+   failed. After a failure no call is pending. */
 tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members,
                                 tutti_header *notes, const tutti_buffer *requests,
                                 const size_t *in_window, const tutti_buffer *replies,
                                 tutti_engine_call *calls, tutti_request **each, tutti_error *err);
-/* Waits until all of n requests or replies of calls in progress have ended, as tutti_engine_calls
-   does; `one` is one of the calls. TUTTI_CLOSED: this worker ends. Returns the first failure. */
+/* Waits until all n requests `wanted`, which are requests or replies of calls in progress, have
+   ended. one: any of these calls. Returns the first failure, which ends the wait. TUTTI_CLOSED: as
+   for tutti_engine_calls. */
 tutti_status tutti_engine_calls_wait(tutti_engine *e, tutti_engine_call *one,
                                      tutti_request *const *wanted, int n, tutti_error *err);
-/* Sends the same header to several members at once and waits for all replies, which carry
-   nothing. A member that is excluded gives none, which is no failure. calls, each: n, the
-   caller's memory. */
+/* Sends one header to n members at once and waits for all replies, which carry no payload. The run
+   may continue without a lost member: its missing reply is no failure. calls, each: [n],
+   scratch. */
 tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int *members,
                                    const tutti_header *note, tutti_engine_call *calls,
                                    tutti_request **each, tutti_error *err);
-/* A request to a service that sends no reply and only calls tutti_engine_answered: quiescence
-   counts it, and no thread waits for it. r: as for tutti_post_send; any thread; does not block. A
-   member that is excluded: TUTTI_ERR_PEER, as for a call. */
+/* Posts a request that has no reply: the service only calls tutti_engine_answered. Quiescence
+   counts the request, and no thread waits for it. r: as for tutti_post_send. Does not block. */
 tutti_status tutti_engine_tell(tutti_engine *e, tutti_request *r, int index, int member,
                                const tutti_header *note, tutti_buffer payload, tutti_error *err);
-/* For services: waits until all n requests have ended, or this worker closes (TUTTI_CLOSED).
-   Returns the first failure among them. */
+/* For services: waits until all n requests have ended. Returns the first failure among them;
+   TUTTI_CLOSED, without waiting further: this worker closes. */
 tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *wanted, int n,
                                         tutti_error *err);
-/* For services: waits until one of n requests has ended, however it did, or until the deadline.
-   TUTTI_CLOSED: this worker closes, or one of its services has failed, so a reply may never
-   arrive. wanted: with space for one more. */
+/* For services: waits until one of n requests has ended, with any status, or until deadline_ns;
+   TUTTI_OK in both cases. TUTTI_CLOSED: this worker closes, or one of its services has failed, so
+   a reply may never arrive. wanted: [n + 1]; the last entry is scratch. */
 tutti_status tutti_engine_wait_any(tutti_engine *e, tutti_request **wanted, int n,
                                    int64_t deadline_ns, tutti_error *err);
-/* Has a service failed? Then returns its status and error. */
-tutti_status tutti_engine_services_look(tutti_engine *e, tutti_error *err);
+/* Returns the status and the error of the first service of this worker that has failed; TUTTI_OK:
+   none has. Client thread. */
+tutti_status tutti_engine_check_services(tutti_engine *e, tutti_error *err);
 
 /* ---- services: requests and answers (service/service.c, service/requests.c) ---- */
 
-/* Within open(): this service gets a pending round whenever this worker has learnt of losses. */
+/* Within open(): makes a round of the service pending whenever this worker learns of losses. */
 void tutti_engine_service_receives_losses(tutti_engine *e, int index);
-/* Has it pending rounds? */
+/* Returns whether the service has a pending round. Any thread. */
 bool tutti_engine_has_pending(tutti_engine *e, int index);
-/* For a service, within a round of its own: waits until service `index` has no pending round and
-   is in none, and the time has come. false: services are held, or end. */
+/* For another service, within a round of its own: waits until service `index` has no round pending
+   or in progress and until_ns has passed. false: services are held, end, or have failed. */
 bool tutti_engine_wait_idle(tutti_engine *e, int index, int64_t until_ns);
-/* A service that serves requests and has a pending round gets it from tutti_engine_serve instead
-   of a request. Is `note` that? Then there is no reply to send. */
+/* Returns whether `note`, which tutti_engine_serve has set, stands for a pending round instead of
+   a request. There is then no reply to send. */
 bool tutti_engine_is_pending(const tutti_engine *e, const tutti_header *note);
-/* tutti_rpc_receive of a service whose request queue is open. *in (may be NULL): the buffer of the
-   request. It is the service's until it asks for the next request; with `keeps` until it answers
-   this one. */
+/* tutti_rpc_receive for a service whose request queue is open; it also returns pending rounds. *in
+   (in may be NULL): the buffer with the request's payload; NULL: none. The buffer is the service's
+   until it asks for the next request; with keep_until_answered until it answers this one. */
 tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_header *note, void **in,
                                 int64_t deadline_ns, tutti_error *err);
-/* The request is about to be answered. Returns the service that took it. */
 typedef struct tutti_engine_service tutti_engine_service;
+/* Records that the request is about to be answered. Returns the service that took it; NULL: none
+   did, or it was answered before. */
 tutti_engine_service *tutti_engine_answered(tutti_engine *e, const tutti_header *request);
 
-/* A service's request queue: it receives requests and sends replies, many at a time. */
+/* A service's request queue (requests.c): it receives many requests and sends many replies at a
+   time. Only the service's thread uses it unless noted. */
 typedef struct tutti_request_queue tutti_request_queue;
-enum { TUTTI_REQUESTS_MOST = 256 };      /* the most requests received, and replies sent, at a
-                                            time */
+enum { TUTTI_REQUESTS_MOST = 256 };      /* the default number of buffers is at most this */
+/* How to open a queue. Zero means: a buffer for each rank, of 0 bytes, and no copies. */
 typedef struct tutti_requests_setup {
-    int rooms;                           /* number of request buffers; 0: one for each rank,
-                                            without memory */
-    const int *of;                       /* the rank that each buffer receives from; NULL: all
-                                            receive from any rank */
-    int copies;                          /* number of copies of payloads */
-    void *in, *out;                      /* memory of the buffers and of the copies, in_bytes and
-                                            out_bytes each: owned by the caller */
-    size_t in_bytes, out_bytes;
-    const size_t *bytes;                 /* the size of each buffer, contiguous, instead of
-                                            in_bytes; then `of` must be given, and the buffers of
-                                            one rank receive its requests in order, cyclically:
-                                            the k-th has the size of the k-th request */
-    bool stays;                          /* payloads do not change until they are received */
-    bool keeps;                          /* a buffer keeps its request until that is answered, and
-                                            the reply's payload is sent from there: copies are
+    int buffers;                         /* number of request buffers; 0: one for each rank, at
+                                            most TUTTI_REQUESTS_MOST */
+    const int *sources;                  /* [buffers]: the rank whose requests each accepts; NULL:
+                                            all accept those of any rank */
+    int copies;                          /* number of copies of payloads that replies may be sent
+                                            from */
+    void *in, *out;                      /* memory of the buffers, and of the copies; the caller's,
+                                            until the queue is closed */
+    size_t in_bytes, out_bytes;          /* bytes of one buffer, and of one copy */
+    const size_t *bytes;                 /* [buffers]: their sizes, in place of in_bytes; they are
+                                            contiguous in `in`. Then `sources` must be given: the
+                                            buffers of one rank receive its requests in the order
+                                            of the buffers, again and again, so the k-th must have
+                                            the size of the k-th request. NULL: in_bytes */
+    bool stable;                         /* the service does not change a payload until it is
+                                            received, so payloads are not copied */
+    bool keep_until_answered;            /* a buffer keeps its request until that is answered, and
+                                            the reply's payload is sent from there. Copies are then
                                             needed for tutti_requests_notify only */
-    bool at_once;                        /* no reply is paced: there are few */
+    bool at_once;                        /* replies are not paced: there are few */
 } tutti_requests_setup;
-/* The request queue of that service. */
+/* Returns the queue of that service, open or not. */
 tutti_request_queue *tutti_request_queue_of(tutti_engine *e, int index);
+/* Opens the queue of service `index`. *setup is copied; its arrays need not outlive the call. */
 tutti_status tutti_requests_open(tutti_request_queue *q, tutti_engine *e, int index,
                                  const tutti_requests_setup *setup, tutti_error *err);
-/* Discards the estimates of the link. The queue need not be open. */
+/* Discards the estimates of the link's rate, by which replies are paced. Does nothing if the queue
+   is not open. Any thread. */
 void tutti_requests_forget(tutti_request_queue *q);
-/* Sends several replies with one payload. Does not wait until they are received, but blocks while
-   no buffer is free; TUTTI_CLOSED: the end. in_window: for each, the bytes that are already in
-   the caller's window instead of the payload; 0, or NULL for all: none. The service's thread. */
+/* Sends replies with the headers `answers` and one payload to n requests. Does not wait until they
+   are received, but blocks while no memory or no slot is free. in_window: [n], the bytes that are
+   in the caller's shared window instead of the payload; 0: none; NULL: none for all. TUTTI_CLOSED:
+   this worker closes. */
 tutti_status tutti_requests_reply(tutti_request_queue *q, const tutti_header *requests,
                                   const tutti_header *answers, int n, tutti_buffer payload,
                                   const size_t *in_window, tutti_error *err);
-/* Sends a request to a service through the queue; its reply carries nothing and is not waited
-   for. *notified: false if the last request by this call is unanswered, or the member is lost.
-   call: zeroed at first; its reply must be cancelled in the end. */
+/* Sends a request to service `service` of a member through the queue, and does not wait for its
+   reply, which carries no payload. *notified: false if `call`'s last request is still unanswered
+   or the member is lost; then nothing is sent. call: zero it before the first use; cancel its
+   reply in the end. */
 tutti_status tutti_requests_notify(tutti_request_queue *q, tutti_engine_call *call, int service,
                                    int member, const tutti_header *note, tutti_buffer payload,
                                    bool *notified, tutti_error *err);

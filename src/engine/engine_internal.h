@@ -1,5 +1,10 @@
-/* engine_internal.h: what the engine's files share. One engine runs one method on one world. All
-   state here belongs to the client thread except what is marked. */
+/* engine_internal.h: struct tutti_engine and the functions that the engine's own files call in
+   each other. Included by the files of src/engine and its step modes (src/engine/modes); modules
+   outside include facility.h and engine_facility.h instead.
+
+   One engine runs one method on one rank of a world. Its state belongs to the client thread
+   except where a comment names another thread or a lock. "Declared" memory is declared to the plan
+   (runtime.h), which allocates it and by which checkpoints save it. */
 #ifndef TUTTI_ENGINE_INTERNAL_H
 #define TUTTI_ENGINE_INTERNAL_H
 #include "client.h"
@@ -21,161 +26,171 @@
 #include "tutti/method/pipeline.h"
 #include "tutti/method/steps.h"
 
-#pragma GCC visibility push(default)     /* the modes stand on it */
+#pragma GCC visibility push(default)     /* for src/engine/modes */
 
-/* The pieces that a tensor overlaps. */
+/* The pieces that a tensor overlaps: indexes [first, end). */
 typedef struct tutti_engine_span { int first, end; } tutti_engine_span;
 
-/* The exchanged gradient of an earlier step. Plain numbers of eight bytes: a mode declares them. */
+/* A gradient that is applied later than in its own step. Members of 8 bytes only, because the
+   mode for late gradients (late.c) declares an array of it as 64-bit numbers. */
 typedef struct tutti_applied_gradient {
-    uint64_t step;
-    double lr, scale;            /* its step's rate, and the loss scale at that time */
-    int64_t who;                 /* the vote's result once it is exchanged (judge.c); 0: finite */
+    uint64_t step;               /* the step in which it was computed */
+    double lr;                   /* that step's learning rate */
+    double scale;                /* the loss scale with which it was computed */
+    int64_t vote;                /* result of tutti_engine_vote, once exchanged; 0: finite */
 } tutti_applied_gradient;
 
-/* A facility that has added itself (facility.c). */
+/* A facility that has added itself (tutti_facility_add). */
 typedef struct tutti_engine_facility {
     const tutti_facility_ops *ops;
     void *self;
 } tutti_engine_facility;
 
 struct tutti_engine {
-    tutti_world *world;
-    tutti_runtime *rt;
-    tutti_method m;
-    tutti_spec *method_spec;
-    tutti_plan *plan;
-    tutti_lane *lane;
-    tutti_engine_options options; /* their strings are owned by text[] */
-    char *text[8];               /* method, optimizer, lr_schedule, collective, fingerprint, codec,
-                                    loss_scale, codec_hierarchy */
+    tutti_world *world;          /* the caller's; must outlive the engine */
+    tutti_runtime *rt;           /* the world's */
+    tutti_method m;              /* what hooks see (method.h); m.engine is this engine */
+    tutti_spec *method_spec;     /* the parsed option `method` */
+    tutti_plan *plan;            /* all declared state */
+    tutti_lane *lane;            /* exchanges pieces */
+    tutti_engine_options options; /* a copy; its strings are those of text[] */
+    char *text[8];               /* owned copies of the options method, optimizer, lr_schedule,
+                                    collective, fingerprint, codec, loss_scale, codec_hierarchy */
     struct {
-        tutti_arena *device, *host; /* memory that counts as the device's; host memory that tiers
-                                       take */
-        uint64_t client_bytes;   /* bytes of the device's memory that are the client's */
+        tutti_arena *device;     /* memory that counts as the device's */
+        tutti_arena *host;       /* host memory that tiers use */
+        uint64_t client_bytes;   /* device bytes of the client (tutti_engine_use_device) */
     } memory;
     struct {
-        tutti_engine_facility at[TUTTI_FACILITIES_MOST];
+        tutti_engine_facility at[TUTTI_FACILITIES_MOST]; /* [n], in the order of being added */
         int n;
-        const tutti_step_sizes *sizes; /* of the facility that decides how many samples a step
-                                          has; NULL: none does */
-        void *sizer;             /* its self */
+        const tutti_step_sizes *sizes; /* functions of the facility that decides how many samples
+                                          a step has; NULL: no facility does */
+        void *sizer;             /* the `self` for `sizes` */
     } facilities;
 
-    struct {                     /* how the work is divided */
+    struct {                     /* which samples this worker computes */
         tutti_share share;
-        int64_t *batch_of;       /* workers; declared if the shares are uneven; share.batch_of
-                                    points to it */
-        tutti_parts own_part;    /* if asynchronous, share knows one worker; this is that worker's
-                                    part: mine */
-        int member;              /* index in share: mine, or 0 of 1 if asynchronous */
+        int64_t *batch_of;       /* [workers]: the workers' batches, if they are uneven (then
+                                    declared, and share.batch_of is this); else NULL */
+        tutti_parts own_part;    /* this worker's part of the data, if asynchronous: `share` then
+                                    describes a run of one worker, and share.parts is this */
+        int member;              /* this worker's index in `share`: its rank; 0 if asynchronous */
     } division;
 
     struct {                     /* how gradients are summed over the workers */
-        const char *collective;  /* algorithm of the workers' sums; NULL: chosen for each sum */
-        tutti_route route;       /* the route of codecs' messages */
-        struct tutti_engine_exchange *exchange; /* gradients go through a codec; NULL:
-                                                   uncompressed */
-        bool codec_is_used;      /* the run's codec is used by a facility: models go through it */
-        int codec_team;          /* number of workers whose gradients go through the codec as one
-                                    (exchange/team.c) */
+        const char *collective;  /* algorithm of sums over all workers; NULL: each sum chooses */
+        tutti_route route;       /* the route of a codec's messages */
+        struct tutti_engine_exchange *exchange; /* of gradients through a codec; NULL: gradients
+                                                   are summed uncompressed */
+        bool codec_is_used;      /* a facility sends models through the run's codec, so gradients
+                                    do not go through it */
+        int codec_team;          /* number of workers that sum their gradients before one of them
+                                    encodes the sum (exchange/team.c); 1: each encodes its own */
     } sums;
 
     /* the flat space */
     tutti_layout layout;
-    tutti_tensor *tensors;
-    tutti_piece *pieces;
-    tutti_engine_piece *piece_state; /* n_pieces, with capacity for those that tutti_recut may
-                                        create */
-    tutti_param *params;         /* names owned by `tensors` */
-    char *names;
-    tutti_engine_span *pieces_of; /* n_tensors */
-    bool pieces_stay;            /* the partition is final: other state depends on it */
-    tutti_engine_rows *rows;     /* n_tensors; all zero for tensors that are not tables */
-    struct {                     /* own_values, and one more, which is 1 once this worker has had
-                                    samples */
-        float *now, *kept;       /* kept: as they were before the mean. NULL: none */
+    tutti_tensor *tensors;       /* [n_tensors] */
+    tutti_piece *pieces;         /* [n_pieces]; allocated for the most that tutti_recut may make */
+    tutti_engine_piece *piece_state; /* [n_pieces], likewise */
+    tutti_param *params;         /* [n_tensors]: the client's; names are those of `tensors` */
+    char *names;                 /* all tensors' names, in one block */
+    tutti_engine_span *pieces_of; /* [n_tensors] */
+    bool pieces_stay;            /* tutti_recut is refused: other state depends on the pieces */
+    tutti_engine_rows *rows;     /* [n_tensors]; all zero for tensors that are not tables */
+    struct {                     /* client state (options.own_values); [own_values + 1] each, the
+                                    last element 1 once this worker has had samples, else 0 */
+        float *now;              /* declared; NULL: no client state */
+        float *kept;             /* declared: saves `now` while it holds the workers' mean; NULL:
+                                    no client state, or one rank */
     } own_values;
-    float *kept;                 /* n: saves x during an evaluation of the agreed model; only if
-                                    replicas differ */
-    bool values_changed;         /* x differs from the client's copies */
+    float *kept;                 /* [n], declared: saves x while x holds the agreed model; NULL:
+                                    replicas are equal, or one rank */
+    bool values_changed;         /* x differs from what the client was last handed */
     tutti_engine_client client;
     tutti_engine_store snapshots;
-    tutti_saved *state_pieces;   /* as last listed for the client; NULL: never listed */
+    tutti_saved *state_pieces;   /* the list that the client was last given of the state to save;
+                                    NULL: none yet */
 
     struct {
-        tutti_group opening;     /* all ranks, for opening the engine. A group of its own: a rank
-                                    that gives up during the run (tutti_engine_settle) must not
-                                    make the opening fail on a rank that is still in it and has
-                                    received all that it needs */
-        tutti_group team;        /* client thread's copy: my node group, under ASYNC */
-        int *team_ranks;
-        int *worker_ranks;       /* workers: the first ranks of the world, if the others only
-                                    serve; else NULL */
-        uint64_t steps;          /* steps of this worker in this process: sequence numbers of its
-                                    groups */
+        tutti_group opening;     /* all ranks; for opening the engine only. A rank that gives up
+                                    other groups during the run (tutti_engine_settle) must not make
+                                    the opening fail on a rank that is still in it and has received
+                                    all that it needs */
+        tutti_group team;        /* this worker's node group (m.team); under TUTTI_ASYNC */
+        int *team_ranks;         /* [m.team]: its ranks; NULL: not under TUTTI_ASYNC */
+        int *worker_ranks;       /* [workers]: 0, 1, ...; NULL: every rank is a worker */
+        uint64_t steps;          /* steps that this worker has completed in this process: the
+                                    sequence number in the keys of a step's groups */
     } groups;
-    tutti_group lead;            /* group of a leader-ordered lane */
+    tutti_group lead;            /* the group that a leader-ordered lane borrows */
     tutti_engine_losses losses;
 
     /* the step */
     tutti_engine_stage stage;
     struct {
-        tutti_pass pass;         /* the current pass */
-        int64_t passes;          /* this worker's passes in this step, as configured */
-        int64_t computed;        /* samples computed in this step's passes so far */
-        bool taken_in;           /* after the last pass: g is the update's gradient, unscaled,
-                                    with the deferred steps added */
+        tutti_pass pass;         /* the current or last pass; index -1: none yet in this step */
+        int64_t passes;          /* passes of this step as configured; the method may change
+                                    them */
+        int64_t computed;        /* samples of this step's passes that have ended */
+        bool taken_in;           /* since the last pass, g was unscaled and changed by facilities:
+                                    it is the gradient of the update (tutti_engine_take_in) */
         bool abandoned;          /* the method's unit_release hook has restarted the step */
-        bool exchanged;          /* a pass of this step exchanges its pieces: gradients are
-                                    checked there, and are the same on all workers afterwards */
-        int next_piece;          /* the only piece that may start next */
-        bool *announced;         /* n_tensors, in this pass */
-        double loss_sum;
-        bool reported_unused;
+        bool exchanged;          /* a pass of this step exchanges its pieces. Their jobs check the
+                                    gradients, which are then the same on all workers */
+        int next_piece;          /* TUTTI_ORDER_READY: the next piece to start */
+        bool *announced;         /* [n_tensors]: its gradient was announced in this pass */
+        double loss_sum;         /* over the samples of this step's passes that have ended */
+        bool reported_unused;    /* the event "unused-parameter" was recorded; once per engine */
         const tutti_applied_gradient *applied; /* within step(): the gradient in g is this earlier
                                                  one; NULL: it is this step's */
     } step;
-    struct {                     /* of an exchange */
-        tutti_flag flag;         /* one has failed here: no later one begins, since the others are
-                                    still in the failed one and would not join it */
-        tutti_word by;           /* the rank that caused it; of pieces, set before flag */
-        struct {                 /* this worker's own failure in a piece; set before it is
-                                    reported to the others */
-            tutti_flag claimed, reported;
+    struct {                     /* of an exchange, on this worker; never reset */
+        tutti_flag flag;         /* an exchange has failed. No later one begins: the other workers
+                                    are still in the failed one and would not join it */
+        tutti_word by;           /* the rank that caused the failure; set before `flag` */
+        struct {                 /* this worker's own failure in a piece, not another worker's */
+            tutti_flag claimed;  /* a thread is writing, or has written, status and error */
+            tutti_flag reported; /* status and error are written and may be read */
             tutti_status status;
             tutti_error error;
         } own;
-        _Atomic uint64_t turns;  /* sequence number of the lane when the first piece after the
-                                    failure was skipped; 0: none yet */
+        _Atomic uint64_t turns;  /* the lane's sequence number when the first piece after the
+                                    failure was not joined; 0: none yet */
     } failure;
-    struct {
+    struct {                     /* the learning rate is base x factor */
         tutti_lr_schedule *schedule;
-        double base, factor;     /* the schedule's factor of this step */
+        double base;             /* the optimiser's, or the client's (tutti_engine_lr) */
+        double factor;           /* the schedule's for this step */
     } rate;
-    bool at_servers;             /* servers update shards by the run's optimiser */
+    bool at_servers;             /* servers update the model by the run's optimiser */
     tutti_engine_scaler scaler;
 
     /* asynchronous methods and services */
-    bool is_async;               /* TUTTI_ASYNC */
+    bool is_async;               /* the method has TUTTI_ASYNC */
     tutti_engine_pace pace;
     tutti_engine_services services;
 
-    struct {
-        struct { uint64_t step, samples, skipped; } progress; /* declared, survives a resume */
-        struct tutti_engine_done {
+    struct {                     /* since the beginning of the run, if declared; else since open */
+        struct {                 /* of the run; declared. Under TUTTI_ASYNC samples are as last
+                                    agreed, and step is that of this worker's gradient */
+            uint64_t step, samples, skipped;
+        } progress;
+        struct tutti_engine_done { /* of this worker */
             uint64_t steps, samples, skipped;
-        } own, reported;         /* own: this worker's; declared unless replicas are equal; its
-                                    samples count under ASYNC only. reported: the part of it that
-                                    progress already includes */
-        uint64_t sat_out;        /* steps of own.steps in which this worker took no part; declared
-                                    by methods that have such steps */
-        uint64_t before_reset;   /* updates before the last reset of the optimiser's buffers;
-                                    rate.t counts from there. Declared by methods that reset them
+        } own,                   /* declared unless replicas are equal; samples: under TUTTI_ASYNC
+                                    only */
+          reported;              /* the part of `own` that `progress` includes already */
+        uint64_t sat_out;        /* the steps among own.steps in which this worker took no part
+                                    (tutti_sit_out); declared by methods that have such steps */
+        uint64_t before_reset;   /* updates before the optimiser's buffers were last reset; rate.t
+                                    counts from there. Declared by methods that reset them
                                     (buffers.c) */
-        struct {                 /* this worker's, of the client; declared where gradients may be
-                                    old (tutti_engine_declare_history) */
-            uint64_t restarts, stale_most, stale_n;
+        struct {                 /* of this worker; declared where gradients may be stale
+                                    (tutti_engine_declare_history) */
+            uint64_t restarts;   /* steps restarted by unit_release */
+            uint64_t stale_most, stale_n; /* tutti_stale: the maximum, and the number of calls */
             double stale_sum;
             tutti_histogram stale;
         } history;
@@ -184,73 +199,87 @@ struct tutti_engine {
     tutti_engine_records records;
 };
 
-/* ---- table.c: checks for what the author of a method may have forgotten ---- */
+/* ---- table.c: checks for what the author of a method may have forgotten; TUTTI_ERR_STATE ---- */
 
-/* Checks the list of methods: each name is well-formed and unique. */
+/* Checks the NULL-ended list of methods: each name is well-formed and unique. */
 tutti_status tutti_engine_check_names(const tutti_method_ops *const *methods, tutti_error *err);
-/* Has the row no `when`, or one whose conditions can be evaluated? */
+/* Returns whether the conditions in row->when can be evaluated (defaults.c); true if it is
+   NULL. */
 bool tutti_method_default_can_hold(const tutti_method_ops *ops, const tutti_method_default *row);
-/* Checks the remaining fields of one method. */
+/* Checks the options, services, defaults and traits of one method, whose name is valid. */
 tutti_status tutti_engine_check_table(const tutti_method_ops *ops, int workers, tutti_error *err);
 
-/* ---- options.c ---- */
+/* ---- options.c: the first and the third step of opening an engine ---- */
 
-/* Reads the options, fills in defaults, and finds the workers' and the servers' ranks. */
+/* Finds the method, assigns roles to ranks, copies the options' strings and checks the options. */
 tutti_status tutti_engine_read_options(tutti_engine *e, const tutti_method_ops *const *methods,
                                        tutti_error *err);
-/* After that, once the tensors are placed: opens the method, and reads its traits and whether it
-   is asynchronous. */
+/* Once the tensors are placed: applies the method's options, and sets m.self, m.traits and
+   is_async. */
 tutti_status tutti_engine_open_method(tutti_engine *e, tutti_error *err);
 
 /* ---- declare.c ---- */
 
-/* Declares all state. methods: an error message names those whose gradients may go through a
-   codec. */
+/* Declares all state of the engine, the method, its facilities, the optimiser and the codec, and
+   refuses incompatible options. `methods` is for an error message: it names the methods that
+   accept a codec. */
 tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const *methods,
                                   tutti_error *err);
 
-/* ---- layout.c ---- */
+/* ---- layout.c: the second step of opening; tutti_engine_cut makes the pieces ---- */
 
-/* Places the tensors. tutti_engine_cut splits them into pieces; what has to know the pieces
-   before there is memory may call it within declare(). */
+/* Checks and copies the n parameters, and assigns each its range of the flat space. */
 tutti_status tutti_engine_place(tutti_engine *e, const tutti_param *params, int n,
                                 tutti_error *err);
 
 /* ---- ready.c ---- */
 
-/* A pass is over: gradients that were not announced in it are set to 0. */
+/* When a pass ends: sets the gradients that were not announced in it to 0 (adds nothing to those
+   of earlier passes), and counts them as announced for their pieces. */
 tutti_status tutti_engine_unused(tutti_engine *e, tutti_error *err);
+
+/* ---- rate.c ---- */
+
+/* Returns the number of updates before this step: of steps so far, without those skipped or sat
+   out. */
+uint64_t tutti_engine_updates(tutti_engine *e);
+/* Within step(): returns the same number including this step's update, without the steps that
+   made no update because a facility merges or delays them (facility.h: behind). */
+uint64_t tutti_engine_updates_after_step(tutti_engine *e);
 
 /* ---- step.c ---- */
 
-/* Updates so far, as bias corrections count them. */
-uint64_t tutti_engine_updates(tutti_engine *e);
-/* Within step(): the same including this step's update, as rate.t counts. */
-uint64_t tutti_engine_updates_after_step(tutti_engine *e);
-/* Checks that a gradient is finite that no exchange has checked. */
+/* Checks that this worker's gradient of a piece is finite, for pieces that no exchange checks. */
 tutti_status tutti_engine_check_gradient(tutti_engine *e, int piece, tutti_error *err);
-/* The run ends: applies the gradients that are still due. */
+/* At the end of the run: makes the updates of the gradients that facilities still hold. */
 tutti_status tutti_engine_drain(tutti_engine *e, tutti_error *err);
 
 /* ---- locks.c ---- */
 
-/* What is done to a part of x under a lock; rate may be NULL. */
+/* An operation on elements [first, first + count) of a model, called with their lock held. at,
+   from: the addresses of element `first` in the destination and in the source. rate: NULL where
+   the operation needs none. */
 typedef void tutti_locked_part(tutti_method *m, float *at, const float *from, size_t first,
                                size_t count, const tutti_rate *rate);
-/* Does it to all of x, each part under its lock. */
+/* Applies `part`, with rate NULL, to all of a model: to each part that has a lock, while holding
+   that lock. to, from: n elements each. Blocks for the locks. */
 void tutti_engine_locked(tutti_method *m, const tutti_locks *locks, tutti_locked_part *part,
                          float *to, const float *from);
 
 /* ---- names.c ---- */
 
-/* Before a pass: checks its names and its buffer for losses. Marks the losses as not reported. */
+/* Before a pass: checks the sample names that the method has set in p, and sets p->losses to NaN,
+   "not reported". TUTTI_ERR_STATE. */
 tutti_status tutti_engine_names_check(const tutti_engine *e, const tutti_pass *p,
                                       tutti_error *err);
-/* After a pass: has the client reported all losses? */
+/* After a pass: checks that the client has reported the loss of every sample, unless loss_sum is
+   not finite. TUTTI_ERR_STATE. */
 tutti_status tutti_engine_losses_check(const tutti_engine *e, double loss_sum, tutti_error *err);
 
 /* ---- fingerprint.c ---- */
 
+/* Compares version, options and shapes with the other ranks. Collective over all ranks.
+   TUTTI_ERR_USAGE on all of them if any differ. */
 tutti_status tutti_engine_compare(tutti_engine *e, tutti_error *err);
 
 #pragma GCC visibility pop

@@ -1,5 +1,6 @@
-/* facility.c: the facilities of a method: a mixer, an averager, servers, a step mode. What each of
-   them provides and excludes is data. */
+/* facility.c: adds the facilities of a method (a mixer, an averager, servers, a step mode), and
+   checks which of them exclude each other. What each provides and excludes is data
+   (facility.h). */
 #include <assert.h>
 
 #include "engine_internal.h"

@@ -1,11 +1,11 @@
-/* judge.c: a gradient is not finite: finds whose it is, and what becomes of the step. Either the
-   run ends, with an error that names it. Or such steps may be skipped: then all workers that make
-   the step together vote, since all skip it or none does. */
+/* judge.c: decides what becomes of a step whose gradient is not finite. If such steps may not be
+   skipped, the run ends with an error that names the worker and the tensor. If they may, all
+   workers that make the step together vote, so that all skip it or none does. */
 #include <math.h>
 
 #include "engine_internal.h"
 
-static tutti_status say_bad(const tutti_engine *e, const tutti_engine_bad *bad, uint64_t step, tutti_error *err)
+static tutti_status fail_own(const tutti_engine *e, const tutti_engine_bad *bad, uint64_t step, tutti_error *err)
 {
     return tutti_fail_rank(err, TUTTI_ERR_NUMBER, e->m.rank,
                            "worker %d: the gradient of %s is %g at element %zu in step %llu; lower the learning rate, "
@@ -15,7 +15,7 @@ static tutti_status say_bad(const tutti_engine *e, const tutti_engine_bad *bad, 
 }
 
 /* An error about the mean, which is equal on all workers. */
-static tutti_status say_decoded(const tutti_engine *e, const tutti_engine_bad *bad, uint64_t step, tutti_error *err)
+static tutti_status fail_decoded(const tutti_engine *e, const tutti_engine_bad *bad, uint64_t step, tutti_error *err)
 {
     return tutti_fail(err, TUTTI_ERR_NUMBER, 0,
                       "the mean gradient of %s is %g at element %zu in step %llu, as %s decoded it; lower the learning "
@@ -25,39 +25,40 @@ static tutti_status say_decoded(const tutti_engine *e, const tutti_engine_bad *b
                       tutti_exchange_codec(&e->m));
 }
 
-/* Is this worker's gradient finite? p->g need not be in m->g. */
-tutti_status tutti_engine_look(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad, tutti_error *err)
+tutti_status tutti_engine_check_piece(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad,
+                                      tutti_error *err)
 {
     bad->found = false;
     if (e->options.nonfinite == TUTTI_NONFINITE_KEEP && e->sums.exchange == NULL)
         return TUTTI_OK;
     if (!tutti_engine_finite(e, p))
         tutti_engine_find_bad_of(e, p, bad);
-    return bad->found && !tutti_engine_may_skip(e) ? say_bad(e, bad, p->step, err) : TUTTI_OK;
+    return bad->found && !tutti_engine_may_skip(e) ? fail_own(e, bad, p->step, err) : TUTTI_OK;
 }
 
 /* A codec's number format may overflow: fp16. */
-tutti_status tutti_engine_look_decoded(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad,
-                                       tutti_error *err)
+tutti_status tutti_engine_check_decoded(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad,
+                                        tutti_error *err)
 {
     if (e->sums.exchange == NULL || bad->found || tutti_engine_finite(e, p))
         return TUTTI_OK;
     tutti_engine_find_bad_of(e, p, bad);
     bad->decoded = true;
-    return tutti_engine_may_skip(e) ? TUTTI_OK : say_decoded(e, bad, p->step, err);
+    return tutti_engine_may_skip(e) ? TUTTI_OK : fail_decoded(e, bad, p->step, err);
 }
 
-/* What is not finite in this step, over all workers: a worker's own gradient comes before any
-   decoded mean, since the mean is not finite as well if one of the gradients in it is not. */
+/* What is not finite in this step, over all workers. own: a worker's own gradient; otherwise a
+   decoded mean. A gradient is named before a mean, since the mean is not finite either if one of
+   its gradients is not. */
 typedef struct verdict { bool bad, own; int worker, tensor; } verdict;
 
-static verdict verdict_of(const tutti_engine *e, int64_t who)
+static verdict verdict_of(const tutti_engine *e, int64_t vote)
 {
     const int64_t n = e->layout.n_tensors;
     const int workers = e->m.workers;
 
-    return who > 0
-               ? (verdict){ true, (who - 1) / n >= workers, (int)((who - 1) / n % workers), (int)((who - 1) % n) }
+    return vote > 0
+               ? (verdict){ true, (vote - 1) / n >= workers, (int)((vote - 1) / n % workers), (int)((vote - 1) % n) }
                : (verdict){ .bad = false };
 }
 
@@ -65,26 +66,26 @@ static verdict verdict_of(const tutti_engine *e, int64_t who)
    An overflow in the codec is a failure if such steps are not to be skipped: the loss scale is
    not its cause, since the gradient was divided by it before. */
 tutti_status tutti_engine_vote(tutti_engine *e, const tutti_engine_piece *state, uint64_t step, tutti_group *group,
-                               int64_t *who, tutti_error *err)
+                               int64_t *vote, tutti_error *err)
 {
     const tutti_method *m = &e->m;
     const int64_t n = e->layout.n_tensors;
     verdict v;
 
-    *who = 0;
+    *vote = 0;
     for (int k = 0; k < e->layout.n_pieces; k++) {
         const tutti_engine_bad *bad = &state[k].bad;
         const int64_t mine = 1 + ((bad->decoded ? 0 : (int64_t)m->workers) + m->rank) * n + bad->tensor;
-        if (bad->found && mine > *who)
-            *who = mine;
+        if (bad->found && mine > *vote)
+            *vote = mine;
     }
     if (group != NULL && m->workers > 1)
         TUTTI_TRY(
-            tutti_engine_with_team(e, tutti_allreduce(group, TUTTI_MAX, tutti_host(who, 1, TUTTI_I64), err), err));
-    v = verdict_of(e, *who);
+            tutti_engine_with_team(e, tutti_allreduce(group, TUTTI_MAX, tutti_host(vote, 1, TUTTI_I64), err), err));
+    v = verdict_of(e, *vote);
     for (int k = 0; v.bad && !v.own && e->options.nonfinite == TUTTI_NONFINITE_STOP && k < e->layout.n_pieces; k++)
         if (state[k].bad.found)
-            return say_decoded(e, &state[k].bad, step, err);
+            return fail_decoded(e, &state[k].bad, step, err);
     return TUTTI_OK;
 }
 
@@ -120,21 +121,21 @@ tutti_status tutti_engine_judge(tutti_engine *e, bool *skip, tutti_error *err)
     const tutti_applied_gradient *late = e->step.applied;
     const uint64_t step = tutti_engine_gradient_step(e);
     verdict v;
-    int64_t who;
+    int64_t vote;
 
     *skip = false;
     if (!tutti_engine_may_skip(e))
         return TUTTI_OK;
     if (late != NULL)
-        who = late->who;
+        vote = late->vote;
     else {
         const tutti_doing was = tutti_engine_doing(e, e->step.exchanged ? TUTTI_DOING_EXPOSED : e->clock.doing);
         const tutti_status status =
-            tutti_engine_vote(e, e->piece_state, step, e->step.exchanged ? tutti_engine_together(e) : NULL, &who, err);
+            tutti_engine_vote(e, e->piece_state, step, e->step.exchanged ? tutti_engine_together(e) : NULL, &vote, err);
         tutti_engine_doing(e, was);
         TUTTI_TRY(status);
     }
-    v = verdict_of(e, who);
+    v = verdict_of(e, vote);
     *skip = v.bad;
     if (v.bad && late == NULL && e->step.exchanged)
         tutti_engine_exchange_left_out(e, step);

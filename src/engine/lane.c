@@ -1,10 +1,11 @@
-/* lane.c: blocking jobs, admitted by priority and credit, run by `width` threads, under one
-   monitor. A hand-over costs two context switches (35-47 us on the reference machine), which is
-   why the engine keeps small pieces on the client's thread.
+/* lane.c: implements lane.h: blocking jobs, admitted by priority and credit, run by `width` threads
+   under one monitor. Handing a job to a thread costs two context switches, so the engine keeps
+   small pieces on the client's thread (pieces.c).
 
-   It costs no more on a wide lane: an idle thread waits on a condition of its own, and one is
-   woken when there is work for one. A thread that takes work while there is more wakes the next.
-   So at any time either nothing can be done, or a thread is on its way to it.
+   A hand-over costs no more on a wide lane. Each idle thread waits on a condition of its own, and
+   starting a job wakes one idle thread if the job may begin. A thread that admits a job while
+   another may begin wakes the next thread. So a job that may begin never waits for a thread that
+   sleeps.
 
    The queue is a list in the order of admission. The position of a job is found at once in the
    two common cases: backward starts jobs by falling priority values, so each comes first; and

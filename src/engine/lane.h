@@ -1,27 +1,32 @@
-/* lane.h: ordered background work: THE way to overlap. A lane is `width` runtime threads that take
-   jobs from one queue; a job is a blocking function.
+/* lane.h: ordered background work. Everything that overlaps the client's computation runs on a
+   lane. A lane is `width` runtime threads that take jobs from one queue; a job is a blocking
+   function. Included by the engine and by modules and methods that have lanes of their own.
+   Implemented by lane.c and, for lanes with a leader, lane_led.c.
 
-   To start a collective put a job on a lane that calls the blocking collective. To wait for it
-   wait for the job. So collectives, file I/O and server calls need no asynchronous variants. With
-   width 0 start() runs the job at once on the caller's thread (MPI below THREAD_MULTIPLE, tests,
-   small models).
+   To start a collective, give the lane a job that calls the blocking collective; to wait for the
+   collective, wait for the job. So collectives, file I/O and calls of servers need no asynchronous
+   variants. On a lane of width 0 tutti_lane_start runs the job at once on the caller's thread (MPI
+   below THREAD_MULTIPLE, tests, small models).
 
-   If jobs contain collectives, they must begin in the same order on all members, and a lane has
-   ONE source of order: the order in which they are started, or a leader. Never put jobs of two
-   sources (gathers of unit_acquire, pieces of grad_ready) on one lane. Where several may run
-   concurrently, a job that fails before its collective must give up the group
-   (tutti_group_give_up): otherwise two members that fail in different jobs wait for each other.
+   Collectives in jobs must begin in the same order on all members. So the jobs of one lane have
+   one order: that in which they are started, or that of a leader. Never give one lane the jobs of
+   two sources that are each ordered but not relative to each other (gathers of unit_acquire, and
+   pieces of grad_ready). If the lane is wider than one thread, a job that fails before its
+   collective must give up the collective's group (tutti_group_give_up): otherwise two members
+   whose different jobs failed wait for each other.
 
-   Order. Of the jobs that were started the one of least priority value is *admitted* first; of
-   equal ones the one that was started first. So without priorities a lane is FIFO. With a credit
-   a job is admitted only when its bytes and those of the running jobs fit the credit. Until then
-   it stays in the queue, without occupying a thread, and a more urgent one may overtake it. A
-   less urgent one may not, even if it would fit.
+   Order. The job with the least priority value is *admitted* first, which means that a thread runs
+   it; of jobs with equal values the one that was started first. So without priorities a lane is
+   FIFO. If the lane has a credit, a job is admitted only when its bytes and those of the running
+   jobs together do not exceed it. Until then the job stays in the queue, without occupying a
+   thread. A job of less priority value that is started meanwhile overtakes it; a job of greater
+   value does not, even if it would fit.
 
-   Leader. Members whose jobs become ready in different orders use a leader: member 0 of a group
-   admits as above and sends each other member the job of each sequence number (*turn*), just
-   before it runs the job. The others admit in the order of turns. A turn is one message without
-   payload to each other member, from member 0: size - 1 messages per job. */
+   Leader. Members whose jobs are started in different orders use a leader. Member 0 of a group
+   admits jobs as above, numbers them consecutively (tutti_job.turn, the sequence number) and, just
+   before it runs a job, announces the job of that number to each other member. The others admit
+   jobs by sequence number. An announcement is a message without payload: size - 1 messages per
+   job. */
 #ifndef TUTTI_LANE_H
 #define TUTTI_LANE_H
 #include "tutti/comm.h"
@@ -35,80 +40,92 @@ typedef enum tutti_job_state {
     TUTTI_JOB_ENDED
 } tutti_job_state;
 
-/* Caller's memory, untouched from start to wait; zero it before the first use. */
+/* A job, in the caller's memory. The caller must not touch it from tutti_lane_start until
+   tutti_job_wait has returned. Zero it before its first use. */
 typedef struct tutti_job {
-    /* Lane thread; may block, must not allocate. */
+    /* The work. Called on a thread of the lane; may block; must not allocate. Its result is
+       returned by tutti_job_wait. */
     tutti_status (*run)(struct tutti_job *job, tutti_error *err);
-    void *owner;
-    int index;                    /* leader-ordered lane: its name; unique among unfinished jobs */
-    uint64_t priority;            /* the least value first */
-    size_t bytes;                 /* its use of the credit */
-    /* Written by the lane when the job is admitted, and at its end. turn: how many were admitted
-       before it since the lane was opened; on a leader-ordered lane the same on all members. */
-    uint64_t turn;
-    int64_t queued_ns, started_ns, ended_ns;
-    tutti_status status;          /* the lane's; read through tutti_job_wait */
+    void *owner;                  /* for `run`; the lane does not read it */
+    int index;                    /* for `run`. On a leader-ordered lane it identifies the job on
+                                     all members, so it is unique among unfinished jobs */
+    uint64_t priority;            /* jobs of the least value are admitted first */
+    size_t bytes;                 /* how much of the credit it uses while it runs */
+    /* The members below are the lane's; read them when the job was waited for. */
+    uint64_t turn;                /* sequence number: how many jobs were admitted before this one
+                                     since the lane was opened; on a leader-ordered lane the same
+                                     on all members */
+    int64_t queued_ns, started_ns, ended_ns; /* when it was started by the caller, was admitted,
+                                                and ended */
+    tutti_status status;          /* the result of `run`, or why it was not run */
     tutti_error error;
-    tutti_job_state state;        /* under the lane's lock */
-    struct tutti_job *next;
+    tutti_job_state state;        /* under the lane's monitor */
+    struct tutti_job *next;       /* the next job of the queue */
 } tutti_job;
 
+/* Opens a lane without credit and leader: tutti_lane_open_ordered with an order of zeros. */
 tutti_status tutti_lane_open(tutti_lane **out, tutti_runtime *rt, const char *name, int width,
                              tutti_error *err);
 
 typedef struct tutti_lane_order {
-    /* Most bytes of running jobs, on each member; 0: no limit. A larger job runs alone. */
+    /* The most bytes that running jobs have together, on each member; 0: no limit. A job of more
+       bytes runs alone. */
     size_t credit;
 
-    /* NULL: this lane decides for itself. Else the members of this group run the same jobs, each
-       as often as the others, and member 0 leads. Copied; its ranks are borrowed until close. Two
-       lanes must not have the same name and context at one time, nor after one that failed
-       (below). */
+    /* The group whose member 0 leads, and whose members all run the same jobs equally often; NULL:
+       the lane orders its jobs itself. The struct is copied; its ranks are borrowed until close.
+       No two lanes may have the same name and group context at one time, nor a lane those of one
+       that has failed (property 3 below). */
     const tutti_group *lead;
 } tutti_lane_order;
 
-/* Not a collective call: sends nothing. With width 0 jobs run when they are started, and no turns
-   are sent: then all members must start them in the same order. TUTTI_ERR_USAGE: an invalid
-   width, or this rank is not a member of the group.
+/* Opens a lane; sends nothing. width: number of threads, 0 to 64. name: the first 10 bytes are
+   part of its threads' names. With width 0 jobs run when they are started and nothing is
+   announced, so all members must start them in the same order. TUTTI_ERR_USAGE: an invalid width,
+   or this rank is not a member of the group.
 
    Properties of a leader-ordered lane:
-     1. Members need not agree on times: a member may receive the turn of a job that it has not
-        started yet, or may have finished jobs that others have not begun. It cannot deadlock: a
-        member admits in the order of turns only. So the earliest unfinished turn has, wherever it
-        is not running, all threads and the whole credit.
-     2. A turn is received only while a job waits here. So when all jobs are over on all members,
-        no turn is in flight.
-     3. A failure ends the lane, since a member that is out of order stops the others. If a
-        member is lost, the jobs that wait or are started later end with that failure and its rank.
-        If a job fails here they end with TUTTI_CLOSED. They are not run. The other members fail
-        when this one leaves the world. For that widths and credits must be the same on all, except
-        during a change of the credit that all make: otherwise a job that runs here may need one of
-        another member that does not fit there next to a part of the failed one.
-     4. Close waits for no turn: jobs that were not admitted end with TUTTI_CLOSED. Member 0
-        waits until the others have received the turns that it has sent, or have left. */
+     1. Members need not keep pace: a member may receive the announcement of a job that it has not
+        started yet, or may have finished jobs that other members have not begun. The lane cannot
+        deadlock: a member admits jobs by sequence number only, so on each member the unfinished
+        job of the lowest number is either running or has all threads and the whole credit to
+        itself.
+     2. A member receives an announcement only while a job waits in its queue. So when all jobs
+        have ended on all members, no announcement is in flight.
+     3. A failure ends the lane, since a member that admits jobs in another order stops the others.
+        If a member is lost, the jobs that wait here or are started later are not run and end with
+        that failure and its rank. If a job fails here, they end with TUTTI_CLOSED. The other
+        members fail when this one leaves the world. For that, width and credit must be the same on
+        all members, except while all are changing the credit: otherwise a job that runs here may
+        depend on a job of another member that does not fit there next to its part of the failed
+        one.
+     4. Close waits for no announcement: jobs that were not admitted end with TUTTI_CLOSED. Member
+        0 waits until the other members have received the announcements that it has sent, or have
+        left the world. */
 tutti_status tutti_lane_open_ordered(tutti_lane **out, tutti_runtime *rt, const char *name,
                                      int width, const tutti_lane_order *order, tutti_error *err);
 
-/* Blocks until all started jobs, on a leader-ordered lane all admitted ones, are over. Accepts
-   NULL. */
+/* Blocks until all started jobs have ended (on a leader-ordered lane: all admitted ones), and
+   frees the lane. Accepts NULL. */
 void tutti_lane_close(tutti_lane *lane);
 
-/* How many jobs have been admitted since it was opened; any thread. */
+/* Returns the next sequence number: how many jobs have been admitted since the lane was opened.
+   Any thread. */
 uint64_t tutti_lane_turns(tutti_lane *lane);
 
-/* Sets the credit from now on; any thread. Running jobs count as before, so a change admits
-   nothing twice. On a leader-ordered lane each member has its own credit, and member 0's decides
-   how many jobs run ahead. */
+/* Changes the credit. Running jobs continue and count against the new one. On a leader-ordered
+   lane each member has its own credit, and member 0's decides how many jobs run concurrently. Any
+   thread. */
 void tutti_lane_credit(tutti_lane *lane, size_t credit);
 
-/* Never fails; also from within a job. */
+/* Adds the job to the queue; never fails. Any thread, also within a job. */
 void tutti_lane_start(tutti_lane *lane, tutti_job *job);
 
-/* Would tutti_job_wait return at once? */
+/* Returns whether tutti_job_wait would return at once. Any thread. */
 bool tutti_job_over(tutti_lane *lane, const tutti_job *job);
 
-/* Blocks; returns run's status and sentence once. TUTTI_OK if the job was never started or
-   already waited for. */
+/* Blocks until the job has ended, and returns its status and error. TUTTI_OK if it was never
+   started or was waited for before. One thread at a time for a job. */
 tutti_status tutti_job_wait(tutti_lane *lane, tutti_job *job, tutti_error *err);
 #pragma GCC visibility pop
 #endif

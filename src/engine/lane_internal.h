@@ -1,5 +1,5 @@
-/* lane_internal.h: a lane, shared by lane.c (queue, order, credit, threads) and lane_led.c
-   (leader order). */
+/* lane_internal.h: struct tutti_lane. Included by lane.c (queue, admission, credit, threads) and
+   lane_led.c (the leader's order) only. */
 #ifndef TUTTI_LANE_INTERNAL_H
 #define TUTTI_LANE_INTERNAL_H
 #include "engine/lane.h"
@@ -10,10 +10,11 @@ enum { TUTTI_LANE_WIDTH = 64 };
 typedef struct tutti_lane_worker {
     tutti_lane *lane;
     tutti_thread *thread;
-    struct tutti_lane_worker *next; /* the next idle thread; under the lane's monitor */
-    tutti_monitor *wakeup;
-    bool called;          /* woken; under the worker's own monitor */
-    tutti_request *notes; /* leader: sends of its last announcement, to lead.size - 1 members */
+    struct tutti_lane_worker *next; /* the next idle thread; under lane->monitor */
+    tutti_monitor *wakeup; /* of this thread: it waits here while it is idle */
+    bool called;           /* it must wake up; under `wakeup` */
+    tutti_request *notes;  /* [lead.size], entry 0 unused; on the leader: the sends of this
+                              thread's latest announcement; else NULL */
 } tutti_lane_worker;
 
 struct tutti_lane {
@@ -21,57 +22,67 @@ struct tutti_lane {
     tutti_monitor *monitor;
 
     /* under the monitor */
-    tutti_job *first, *last; /* jobs started and not yet admitted, the most urgent first */
-    tutti_lane_worker *idle;
-    size_t credit, taken;    /* bytes: the limit, and those of running jobs */
-    uint64_t turns;          /* sequence number: jobs admitted so far */
+    tutti_job *first, *last; /* the queue: jobs started and not yet admitted, the next one first */
+    tutti_lane_worker *idle; /* list of the threads that are idle */
+    size_t credit;           /* the most bytes of running jobs; 0: no limit */
+    size_t taken;            /* bytes of the running jobs */
+    uint64_t turns;          /* the next sequence number: jobs admitted so far */
     bool closing;
-    tutti_status status;     /* leader-ordered: not OK once the lane is given up */
+    tutti_status status;     /* with `error`: why the lane was given up; TUTTI_OK: it was not */
     tutti_error error;
 
-    /* leader-ordered lanes; under the monitor from `named` on */
+    /* leader-ordered lanes only; from `named` on under the monitor */
     bool is_led;
     tutti_group lead;
-    tutti_port port;
-    bool named, receiving;   /* is the job of number `turns` known here? is a thread waiting for
-                                its announcement? */
-    int64_t name;            /* the job's index */
-    uint64_t named_bytes;
-    tutti_request word;      /* receive of this rank's control message to the thread that waits;
-                                posted once, until close */
-    tutti_request wake_send;
+    tutti_port port;         /* hash of the lane's name and the group's context: part of its
+                                ports */
+    bool named;              /* on a member that is not the leader: the announcement of number
+                                `turns` has arrived; `name` and `named_bytes` are the job's */
+    bool receiving;          /* a thread is waiting for that announcement */
+    int64_t name;            /* index of the announced job */
+    uint64_t named_bytes;    /* its bytes at the leader */
+    tutti_request word;      /* the receive of this rank's message to itself that ends the wait for
+                                an announcement; posted once, until close */
+    tutti_request wake_send; /* the send of that message */
 
-    int width;
-    tutti_lane_worker worker[TUTTI_LANE_WIDTH];
+    int width;               /* number of threads */
+    tutti_lane_worker worker[TUTTI_LANE_WIDTH]; /* [width] */
 };
 
-/* The monitor is locked. Waiting jobs end with this status, as do those that are started later,
-   and no announcement is waited for any more. The first such status is kept. */
+/* Ends all waiting jobs with this status and error, and lets those that are started later end with
+   it; nothing waits for an announcement any more. A second call has no effect. The monitor is
+   locked. */
 void tutti_lane_give_up(tutti_lane *lane, tutti_status status, const tutti_error *why);
 
 /* ---- lane_led.c ---- */
+
+/* Sets up the leader-ordered part of a lane whose rt and width are set; sends nothing. */
 tutti_status tutti_lane_led_open(tutti_lane *lane, const char *name, const tutti_group *lead,
                                  tutti_error *err);
+/* Frees that part, once the threads have ended. Also for a lane without a leader. */
 void tutti_lane_led_close(tutti_lane *lane);
 
-/* Is this member the leader? Does it follow one? */
+/* Returns whether the lane is leader-ordered and this member is its leader. */
 bool tutti_lane_leads(const tutti_lane *lane);
+/* Returns whether the lane is leader-ordered and another member is its leader. */
 bool tutti_lane_follows(const tutti_lane *lane);
 
-/* The monitor is locked. Notifies the thread that waits for an announcement, if there is one,
-   that the lane is given up. */
+/* Ends the wait of the thread that waits for an announcement, if there is one, because the lane is
+   given up. The monitor is locked. */
 void tutti_lane_wake_receiver(tutti_lane *lane);
 
-/* Leader: announces to all others that this sequence number is the job's. Does not block. */
+/* On the leader: posts the announcement of an admitted job to all other members; elsewhere does
+   nothing. Does not block. w: the thread that will run the job. */
 tutti_status tutti_lane_announce(tutti_lane_worker *w, const tutti_job *job, tutti_error *err);
-
-/* Have all members received what tutti_lane_announce has sent? */
+/* Returns whether all members have received that announcement. */
 bool tutti_lane_is_received(const tutti_lane_worker *w);
-/* Blocks until they have, or are gone. */
+/* Blocks until they have received it or have left the world. */
 tutti_status tutti_lane_announced(tutti_lane_worker *w, tutti_error *err);
 
-/* Other members: is an announcement due that no thread waits for? */
+/* On the other members: returns whether a job waits for an announcement and no thread waits for
+   that announcement. The monitor is locked. */
 bool tutti_lane_wants_turn(const tutti_lane *lane);
-/* Waits for it, or until the lane is given up. The monitor is locked, and released meanwhile. */
+/* Waits for that announcement, or until the lane is given up, and records it. The monitor is
+   locked, and released meanwhile. */
 void tutti_lane_receive(tutti_lane *lane);
 #endif

@@ -1,11 +1,10 @@
 /* layout.c: the flat vector. Tensors are stored contiguously, in the order in which their
-   gradients become ready, so that what a piece sends is exactly what its tensors have. (Aligning
-   each to a cache line gained nothing measurable: mlp within 1 %.) Pieces are split between
-   tensors, as DDP's buckets are (Li et al. 2020, section 3.2.3): append until the limit is
-   reached, then close. The first has a smaller limit so that communication starts early. If the
-   method sets m->cut_bytes they are split by bytes, inside tensors too, so that a large tensor is
-   many pieces: then each is full before the next begins. A table whose rows are known is a piece
-   by itself in either case.
+   gradients become ready, without padding, so that a piece sends exactly the elements of its
+   tensors. Pieces are split between tensors, as DDP's buckets are (Li et al. 2020, section 3.2.3):
+   tensors are appended to a piece until it has reached the limit. The first piece has a smaller
+   limit, so that communication starts early. If the method sets m->cut_bytes, pieces are split by
+   bytes, inside tensors too, so that a large tensor is many pieces: then each piece is full before
+   the next begins. A table whose rows are known is a piece by itself in either case.
 
    Only pieces change after open, and only by tutti_recut, while none is in flight. */
 #include <errno.h>
@@ -160,7 +159,8 @@ double tutti_engine_most_pieces(const tutti_engine *e)
     return (double)full + 2 * tables + 3 + (e->m.close_bytes > 0 || by_unit(e) ? e->layout.n_tensors : 0);
 }
 
-/* Is the piece full with this part of tensor i? ends: it is the tensor's last part. */
+/* True if a piece of `count` elements is full once it has this part of tensor i. first: it is the
+   first piece; ends: the part is the tensor's last. */
 static bool is_full(const tutti_engine *e, bool first, size_t count, int i, bool ends)
 {
     const tutti_method *m = &e->m;
@@ -236,7 +236,7 @@ static void cut_pieces(tutti_engine *e)
     e->layout.piece = e->pieces;
     e->layout.n_pieces = n;
     for (int k = 0; k < n; k++)
-        tutti_engine_piece_rests(e, k);
+        tutti_engine_piece_reset(e, k);
     for (int k = 0; k < n && e->m.x != NULL; k++) { /* otherwise there is no memory yet */
         e->pieces[k].g = e->m.g != NULL ? e->m.g + e->pieces[k].first : NULL;
         e->pieces[k].x = e->m.x + e->pieces[k].first;
@@ -315,7 +315,7 @@ float *tutti_engine_gradient(tutti_engine *e, int tensor)
     return of_tensor(e, e->m.g, tensor);
 }
 
-void tutti_engine_piece_rests(tutti_engine *e, int k)
+void tutti_engine_piece_reset(tutti_engine *e, int k)
 {
     tutti_engine_piece *s = &e->piece_state[k];
 

@@ -1,5 +1,5 @@
-/* means.c: collectives for hooks over all workers, or over the node group: their mean, the first
-   one's values, the values of all (method.h). */
+/* means.c: collectives that a method's hooks may call, over all workers or over the node group:
+   the mean, the values of the first member, the values of all (method.h). */
 #include <string.h>
 
 #include "engine_internal.h"

@@ -16,8 +16,8 @@
 #include "hooks.h"
 #include "collective/members.h"
 
-/* Do all workers vote in every step? A loss would make the vote fail on some and not on
-   others. */
+/* True if all workers vote in every step. A loss would make the vote fail on some workers and not
+   on others. */
 static bool votes_in_steps(const tutti_engine *e)
 {
     return (e->m.traits & TUTTI_THROUGH_SERVERS) != 0 && (e->options.nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on);

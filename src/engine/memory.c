@@ -1,6 +1,6 @@
-/* memory.c: the memory of a rank's engine, as declared (runtime.h) and as allocated since. It is
-   counted from the declarations themselves, so a method need not state anything twice, and an
-   engine that only declares (engine_options.only_declared) counts the same as one that runs. */
+/* memory.c: counts the memory of a rank's engine, as declared (runtime.h) and as allocated since.
+   The declarations themselves are counted, so a method states nothing twice, and an engine that
+   only declares (engine_options.only_declared) has the same count as one that runs. */
 #include <string.h>
 
 #include "engine_internal.h"

@@ -118,8 +118,8 @@ tutti_status tutti_engine_pace_begin_phase(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Does not wait until the reply is received, since the others need not wait for that. A worker
-   has one request at a time, so its last reply was received. */
+/* Sends the reply to a worker's request for a gradient, without waiting until it is received. A
+   worker has one request at a time, so its previous reply was received. */
 static tutti_status send_grant(tutti_engine *e, const tutti_header *request, int64_t gradient, tutti_error *err)
 {
     tutti_engine_customer *c = &e->pace.customer[request->from];
@@ -288,7 +288,7 @@ tutti_status tutti_engine_more(tutti_engine *e, uint64_t until, bool *more, tutt
         return TUTTI_OK;
     }
     tutti_engine_clock_start(e);
-    status = tutti_engine_services_look(e, err);
+    status = tutti_engine_check_services(e, err);
     if (status == TUTTI_OK)
         status = e->m.rank < e->m.workers ? more_at_own_pace(e, until, more, err) : serve_until(e, until, err);
     if (status != TUTTI_OK)
@@ -410,8 +410,8 @@ bool tutti_engine_ended(const tutti_engine *e)
     return e->pace.ended;
 }
 
-/* With another number of workers the steps done stay the same, so the number of gradients
-   changes: checkpoints, reports and schedules count steps. */
+/* If the number of workers has changed, converts the number of gradients: the number of steps done
+   stays the same, which checkpoints, reports and schedules count. */
 void tutti_engine_pace_loaded(tutti_engine *e, int workers)
 {
     if (workers > 0)

@@ -177,7 +177,7 @@ static tutti_status begin(tutti_engine *e, tutti_error *err)
     tutti_engine_clock_start(e);
     status = tutti_engine_unquiesce(e, err);
     if (status == TUTTI_OK)
-        status = tutti_engine_services_look(e, err);
+        status = tutti_engine_check_services(e, err);
     if (status == TUTTI_OK)
         status = begin_step(e, err);
     if (status == TUTTI_OK)

@@ -7,10 +7,10 @@
 #include "hooks.h"
 #include "engine/lane.h"
 
-/* The lane is not given smaller pieces: a hand-over takes longer than it hides (35 to 47 us,
-   measured). Nor is it given the last one, which has nothing left to overlap with. These are
-   exchanged by the client's thread at the end of the step, where the workers wait for each other
-   once instead of once a piece. */
+/* Pieces of fewer bytes do not go to the lane, because a hand-over takes longer than the exchange
+   that it would hide. Nor does the last piece of a step, which has no computation left to overlap
+   with. The client's thread exchanges these pieces at the end of the step, where the workers wait
+   for each other once instead of once a piece. */
 static const size_t lane_bytes = 256 * 1024;
 
 /* ---- a piece ---- */
@@ -46,15 +46,15 @@ static tutti_status check_piece(tutti_engine *e, tutti_engine_piece *s, tutti_pi
         take_in(e, p);
     if (tutti_engine_adds_up(e) && s->bad.found) /* by an earlier pass: kept */
         return TUTTI_OK;
-    return e->m.whole ? TUTTI_OK : tutti_engine_look(e, p, &s->bad, err);
+    return e->m.whole ? TUTTI_OK : tutti_engine_check_piece(e, p, &s->bad, err);
 }
 
-/* May another worker be waiting in this piece, which this one does not join? All lanes admit the
-   pieces in the same order, and a thread of the other's lane gets no further than the first such
-   piece. Pieces that were admitted here before the failure may be waited for. Of those that come
-   later, none of which this worker joins, the first lane_width may be: one for each thread of the
-   other's lane. Giving up all of them would be more than the table of a rank records
-   (TUTTI_ABORTED_GROUPS in collective/rendezvous.h). */
+/* True if another worker may be waiting in this piece, which this worker does not join. All lanes
+   admit the pieces in the same order, and a thread of the other worker's lane gets no further than
+   the first such piece. Others may wait in pieces that were admitted here before the failure. Of
+   the later pieces, none of which this worker joins, they may wait in the first lane_width: one for
+   each thread of their lane. Giving up all later pieces would be more than the table of a rank
+   records (TUTTI_ABORTED_GROUPS in collective/rendezvous.h). */
 static bool may_be_waited_for(tutti_engine *e, const tutti_engine_piece *s)
 {
     uint64_t first = 0;
@@ -66,10 +66,10 @@ static bool may_be_waited_for(tutti_engine *e, const tutti_engine_piece *s)
     return s->job.turn < atomic_load(&e->failure.turns) + (uint64_t)e->m.lane_width;
 }
 
-/* This worker does not join the piece, and notifies the others at once, not only when it leaves
-   the run. Otherwise another might wait for it in this piece, while it waits for that one in a
-   piece in which that one has failed. A failure of its own is kept in e->failure.own: of two
-   workers that have each failed, and hear of each other's failure, each reports its own. */
+/* The other workers are notified at once, not only when this worker leaves the run. Otherwise
+   another worker might wait for this one in this piece, while this one waits for the other in a
+   piece in which the other has failed. This worker's own failure is stored in e->failure.own: if
+   two workers have failed and each is notified of the other's failure, each reports its own. */
 void tutti_engine_give_up_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_status status,
                                 const tutti_error *err)
 {
@@ -103,7 +103,7 @@ static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti
     /* it was not exchanged by rows: now any row may be non-zero */
     if (p->rows != NULL && !e->rows[p->first_tensor].summed)
         tutti_engine_rows_all(e, p->first_tensor);
-    return status == TUTTI_OK ? tutti_engine_look_decoded(e, p, &s->bad, err) : status;
+    return status == TUTTI_OK ? tutti_engine_check_decoded(e, p, &s->bad, err) : status;
 }
 
 void tutti_engine_piece_ended(tutti_engine *e, tutti_engine_piece *s, tutti_status status, const tutti_error *err)
@@ -176,7 +176,7 @@ void tutti_engine_start_ready(tutti_engine *e)
         start_piece(e, e->step.next_piece++);
 }
 
-void tutti_engine_piece_gets(tutti_engine *e, int k)
+void tutti_engine_piece_tensor_ready(tutti_engine *e, int k)
 {
     const bool complete = --e->piece_state[k].missing == 0;
 
@@ -199,16 +199,16 @@ void tutti_credit(tutti_method *m, size_t bytes)
 
 /* ---- the end of a step ---- */
 
-/* If the method needs the whole gradient before the first piece is exchanged (m->whole): does for
-   all pieces what check_piece omits then. */
-static tutti_status look_at_all(tutti_engine *e, tutti_error *err)
+/* Checks all pieces, if the method needs the whole gradient before the first piece is exchanged
+   (m->whole): check_piece does not check them then. */
+static tutti_status check_all(tutti_engine *e, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
 
     for (int k = 0; k < e->layout.n_pieces && status == TUTTI_OK && e->m.whole; k++)
         if (e->piece_state[k].pending) {
             take_in(e, &e->pieces[k]);
-            status = tutti_engine_look(e, &e->pieces[k], &e->piece_state[k].bad, err);
+            status = tutti_engine_check_piece(e, &e->pieces[k], &e->piece_state[k].bad, err);
         }
     return status;
 }
@@ -219,7 +219,7 @@ void tutti_engine_piece_over(tutti_engine *e, int k, tutti_status status)
     const uint64_t step = e->pieces[k].step;
 
     if (status != TUTTI_OK) { /* the job may never have begun */
-        tutti_engine_piece_rests(e, k);
+        tutti_engine_piece_reset(e, k);
         return;
     }
     e->clock.comm_ns += s->exchanged_ns - s->job.started_ns;
@@ -229,7 +229,7 @@ void tutti_engine_piece_over(tutti_engine *e, int k, tutti_status status)
                            s->exchanged_ns);
     if (e->m.by_piece)
         tutti_engine_mark_step(e, "update", k, !s->updated_here, step, s->updating_ns, s->updated_ns);
-    tutti_engine_piece_rests(e, k);
+    tutti_engine_piece_reset(e, k);
 }
 
 /* Exchanges the pieces that the lane was not given, in index order. */
@@ -243,7 +243,7 @@ static tutti_status exchange_here(tutti_engine *e, tutti_status status, tutti_er
         if (!s->pending || s->on_lane)
             continue;
         if (fails) { /* an earlier piece: no worker gets past that one, so none waits in this */
-            tutti_engine_piece_rests(e, k);
+            tutti_engine_piece_reset(e, k);
             continue;
         }
         s->job.started_ns = tutti_now_ns(e->rt);
@@ -269,7 +269,7 @@ static tutti_status wait_for_lane(tutti_engine *e, tutti_status status, tutti_er
 tutti_status tutti_engine_settle_pieces(tutti_engine *e, tutti_error *err)
 {
     const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
-    tutti_status status = exchange_here(e, look_at_all(e, err), err); /* concurrently with the lane */
+    tutti_status status = exchange_here(e, check_all(e, err), err); /* concurrently with the lane */
 
     if (!e->m.by_piece)
         status = wait_for_lane(e, status, err);

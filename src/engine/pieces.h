@@ -1,83 +1,101 @@
-/* pieces.h: the pieces of the flat space and what is found in their gradients. */
+/* pieces.h: the state of a piece of the flat space, and the check of its gradient for non-finite
+   numbers. Included by engine_internal.h, and so by the engine's files and step modes. Implemented
+   by pieces.c, layout.c (reset), finite.c and judge.c. */
 #ifndef TUTTI_ENGINE_PIECES_H
 #define TUTTI_ENGINE_PIECES_H
 #include "engine/engine_facility.h"
 #include "engine/lane.h"
 #include "tier/tier.h"
 
-#pragma GCC visibility push(default)     /* the modes stand on it */
+#pragma GCC visibility push(default)     /* for src/engine/modes */
 
+/* The engine's state of a piece, next to its tutti_piece of the same index. Client thread, except
+   while the piece's job runs. */
 typedef struct tutti_engine_piece {
-    tutti_job job;
+    tutti_job job;               /* its exchange, or its gather */
     tutti_engine *engine;
     int unit;                    /* the lowest unit that the piece overlaps */
-    int missing;                 /* tensors whose gradient has not been announced in this pass */
-    bool on_lane;                /* started on the lane; else it is exchanged in step() */
-    bool pending;                /* started, or to be exchanged in step(), and not yet waited
-                                    for */
-    /* written by the job, read after the job was waited for */
+    int missing;                 /* number of its tensors whose gradient has not been announced in
+                                    this pass */
+    bool on_lane;                /* the job was given to the lane; else step() exchanges the piece
+                                    on the client's thread */
+    bool pending;                /* started, or waiting for step(), and not yet waited for */
+    /* written by the job; read when the job was waited for */
     tutti_engine_bad bad;
-    int64_t exchanged_ns;
+    int64_t exchanged_ns;        /* when its exchange or gather ended */
 
-    /* with m->by_piece: written by the thread that updates, read after the job was waited for */
-    tutti_rate rate;             /* the rate of its gradient's step */
-    int held;                    /* tensors whose unit's backward pass is not over; under
-                                    by_piece's mutex */
-    bool exchanged;              /* its exchange is over; under by_piece's mutex */
-    bool updated_here;           /* updated by the client's thread */
-    int64_t updating_ns, updated_ns;
+    /* with m->by_piece (by_piece.c) */
+    tutti_rate rate;             /* for the update: that of the gradient's own step */
+    int held;                    /* number of its tensors whose unit's backward pass still reads
+                                    their values; under the mutex of by_piece.c */
+    bool exchanged;              /* its exchange has ended; under the same mutex */
+    bool updated_here;           /* the client's thread made the update. This and the times are
+                                    written by the thread that updates, and read when the job was
+                                    waited for */
+    int64_t updating_ns, updated_ns; /* begin and end of the update */
 
-    bool gathers;                /* shards: the pending job gathers its values */
-    tutti_group between;         /* shards in node groups: the workers that have the same shard;
-                                    the exchange's group */
-    uint32_t order_seq;          /* values held by unit: sequence number of its order message
-                                    (units.c) */
+    bool gathers;                /* shards.c: the pending job gathers the piece's values */
+    tutti_group between;         /* shards.c, with several node groups: the workers that have the
+                                    same shard of the piece */
+    uint32_t order_seq;          /* units.c: sequence number of the messages by which the workers
+                                    compare the order of their collectives */
 } tutti_engine_piece;
 
 /* ---- pieces.c ---- */
 
-/* g becomes this worker's gradient of the update, once in a pass. Where pieces are exchanged,
-   their jobs have done it already. */
+/* Makes g this worker's gradient of the update, without the loss scale and as facilities change
+   it. Does nothing if that was done since the last pass, or if this step exchanges pieces: then
+   their jobs do it. */
 void tutti_engine_take_in(tutti_engine *e);
-/* One more tensor's gradient of piece k is ready: the piece starts if it is complete and this
-   pass exchanges. */
-void tutti_engine_piece_gets(tutti_engine *e, int k);
-/* Starts the complete pieces, in index order. */
+/* Counts one more tensor of piece k as announced. Starts the piece if it is complete and this pass
+   exchanges; under TUTTI_ORDER_READY once all pieces before it have started. */
+void tutti_engine_piece_tensor_ready(tutti_engine *e, int k);
+/* Under TUTTI_ORDER_READY: starts the next pieces, in index order, as far as they are complete. */
 void tutti_engine_start_ready(tutti_engine *e);
-/* Within step(): exchanges the pieces that the lane was not given, and waits for those that it
-   was, unless updates are by piece. */
+/* Within step(): exchanges the pieces that were not given to the lane. Then waits for the others,
+   unless m->by_piece. */
 tutti_status tutti_engine_settle_pieces(tutti_engine *e, tutti_error *err);
-/* Is what this pass exchanges added to what the step's earlier passes left? */
+/* Returns whether the result of this pass's exchange is added to that of the step's earlier
+   passes: gradients are held by piece, and this is not the step's first pass. */
 bool tutti_engine_adds_up(const tutti_engine *e);
-/* For jobs of pieces (shards.c): gives the job to the lane; this worker does not join the piece,
-   for that reason; the job has ended. */
+
+/* For the jobs of pieces (pieces.c, shards.c): starts s->job on the lane. */
 void tutti_engine_give_to_lane(tutti_engine *e, tutti_engine_piece *s);
+/* Notifies the other workers that this one does not join the piece's collectives, because of
+   `status`. */
 void tutti_engine_give_up_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p,
                                 tutti_status status, const tutti_error *err);
+/* Records the end of a piece's job with `status`, and its failure. */
 void tutti_engine_piece_ended(tutti_engine *e, tutti_engine_piece *s, tutti_status status,
                               const tutti_error *err);
-/* The piece's job was waited for and ended with `status`. */
+/* Once the job of piece k was waited for and ended with `status`: counts and traces it, and resets
+   the piece. */
 void tutti_engine_piece_over(tutti_engine *e, int k, tutti_status status);
-/* Resets the piece to its state before it was started. */
-void tutti_engine_piece_rests(tutti_engine *e, int k);
+/* Resets piece k to its state before it was started (layout.c). */
+void tutti_engine_piece_reset(tutti_engine *e, int k);
 
-/* ---- finite.c, judge.c ---- */
+/* ---- finite.c, judge.c: non-finite gradients ---- */
 
-/* Finds the first non-finite number of p->g. Reads no other piece. */
+/* Sets *bad to the first non-finite number of p->g. Reads no other piece. Any thread. */
 void tutti_engine_find_bad_of(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad);
-/* Checks that this worker's gradient of a piece is finite. If not, this is a failure unless such
-   steps may be skipped or such gradients are left to the client. Any thread. */
-tutti_status tutti_engine_look(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad,
-                               tutti_error *err);
-/* The same of the mean, where a codec decoded it. Any thread. */
-tutti_status tutti_engine_look_decoded(const tutti_engine *e, const tutti_piece *p,
-                                       tutti_engine_bad *bad, tutti_error *err);
-/* Finds what is not finite among what the members of `group` examined, as a number that is equal
-   on all of them; 0: nothing. group NULL: of this worker alone. Any thread. */
+/* Checks that this worker's gradient p->g is finite, and sets *bad. TUTTI_ERR_NUMBER if it is not,
+   unless such a step may be skipped. With nonfinite=keep it checks nothing without a codec. Any
+   thread. */
+tutti_status tutti_engine_check_piece(const tutti_engine *e, const tutti_piece *p,
+                                      tutti_engine_bad *bad, tutti_error *err);
+/* Checks likewise that the mean p->g is finite as a codec has decoded it, unless bad->found
+   already. Does nothing without a codec. Any thread. */
+tutti_status tutti_engine_check_decoded(const tutti_engine *e, const tutti_piece *p,
+                                        tutti_engine_bad *bad, tutti_error *err);
+/* Sets *vote to what is not finite in a step's gradient, as a number that is the same on all
+   members of `group`: 0: nothing. state: [n_pieces], whose `bad` the checks have set. group: NULL:
+   the vote is of this worker alone; else collective. TUTTI_ERR_NUMBER for a decoded mean, unless
+   such a step may be skipped. Any thread. */
 tutti_status tutti_engine_vote(tutti_engine *e, const tutti_engine_piece *state, uint64_t step,
-                               tutti_group *group, int64_t *who, tutti_error *err);
-/* Decides whether the step whose gradient is in g is skipped. Collective if such steps may be
-   skipped. */
+                               tutti_group *group, int64_t *vote, tutti_error *err);
+/* Decides whether the update of the gradient in g is skipped, and counts and reports a skipped
+   step. *skip is false if such steps may not be skipped. Collective if they may, pieces were
+   exchanged, and the gradient is this step's. Client thread. */
 tutti_status tutti_engine_judge(tutti_engine *e, bool *skip, tutti_error *err);
 
 #pragma GCC visibility pop

@@ -1,4 +1,5 @@
-/* rate.c: how many updates there were, as bias corrections count them, and the rate of the next. */
+/* rate.c: the number of updates so far, as bias corrections count them, and the learning rate of
+   the next update. */
 #include "engine_internal.h"
 #include "hooks.h"
 #include "optim/schedule.h"

@@ -20,7 +20,8 @@ static tutti_status check_ready(tutti_engine *e, int tensor, tutti_error *err)
     return tutti_engine_failed(e, tutti_facilities_announce(e, tensor, err), err);
 }
 
-/* If gradients are held by piece the client has no access to the engine's memory of them. */
+/* Refuses an in-place gradient if gradients are held by piece and the client has no memory of its
+   own for it: then it has no access to the engine's. */
 static tutti_status check_handed(const tutti_engine *e, const char *call, int tensor, tutti_error *err)
 {
     if (e->m.held == TUTTI_HELD_WHOLE || e->params[tensor].gradient != NULL)
@@ -38,7 +39,7 @@ static tutti_status copy_to_pieces(tutti_engine *e, int tensor, const tutti_engi
     for (int k = e->pieces_of[tensor].first; k < e->pieces_of[tensor].end; k++) {
         TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_fill_piece(e, &e->pieces[k], err), err));
         tutti_engine_take_gradient(e, tensor, k, s);
-        tutti_engine_piece_gets(e, k);
+        tutti_engine_piece_tensor_ready(e, k);
     }
     return TUTTI_OK;
 }

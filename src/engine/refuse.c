@@ -1,10 +1,11 @@
-/* refuse.c: the sentences of refuse.h. */
+/* refuse.c: implements refuse.h: makes the error messages for options that a method excludes. */
 #include <stdio.h>
 
 #include "engine_internal.h"
 #include "refuse.h"
 
-/* Does the run ask for it? what: says so; undo: how it no longer does. */
+/* True if the run requests `asked`. Then `what` describes the request, and *undo how to withdraw
+   it. */
 static bool asks(const tutti_engine *e, tutti_asked asked, char what[128], const char **undo)
 {
     switch (asked) {

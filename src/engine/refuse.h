@@ -1,5 +1,6 @@
-/* refuse.h: what a run may ask for and a method cannot do, as data; one function makes the
-   sentences. */
+/* refuse.h: which options a method cannot be combined with, as data, and the function that makes
+   the error messages. Included by the engine's files and modes that refuse options; implemented by
+   refuse.c. */
 #ifndef TUTTI_ENGINE_REFUSE_H
 #define TUTTI_ENGINE_REFUSE_H
 #include "tutti/method.h"
@@ -7,23 +8,25 @@
 
 #pragma GCC visibility push(default)     /* for modules, not exported by the library */
 
+/* An option that a run may ask for. */
 typedef enum tutti_asked {
     TUTTI_ASKED_CLIENT,          /* the client's optimiser */
     TUTTI_ASKED_CLIP,            /* clip-norm */
     TUTTI_ASKED_SKIPS,           /* nonfinite=skip or loss-scale: a step may be skipped */
-    TUTTI_ASKED_CODEC            /* the run's codec, for gradients */
+    TUTTI_ASKED_CODEC            /* a codec of gradients */
 } tutti_asked;
 
-/* "WHAT IS ASKED[about], but method 'M' does; HOW TO UNDO IT[otherwise]" */
+/* An option and why a method cannot have it. The message is "OPTION[about], but method 'M' does;
+   HOW TO OMIT THE OPTION[otherwise]". */
 typedef struct tutti_conflict {
     tutti_asked asked;
-    const char *does;            /* what the method does */
-    const char *about;           /* on what is asked: ", whose ..."; NULL: nothing */
+    const char *does;            /* what the method does: "updates shard by shard, ..." */
+    const char *about;           /* a clause about the option: ", whose ..."; NULL: none */
     const char *otherwise;       /* another way out: ", or ..."; NULL: none */
 } tutti_conflict;
 
-/* Within declare(), once the codec is known if a row is of it. TUTTI_ERR_USAGE: the run asks for
-   what a row is of. */
+/* Returns TUTTI_ERR_USAGE for the first of n rows whose option the run asks for; else TUTTI_OK.
+   Within declare(); if a row is TUTTI_ASKED_CODEC, once the codec is declared. */
 tutti_status tutti_refuse(const tutti_method *m, const tutti_conflict *rows, size_t n,
                           tutti_error *err);
 

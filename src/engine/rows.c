@@ -39,12 +39,12 @@ tutti_status tutti_engine_rows_open(tutti_engine *e, tutti_error *err)
         e->tensors[i].asked = e->params[i].asks_rows && e->m.ops->rows_acquire != NULL;
         r->mark = tutti_alloc((t->rows + WORD - 1) / WORD, sizeof *r->mark);
         r->known.ids = r->ids = tutti_alloc(t->rows, sizeof *r->ids);
-        r->told = tutti_alloc(workers, sizeof *r->told);
-        r->counts = tutti_alloc(workers, sizeof *r->counts);
+        r->row_count = tutti_alloc(workers, sizeof *r->row_count);
+        r->word_count = tutti_alloc(workers, sizeof *r->word_count);
         r->cursor = tutti_alloc(workers, sizeof *r->cursor);
         r->from = tutti_alloc(workers, sizeof *r->from);
         r->zeros = tutti_alloc(t->cols, sizeof *r->zeros);
-        if (r->mark == NULL || r->ids == NULL || r->told == NULL || r->counts == NULL || r->cursor == NULL ||
+        if (r->mark == NULL || r->ids == NULL || r->row_count == NULL || r->word_count == NULL || r->cursor == NULL ||
             r->from == NULL || r->zeros == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the touched rows of %s (%zu rows, %zu "
                                                              "workers)",
@@ -59,8 +59,8 @@ void tutti_engine_rows_close(tutti_engine *e)
         tutti_engine_rows *r = &e->rows[i];
         tutti_free(r->mark);
         tutti_free(r->ids);
-        tutti_free(r->told);
-        tutti_free(r->counts);
+        tutti_free(r->row_count);
+        tutti_free(r->word_count);
         tutti_free(r->cursor);
         tutti_free(r->from);
         tutti_free(r->zeros);
@@ -383,20 +383,20 @@ static tutti_status sum_rows(tutti_engine *e, const tutti_tensor *t, tutti_engin
     const uint32_t *at = r->all;
 
     for (int w = 0; w < workers; w++) {
-        TUTTI_TRY(check_ids(t, at, (size_t)r->told[w], w, err));
-        mark(r, at, (size_t)r->told[w]);
+        TUTTI_TRY(check_ids(t, at, (size_t)r->row_count[w], w, err));
+        mark(r, at, (size_t)r->row_count[w]);
         r->cursor[w] = at;
-        at += r->counts[w];
+        at += r->word_count[w];
     }
     list_marks(t, r);
     for (size_t k = 0; k < r->known.n; k++) {
         const uint32_t *begin = r->all;
         for (int w = 0; w < workers; w++) {
-            const size_t n = (size_t)r->told[w];
+            const size_t n = (size_t)r->row_count[w];
             r->from[w] = r->zeros;
             if (r->cursor[w] < begin + n && *r->cursor[w] == r->ids[k])
                 r->from[w] = (const float *)(const void *)(begin + n) + (size_t)(r->cursor[w]++ - begin) * t->cols;
-            begin += r->counts[w];
+            begin += r->word_count[w];
         }
         tutti_tree_sum(e->m.device, t->cols, workers, r->from, NULL, g + r->ids[k] * t->cols);
     }
@@ -461,15 +461,15 @@ tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tut
     }
     mine = r->known.all ? (int64_t)t->rows : (int64_t)r->known.n;
     TUTTI_TRY(tutti_allgather(&p->group, tutti_host(&mine, 1, TUTTI_I64),
-                              tutti_host(r->told, (size_t)workers, TUTTI_I64), err));
+                              tutti_host(r->row_count, (size_t)workers, TUTTI_I64), err));
     for (int w = 0; w < workers; w++) {
-        if (r->told[w] < 0 || (uint64_t)r->told[w] > t->rows)
+        if (r->row_count[w] < 0 || (uint64_t)r->row_count[w] > t->rows)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, w,
-                                   "worker %d has touched %" PRId64 " rows of %s, which has %zu", w, r->told[w],
+                                   "worker %d has touched %" PRId64 " rows of %s, which has %zu", w, r->row_count[w],
                                    t->name, t->rows);
-        every = every || (size_t)r->told[w] == t->rows;
-        r->counts[w] = (size_t)r->told[w] * (1 + t->cols);
-        words += r->counts[w];
+        every = every || (size_t)r->row_count[w] == t->rows;
+        r->word_count[w] = (size_t)r->row_count[w] * (1 + t->cols);
+        words += r->word_count[w];
     }
     if (words >= table) {
         if (every || !tutti_optim_lazy(m->optim))
@@ -487,7 +487,7 @@ tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tut
     TUTTI_TRY(grow_words(&r->mine, &r->mine_room, (size_t)mine * (1 + t->cols), err));
     TUTTI_TRY(grow_words(&r->all, &r->all_room, words, err));
     pack(e, t, r, p->g, weight);
-    TUTTI_TRY(tutti_allgather_v(&p->group, r->counts, tutti_host(r->mine, (size_t)mine * (1 + t->cols), TUTTI_I32),
+    TUTTI_TRY(tutti_allgather_v(&p->group, r->word_count, tutti_host(r->mine, (size_t)mine * (1 + t->cols), TUTTI_I32),
                                 tutti_host(r->all, words, TUTTI_I32), err));
     return sum_rows(e, t, r, p->g, workers, err);
 }

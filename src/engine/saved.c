@@ -28,25 +28,27 @@
 #include "engine/facility.h"
 #include "state/plan.h"
 
-typedef struct items { tutti_saved *at; size_t count, room; } items;
-typedef struct savers {      /* of a checkpoint */
-    int began, left;         /* workers of that run at its beginning; workers that saved it */
-    int64_t *rank;           /* left: the ranks of the workers that saved it, ascending */
-    tutti_saved_run run;     /* how it differs from this one */
+typedef struct items { tutti_saved *at; size_t count, capacity; } items;
+/* The run that saved a checkpoint. */
+typedef struct savers {
+    int began;               /* workers at the beginning of that run */
+    int left;                /* workers that saved the checkpoint */
+    int64_t *rank;           /* [left]: their ranks, ascending */
+    tutti_saved_run run;     /* how that run differs from this one */
 } savers;
 
 static tutti_status append_item(items *list, const tutti_saved *item, tutti_error *err)
 {
-    if (list->count == list->room) {
-        const size_t room = list->room == 0 ? 64 : 2 * list->room;
-        tutti_saved *more = tutti_alloc(room, sizeof *more);
+    if (list->count == list->capacity) {
+        const size_t capacity = list->capacity == 0 ? 64 : 2 * list->capacity;
+        tutti_saved *more = tutti_alloc(capacity, sizeof *more);
         if (more == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the state to save");
         if (list->count > 0)
             memcpy(more, list->at, list->count * sizeof *more);
         tutti_free(list->at);
         list->at = more;
-        list->room = room;
+        list->capacity = capacity;
     }
     list->at[list->count++] = *item;
     return TUTTI_OK;
@@ -228,8 +230,9 @@ static tutti_saved team_item(int64_t *team)
                           .data = team };
 }
 
-/* Of a run that has lost workers: the number with which it began, and the remaining ranks.
-   numbers: space for all ranks and one more; NULL: none is lost. */
+/* Adds the members of a run that has lost workers: the number of workers with which it began, and
+   the remaining ranks. numbers: [1 + workers], written; NULL: no worker is lost, nothing is added.
+   */
 static tutti_status add_members(const tutti_engine *e, items *list, int64_t *numbers, tutti_error *err)
 {
     const uint64_t count = 1 + (uint64_t)e->m.all.size;
@@ -460,7 +463,7 @@ static tutti_status check_number(const tutti_engine *e, const savers *by, tutti_
 
 /* ---- the facts of a checkpoint ---- */
 
-/* Can a checkpoint of now be resumed by as many workers only? */
+/* True if a checkpoint saved now can be resumed by the same number of workers only. */
 static bool for_as_many(tutti_engine *e)
 {
     savers other = { .began = e->m.workers, .left = e->m.all.size, .run = { .resized = true, .changed = true } };

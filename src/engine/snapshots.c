@@ -38,17 +38,17 @@ tutti_status tutti_engine_snapshots_open(tutti_engine *e, tutti_error *err)
     if (!(e->m.traits & (TUTTI_ASYNC | TUTTI_UNSYNCHRONIZED_STEPS)) || e->options.snapshot_every == 0 ||
         e->options.snapshot_most <= 0)
         return TUTTI_OK;
-    a->room = e->options.snapshot_most;
-    a->at = tutti_alloc((size_t)a->room, sizeof *a->at);
+    a->capacity = e->options.snapshot_most;
+    a->at = tutti_alloc((size_t)a->capacity, sizeof *a->at);
     return a->at != NULL ? TUTTI_OK
-                         : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing %d snapshots", a->room);
+                         : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing %d snapshots", a->capacity);
 }
 
 void tutti_engine_snapshots_declare(tutti_engine *e)
 {
     tutti_engine_store *a = &e->snapshots;
     /* one more, for the run's own model during the evaluation of a snapshot */
-    const size_t room = a->room > 0 ? (size_t)a->room + 1 : 0, n = e->m.rank < e->m.workers ? e->m.n : 0;
+    const size_t room = a->capacity > 0 ? (size_t)a->capacity + 1 : 0, n = e->m.rank < e->m.workers ? e->m.n : 0;
     const tutti_state x = { .name = "engine.aside", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = room * n };
     const tutti_state own = { .name = "engine.aside-client", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
                               .count = room * (e->options.own_values + 1) };
@@ -66,7 +66,7 @@ void tutti_engine_snapshots_close(tutti_engine *e)
 
 int tutti_engine_snapshot_capacity(const tutti_engine *e)
 {
-    return e->snapshots.room;
+    return e->snapshots.capacity;
 }
 
 int tutti_engine_snapshots_passed(const tutti_engine *e)
@@ -82,7 +82,7 @@ void tutti_engine_snapshots_begin(tutti_engine *e)
 {
     tutti_engine_store *a = &e->snapshots;
 
-    if (a->room == 0 || a->begun)
+    if (a->capacity == 0 || a->begun)
         return;
     a->begun = true;
     a->first = done(e) / e->options.snapshot_every;
@@ -129,10 +129,10 @@ void tutti_engine_snapshots_pass(tutti_engine *e)
     tutti_engine_store *a = &e->snapshots;
     tutti_doing was;
 
-    if (a->passed >= a->room || !a->begun || position(e) < next_point(e))
+    if (a->passed >= a->capacity || !a->begun || position(e) < next_point(e))
         return;
     was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* evaluation is not part of the method's cost */
-    while (a->passed < a->room && position(e) >= next_point(e))
+    while (a->passed < a->capacity && position(e) >= next_point(e))
         save_snapshot(e, false);
     tutti_engine_doing(e, was);
 }
@@ -170,7 +170,7 @@ tutti_status tutti_engine_snapshots(tutti_engine *e, int *n, tutti_error *err)
     if (!e->is_async && !e->services.held)
         TUTTI_TRY(quiesce_engine(e, err));
     points = done(e) / e->options.snapshot_every - a->first;
-    points = points < (uint64_t)a->room ? points : (uint64_t)a->room;
+    points = points < (uint64_t)a->capacity ? points : (uint64_t)a->capacity;
     was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE);
     tutti_facilities_snapshot_due(e, (int)points);
     while (a->passed < (int)points)
@@ -194,7 +194,7 @@ void tutti_engine_drop_snapshots(tutti_engine *e)
 {
     e->snapshots.begun = false;
     e->snapshots.passed = 0;
-    if (e->snapshots.room > 0)
+    if (e->snapshots.capacity > 0)
         tutti_facilities_snapshot_drop(e);
 }
 
@@ -203,7 +203,7 @@ void tutti_engine_drop_snapshots(tutti_engine *e)
 void tutti_engine_snapshot_take(tutti_engine *e, int k)
 {
     tutti_engine_store *a = &e->snapshots;
-    const size_t n = e->m.n, own = e->options.own_values + 1, spare = (size_t)a->room;
+    const size_t n = e->m.n, own = e->options.own_values + 1, spare = (size_t)a->capacity;
 
     a->was = e->stage;
     a->shown = 1 + k;
@@ -235,7 +235,7 @@ tutti_status tutti_engine_snapshot_final_model(tutti_engine *e, int k, tutti_err
 void tutti_engine_snapshot_back(tutti_engine *e)
 {
     tutti_engine_store *a = &e->snapshots;
-    const size_t n = e->m.n, own = e->options.own_values + 1, spare = (size_t)a->room;
+    const size_t n = e->m.n, own = e->options.own_values + 1, spare = (size_t)a->capacity;
 
     if (a->x != NULL)
         tutti_copy(e->m.device, n, a->x + spare * n, e->m.x);

@@ -1,4 +1,5 @@
-/* stage.c: what may be called now, which step is applied, and what failures make of the run. */
+/* stage.c: checks whether a call is allowed at this point of a step, states which step is applied,
+   and records the failures that end the run (engine_internal.h). */
 #include "engine_internal.h"
 
 tutti_status tutti_engine_out_of_order(tutti_error *err, const char *call)

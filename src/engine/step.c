@@ -36,7 +36,7 @@ void tutti_base_unscale(tutti_method *m)
 tutti_status tutti_engine_check_gradient(tutti_engine *e, int k, tutti_error *err)
 {
     e->pieces[k].step = e->counts.progress.step;
-    return tutti_engine_look(e, &e->pieces[k], &e->piece_state[k].bad, err);
+    return tutti_engine_check_piece(e, &e->pieces[k], &e->piece_state[k].bad, err);
 }
 
 tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tutti_error *err)

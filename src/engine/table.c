@@ -1,13 +1,13 @@
-/* table.c: is the definition of a method complete? A program may bring methods of its own
-   (tutti_engine_open_from), and what its author has forgotten is reported here, before anything
-   that is not there is written or called. */
+/* table.c: checks that the definition of a method is complete. A program may define methods of its
+   own (tutti_engine_open_from). What its author has forgotten is reported when the engine opens,
+   before a missing function is called or a missing value is used. */
 #include <string.h>
 
 #include "engine_internal.h"
 
 enum { NAME_BYTES = 48, KNOWN_TRAITS = 2 * TUTTI_NEVER_SKIPS - 1 };
 
-/* As the grammar of specs has it (base.h). */
+/* True if the name can be written in a spec (its grammar is in base.h). */
 static bool can_be_asked_for(const char *name)
 {
     static const char characters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";

@@ -1,4 +1,4 @@
-/* apart.c: see apart.h. Finds the connected parts of a graph by union-find. */
+/* apart.c: implements apart.h: finds the connected parts of a graph by union-find. */
 #include <errno.h>
 
 #include "apart.h"

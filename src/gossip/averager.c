@@ -83,40 +83,42 @@ struct tutti_averager {
     tutti_mixer *mixer;          /* NULL: the round is an all-reduce */
     /* of the service that makes all-reduce rounds, in a fault-tolerant run; NULL otherwise */
     tutti_members *members;
-    int64_t rounds;              /* per gradient; 0: the method requests rounds */
-    int tell, beat, mix, average; /* services */
-    tutti_monitor *lock;
-    float *s, *sent, *mean;      /* n each; s: under the lock, sent and mean: of the service that makes rounds */
+    int64_t rounds;              /* rounds per gradient; 0: the method requests rounds */
+    int tell, beat, mix, average; /* indexes of services */
+    tutti_monitor *lock;         /* "under the lock" below */
+    float *s;                    /* [n]: the model; under the lock */
+    float *sent, *mean;          /* [n]: of the service that makes rounds: u, and a(u) */
     uint64_t averaged;           /* rounds applied to s; under the lock */
     uint64_t seen;               /* `averaged` when the client read s; client thread only */
     uint64_t pending;            /* rounds that the method has requested so far; under the lock */
-    snapshot *snapshot;          /* snapshots, with capacity for as many as there may be; */
-    int n_snapshots;             /* their number; under the lock */
+    snapshot *snapshot;          /* [n_snapshots], with capacity for as many as there may be */
+    int n_snapshots;             /* under the lock */
     float *snapshot_to;          /* target of the next snapshot; NULL: none is due. Client thread only */
-    /* rounds made; written under the lock by the service that makes them; declared where the
-       graph depends on it */
-    uint64_t round;
-    /* gradients reported, times `rounds`, less those granted for; so it includes skipped rounds;
-       of the granting worker; declared */
-    uint64_t due;
-    uint64_t granted, handed;    /* rounds; the last number that this worker has sent to all others; under the lock */
+    uint64_t round;              /* rounds made; written under the lock by the service that makes
+                                    them; declared if the graph depends on it */
+    uint64_t due;                /* on the granting worker, declared: reported gradients times
+                                    `rounds`, less the number of workers for each granted round.
+                                    So after a report `due` / workers rounds were skipped so far */
+    uint64_t granted;            /* rounds granted; under the lock */
+    uint64_t handed;             /* the last value of `granted` that this worker has sent to all
+                                    others; under the lock */
     uint64_t most;               /* rounds that may be granted beyond what all have made */
-    uint64_t *made;              /* workers: rounds each has made, as far as known here; under the lock */
+    uint64_t *made;              /* [workers]: rounds that each has made, as far as known here;
+                                    under the lock */
     uint64_t unreported;         /* gradients of this worker not yet reported; under the lock */
-    /* `granted` must be sent to all others; they reply how many rounds they have made; under the
-       lock */
-    bool spread;
+    bool spread;                 /* `granted` must be sent to all others, which reply how many
+                                    rounds they have made; under the lock */
     bool reported;               /* the client has emitted the event about skipped rounds */
     int events;                  /* number of the world's events that `tell` has processed */
     int64_t pause_ns;            /* clock: from the end of a round to the next grant */
     bool clocks;                 /* a clock grants rounds */
     bool begun;                  /* the client has allowed rounds to start; under the lock */
     int64_t ended_ns;            /* when the last round ended; under the lock */
-    bool *gone;                  /* workers: lost, as agreed by all. Written at quiescence */
-    int *others;                 /* others: workers: the recipients of a grant; calls, each: their
-                                    calls and answers; of `tell`'s thread */
-    tutti_engine_call *calls;
-    tutti_request **each;
+    bool *gone;                  /* [workers]: lost, as agreed by all. Written at quiescence */
+    /* of the thread of the service `tell` */
+    int *others;                 /* [workers]: the recipients of a grant */
+    tutti_engine_call *calls;    /* [workers]: the calls to them */
+    tutti_request **each;        /* [workers]: scratch, requests that are waited for */
 };
 
 static const tutti_facility_ops facility; /* at the end */
@@ -214,7 +216,7 @@ static void close_averager(void *self)
 
 /* A few rounds are skipped whenever a worker is late. It is an event once more rounds are skipped
    than made. */
-static void tell_client(tutti_averager *a)
+static void report_rounds(tutti_averager *a)
 {
     uint64_t left = 0, left_out;
 
@@ -244,7 +246,7 @@ static tutti_status quiesce(void *self, tutti_error *err)
     if (a->mixer == NULL)
         return TUTTI_OK;
     TUTTI_TRY(tutti_mixer_tell(a->mixer, a->round, err));
-    tell_client(a);
+    report_rounds(a);
     return TUTTI_OK;
 }
 
@@ -369,7 +371,7 @@ static tutti_status make_round(tutti_averager *a, tutti_error *err)
     tutti_lock(a->lock);
     tutti_copy(m->device, m->n, a->s, a->sent);
     tutti_unlock(a->lock);
-    TUTTI_TRY(a->mixer != NULL ? tutti_mixer_mix_aside(a->mixer, a->round, a->sent, a->mean, err) : with_all(a, err));
+    TUTTI_TRY(a->mixer != NULL ? tutti_mixer_mix_untimed(a->mixer, a->round, a->sent, a->mean, err) : with_all(a, err));
     tutti_lock(a->lock);
     tutti_add_diff(m->device, m->layout->used, 1, a->mean, a->sent, a->s);
     complete_asides(a);
@@ -397,7 +399,7 @@ static int events(const tutti_averager *a)
     return tutti_engine_fault_tolerant(a->m->engine) ? tutti_world_events(a->m->world, 0, NULL, 0) : 0;
 }
 
-/* Is another worker lost to this one that may still be reachable for others? */
+/* True if this worker has lost another one that may still be reachable for others. */
 static bool misses_one(const tutti_averager *a)
 {
     if (events(a) == 0)

@@ -109,7 +109,7 @@ tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan 
     if (d > 0 && mixer->codec == NULL && mixer->cross == NULL)
         tutti_declare(plan, &(tutti_state){ .name = "mixer.room", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
                                             .count = (m->n > mixer->chunk ? SLOTS : 1) * d * mixer->chunk },
-                      &mixer->room);
+                      &mixer->receive);
     return TUTTI_OK;
 }
 
@@ -161,7 +161,7 @@ static void leave_out(tutti_mixer *mixer, int rank)
     mixer->lost[rank] = true;
 }
 
-static void look_for_losses(tutti_mixer *mixer)
+static void find_losses(tutti_mixer *mixer)
 {
     tutti_peer_event event;
 
@@ -206,12 +206,13 @@ static size_t chunks_of(const tutti_mixer *mixer)
     return mixer->by_tensor ? (size_t)l->n_tensors : (l->used + mixer->chunk - 1) / mixer->chunk;
 }
 
-/* Where chunk c begins, and its elements. */
+/* The first element of chunk c. */
 static size_t first_of(const tutti_mixer *mixer, size_t c)
 {
     return mixer->by_tensor ? mixer->m->layout->tensor[c].first : c * mixer->chunk;
 }
 
+/* The number of elements of chunk c. */
 static size_t length(const tutti_mixer *mixer, size_t c)
 {
     const size_t left = mixer->m->layout->used - c * mixer->chunk;
@@ -226,11 +227,11 @@ static tutti_request *slot(const tutti_mixer *mixer, size_t c)
     return mixer->requests + c % SLOTS * 2 * (size_t)mixer->degree;
 }
 
-static float *room(const tutti_mixer *mixer, size_t c, int a)
+static float *receive_memory(const tutti_mixer *mixer, size_t c, int a)
 {
     if (mixer->cross != NULL)
-        return tutti_mixer_cross_room(mixer, a) + first_of(mixer, c);
-    return mixer->room + (c % SLOTS * (size_t)mixer->degree + (size_t)a) * mixer->chunk;
+        return tutti_mixer_cross_buffer(mixer, a) + first_of(mixer, c);
+    return mixer->receive + (c % SLOTS * (size_t)mixer->degree + (size_t)a) * mixer->chunk;
 }
 
 static tutti_status post_message(tutti_mixer *mixer, const tutti_mixer_round *r, size_t c, tutti_error *err)
@@ -244,7 +245,7 @@ static tutti_status post_message(tutti_mixer *mixer, const tutti_mixer_round *r,
         request->posted = false;
         if (!tutti_mixer_is_lost(mixer, mixer->in[a]))
             TUTTI_TRY(tutti_post_recv(m->world, request, mixer->in[a], port,
-                                      tutti_f32(m->device, room(mixer, c, a), length(mixer, c)), err));
+                                      tutti_f32(m->device, receive_memory(mixer, c, a), length(mixer, c)), err));
     }
     for (int a = 0; a < r->n_out; a++, request++) {
         request->posted = false;
@@ -303,7 +304,7 @@ static tutti_status weigh(tutti_mixer *mixer, const tutti_mixer_round *r, size_t
                 err, TUTTI_ERR_CORRUPT, mixer->in[a],
                 "worker %d sent %llu bytes of its model where %zu were due; all workers must run one version",
                 mixer->in[a], (unsigned long long)request[a].note.bytes, bytes);
-        mixer->term[terms] = room(mixer, c, a);
+        mixer->term[terms] = receive_memory(mixer, c, a);
         mixer->weight[terms++] = (float)mixer->w_in[a];
     }
     mixer->terms = terms;
@@ -372,7 +373,7 @@ static tutti_mixer_round begin_round(tutti_mixer *mixer, uint64_t k, const float
     tutti_mixer_round r = { .k = k, .epoch = mixer->codec != NULL ? mixer->m->epoch : 0, .u = u, .x = x, .mass = mass };
     tutti_mass left = mass != NULL ? *mass : 0;
 
-    look_for_losses(mixer);
+    find_losses(mixer);
     if (!mixer->sums)
         tutti_graph_round(mixer->graph, k, mixer->m->rank / mixer->team, mixer->in, mixer->w_in, &r.n_in, mixer->out,
                           mixer->w_out, &r.n_out, &r.self);
@@ -478,7 +479,7 @@ tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x,
     return status;
 }
 
-tutti_status tutti_mixer_mix_aside(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_error *err)
+tutti_status tutti_mixer_mix_untimed(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_error *err)
 {
     tutti_mixer_round r = begin_round(mixer, k, u, x, NULL);
     r.untimed = true;

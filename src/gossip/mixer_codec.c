@@ -22,14 +22,11 @@
    4. Graphs must be the same in every round. Otherwise a neighbour would miss corrections of the
       rounds in which it was none, and two "copies" of a worker would differ.
 
-   gamma. The theorem's value is safe and useless (4e-4 on a ring of 8 with one element of 8
-   sent). By default it is omega^(3/2), omega = 1 - |v - Q(v)|^2 / |v|^2 measured once on normal
-   numbers: 1 for casts and int8, 0.5 for sign, 0.3 for topk(ratio=0.1), 0.027 for
-   topk(ratio=0.01). Published scripts have 1, 0.45 and 0.04 there. We averaged 2000 normal
-   numbers on a ring of 8 (gamma 0.0125 to 1 in ten steps). For topk of 1 % and 10 %, int8 and no
-   loss the default was at or next below the fastest of them, for random-k half of it or less.
-   Three times as much diverged for topk and for random-k of 10 %. Training moves the models
-   meanwhile, and an option sets gamma.
+   gamma. The value of the theorem is safe, but too small to be useful (4e-4 on a ring of 8 if one
+   element of 8 is sent). The default is omega^(3/2), where omega = 1 - |v - Q(v)|^2 / |v|^2 is
+   measured once, for a vector v of normal numbers: 1 for casts and int8, 0.5 for sign, 0.3 for
+   topk(ratio=0.1), 0.027 for topk(ratio=0.01). An option sets gamma. How the default compares with
+   other values is in docs/methods/d-psgd.md.
 
    Messages: tensors one after the other, several in one message until it represents 4 MiB of
    model, so that one is encoded while those before it travel. A tensor whose codec does not state
@@ -47,7 +44,8 @@
 enum { ELEMENTS = 1 << 20, SAMPLE = 1 << 16, PREFIX = 4, BLOCK = 4096 };
 static const uint64_t late_step = UINT64_MAX; /* beyond any warm-up */
 
-/* at: the offset in send, and in each neighbour's part of receive; bytes: at most */
+/* A message has the tensors [first, first + tensors) and at most `bytes` bytes. at: its offset in
+   send, and in each neighbour's part of receive. */
 typedef struct message { int first, tensors; size_t at, bytes; } message;
 
 struct tutti_mixer_codec {
@@ -56,18 +54,20 @@ struct tutti_mixer_codec {
     tutti_view *tensor;          /* space.tensor */
     const char **name;           /* space.name */
     double gamma;
-    message *message;
+    message *message;            /* [messages]: the parts of a model */
     int messages;
-    size_t bytes;                /* of all messages, each rounded up */
-    /* declared: the public copies, n each; theirs: one per neighbour, in the order of
-       tutti_graph_round. Only mine is saved */
-    float *mine, **theirs;
+    size_t bytes;                /* bytes of all messages, each rounded up */
+    float *mine;                 /* [n], declared and saved: this worker's public copy */
+    float **theirs;              /* [degree][n], declared: the neighbours' public copies, in the
+                                    order of tutti_graph_round */
     bool checked;                /* codec-checksum: the eight bytes of checksum.c precede each
                                     tensor's bytes in a message */
     bool began;                  /* theirs are equal to what the neighbours have sent */
-    float *difference;           /* declared: size of the largest tensor, like scratch */
-    uint8_t *scratch, *send, *receive; /* receive: degree x bytes */
-    tutti_request *requests;     /* messages x 2 degree: receives, then sends */
+    float *difference;           /* [elements of the largest tensor], declared */
+    uint8_t *scratch;            /* declared: scratch memory of the codec for any tensor */
+    uint8_t *send;               /* [bytes], declared */
+    uint8_t *receive;            /* [degree][bytes], declared */
+    tutti_request *requests;     /* [messages][2 * degree]: receives, then sends */
 };
 
 static size_t prefix_of(const tutti_codec *c, const tutti_view *v)
@@ -84,7 +84,7 @@ static size_t head_of(const tutti_mixer_codec *c, const tutti_view *v)
 }
 
 /* The most bytes that a tensor takes in a message, in any step. */
-static size_t room_of(const tutti_mixer_codec *c, tutti_view v)
+static size_t bytes_most(const tutti_mixer_codec *c, tutti_view v)
 {
     size_t most;
 
@@ -143,7 +143,7 @@ static void cut_messages(tutti_mixer_codec *c)
         last = &c->message[c->messages - 1];
         elements += c->tensor[i].count;
         last->tensors++;
-        last->bytes += room_of(c, c->tensor[i]);
+        last->bytes += bytes_most(c, c->tensor[i]);
         c->bytes = last->at + (last->bytes + 63) / 64 * 64;
     }
 }
@@ -326,7 +326,7 @@ static tutti_request *requests_of(const tutti_mixer *mixer, int k)
     return mixer->codec->requests + (size_t)k * 2 * (size_t)tutti_graph_degree(mixer->graph);
 }
 
-static uint8_t *room_from(const tutti_mixer *mixer, int a, const message *g)
+static uint8_t *receive_memory(const tutti_mixer *mixer, int a, const message *g)
 {
     return mixer->codec->receive + (size_t)a * mixer->codec->bytes + g->at;
 }
@@ -341,7 +341,7 @@ static tutti_view view_of(const tutti_mixer_codec *c, int tensor, uint64_t k)
 
 /* Checks this worker's copy of a tensor before others update theirs: a number that the codec
    cannot represent (fp16 beyond 65504) must not get there, since it would reach their models. */
-static tutti_status look_at(const tutti_mixer *mixer, const tutti_view *v, tutti_error *err)
+static tutti_status check_copy(const tutti_mixer *mixer, const tutti_view *v, tutti_error *err)
 {
     const tutti_mixer_codec *c = mixer->codec;
     const tutti_method *m = mixer->m;
@@ -425,7 +425,7 @@ static tutti_status pack(const tutti_mixer *mixer, const tutti_mixer_round *r, c
         tutti_diff(c->space.device, v.count, 1, r->u + v.first, c->mine + v.first, c->difference);
         write_tensor(mixer, &v, c->difference, out, &some);
         TUTTI_TRY(tutti_codec_unpack_add(c->codec, &v, out + head, some, 1, c->mine + v.first, c->scratch, err));
-        TUTTI_TRY(look_at(mixer, &v, err));
+        TUTTI_TRY(check_copy(mixer, &v, err));
         out += head + some;
     }
     *bytes = (size_t)(out - (c->send + g->at));
@@ -436,7 +436,7 @@ static tutti_status unpack(const tutti_mixer *mixer, const tutti_mixer_round *r,
                            tutti_error *err)
 {
     tutti_mixer_codec *c = mixer->codec;
-    const uint8_t *in = room_from(mixer, a, g), *end = in + bytes;
+    const uint8_t *in = receive_memory(mixer, a, g), *end = in + bytes;
 
     for (int i = g->first; i < g->first + g->tensors; i++) {
         const tutti_view v = view_of(c, i, r->k);
@@ -457,7 +457,7 @@ static tutti_status post_receives(tutti_mixer *mixer, const tutti_mixer_round *r
             if (!tutti_mixer_is_lost(mixer, mixer->in[a]))
                 TUTTI_TRY(tutti_post_recv(
                     mixer->m->world, &request[a], mixer->in[a], port,
-                    tutti_host(room_from(mixer, a, &c->message[k]), c->message[k].bytes, TUTTI_U8), err));
+                    tutti_host(receive_memory(mixer, a, &c->message[k]), c->message[k].bytes, TUTTI_U8), err));
     }
     return TUTTI_OK;
 }

@@ -23,13 +23,16 @@
 #include "tutti/method/gossip.h"
 
 struct tutti_mixer_cross {
-    float **model;           /* degree: n each, declared; without a codec */
-    float **came;            /* likewise: what neighbours return */
-    float **residual;        /* degree + 1: n each, declared, the worker's own last; with a codec */
-    float *sum;              /* n, declared; with a codec */
-    uint8_t *send, *receive; /* degree + 1, degree x bytes, declared; with a codec */
-    tutti_request *requests; /* 2 degree: receives, then sends */
-    bool receives;           /* they are posted for this round */
+    /* without a codec */
+    float **model;           /* [degree][n], declared: models received, then what is returned */
+    float **came;            /* [degree][n], declared: what neighbours return */
+    /* with a codec; bytes: tutti_mixer_codec_bytes */
+    float **residual;        /* [degree + 1][n], declared; the last is the worker's own */
+    float *sum;              /* [n], declared */
+    uint8_t *send;           /* [degree + 1][bytes], declared */
+    uint8_t *receive;        /* [degree][bytes], declared */
+    tutti_request *requests; /* [2 * degree]: receives, then sends */
+    bool receives;           /* the receives are posted for this round */
 };
 
 static tutti_status declare_vectors(tutti_plan *plan, float ***vectors, int count, const char *what, tutti_keep keep,
@@ -94,7 +97,7 @@ void tutti_mixer_cross_close(tutti_mixer *mixer)
     mixer->cross = NULL;
 }
 
-float *tutti_mixer_cross_room(const tutti_mixer *mixer, int a)
+float *tutti_mixer_cross_buffer(const tutti_mixer *mixer, int a)
 {
     return mixer->cross->model[a];
 }
@@ -109,9 +112,9 @@ const float *tutti_mixer_model(const tutti_mixer *mixer, int a)
     return mixer->codec != NULL ? tutti_mixer_codec_copy(mixer, a) : mixer->cross->model[a];
 }
 
-static uint8_t *room_of(const tutti_mixer *mixer, uint8_t *rooms, int a)
+static uint8_t *buffer_of(const tutti_mixer *mixer, uint8_t *buffers, int a)
 {
-    return rooms + (size_t)a * tutti_mixer_codec_bytes(mixer);
+    return buffers + (size_t)a * tutti_mixer_codec_bytes(mixer);
 }
 
 static tutti_port port_of(const tutti_mixer *mixer)
@@ -128,7 +131,7 @@ static tutti_status post_receives(tutti_mixer *mixer, tutti_error *err)
         TUTTI_TRY(tutti_post_recv(m->world, &c->requests[a], mixer->in[a], port_of(mixer),
                                   mixer->codec == NULL
                                       ? tutti_f32(m->device, c->came[a], m->layout->used)
-                                      : tutti_host(room_of(mixer, c->receive, a), tutti_mixer_codec_bytes(mixer),
+                                      : tutti_host(buffer_of(mixer, c->receive, a), tutti_mixer_codec_bytes(mixer),
                                                    TUTTI_U8),
                                   err));
     c->receives = true;
@@ -164,9 +167,9 @@ tutti_status tutti_mixer_give_back(tutti_mixer *mixer, int a, const float *v, tu
         return tutti_post_send(m->world, send, mixer->in[a], port_of(mixer), &(tutti_header){ 0 },
                                tutti_f32(m->device, c->model[a], m->layout->used), err);
     }
-    TUTTI_TRY(encode_model(mixer, v, c->residual[a], room_of(mixer, c->send, a), &bytes, err));
+    TUTTI_TRY(encode_model(mixer, v, c->residual[a], buffer_of(mixer, c->send, a), &bytes, err));
     return tutti_post_send(m->world, send, mixer->in[a], port_of(mixer), &(tutti_header){ 0 },
-                           tutti_host(room_of(mixer, c->send, a), bytes, TUTTI_U8), err);
+                           tutti_host(buffer_of(mixer, c->send, a), bytes, TUTTI_U8), err);
 }
 
 /* Sums as a tree over ascending rank, as models are. */
@@ -202,14 +205,14 @@ static tutti_status sum_up_decoded(tutti_mixer *mixer, float *v, tutti_error *er
     const tutti_mixer_round *r = &mixer->last;
     tutti_mixer_cross *c = mixer->cross;
     const tutti_method *m = mixer->m;
-    uint8_t *own = room_of(mixer, c->send, tutti_graph_degree(mixer->graph));
+    uint8_t *own = buffer_of(mixer, c->send, tutti_graph_degree(mixer->graph));
     size_t bytes;
 
     TUTTI_TRY(encode_model(mixer, v, c->residual[tutti_graph_degree(mixer->graph)], own, &bytes, err));
     tutti_fill(m->device, m->layout->used, 0, v);
     TUTTI_TRY(tutti_mixer_codec_get(mixer, r->k, m->rank, own, bytes, (float)r->self, v, err));
     for (int a = 0; a < r->n_in; a++)
-        TUTTI_TRY(tutti_mixer_codec_get(mixer, r->k, mixer->in[a], room_of(mixer, c->receive, a),
+        TUTTI_TRY(tutti_mixer_codec_get(mixer, r->k, mixer->in[a], buffer_of(mixer, c->receive, a),
                                         c->requests[a].note.bytes, (float)mixer->w_in[a], v, err));
     return TUTTI_OK;
 }

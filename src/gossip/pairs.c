@@ -65,7 +65,7 @@ enum { PATIENCE = 4, UNKNOWN_NS = 5000000 }; /* a question is late after PATIENC
 typedef struct question {
     tutti_engine_call call;
     tutti_header note;
-    float *sent, *got;           /* n each */
+    float *sent, *got;           /* [n]: this worker's model S, and the neighbour's */
     int peer;                    /* rank; -1: not under way */
     int64_t begun_ns;
 } question;
@@ -73,35 +73,39 @@ typedef struct question {
 struct tutti_pairs {
     tutti_method *m;
     const tutti_pairs_options *o;
-    int ask, answer;            /* services */
-    bool leads, alone;          /* leads: first of its node group; alone: there is one node group only */
-    bool asks, answers;
+    int ask, answer;            /* indexes of services */
+    bool leads;                 /* this worker is the first of its node group */
+    bool alone;                 /* there is one node group only */
+    bool asks, answers;         /* whether this worker asks, and answers */
     tutti_graph *graph;         /* of node groups */
-    bool *roles;                /* node groups: which of them ask; NULL: all do */
-    int *partner, partners;     /* ranks that may be asked; of the asking service */
-    bool *lost;                 /* node groups, as the client knows it */
-    int *part, *beside;         /* node groups: scratch of falls_apart */
+    bool *roles;                /* [node groups]: asks; NULL: all ask */
+    int *partner;               /* [partners]: ranks that may be asked; of the asking service */
+    int partners;
+    bool *lost;                 /* [node groups]: lost, as far as the client knows */
+    int *part, *beside;         /* [node groups]: scratch of falls_apart */
     int events;                 /* number of the world's events that the client has processed */
-    tutti_monitor *lock;
-    float *s;                   /* n; under the lock; of the leader */
-    float *sent;                /* n; of the answering service: the model as it is sent */
-    float *in, *out;            /* rooms x n each: buffers of incoming questions, and of outgoing
-                                   answers */
-    int rooms;
+    tutti_monitor *lock;        /* "under the lock" below */
+    float *s;                   /* [n]: the model; under the lock; of the leader */
+    float *sent;                /* [n]: of the answering service: the model as it is sent */
+    float *in;                  /* [n_buffers][n]: incoming questions */
+    float *out;                 /* [n_buffers][n]: outgoing answers */
+    int n_buffers;
     uint64_t averaged;          /* averagings applied to s so far; under the lock */
     uint64_t seen;              /* `averaged` when the client read s; client thread only */
-    question question[QUESTIONS]; /* of the asking service, like what follows */
-    int questions;              /* as many of them as can be used */
-    int *unasked;               /* scratch: partners that are not being asked */
+    /* the members below belong to the asking service */
+    question question[QUESTIONS]; /* [questions] */
+    int questions;              /* number of them that can be used */
+    int *unasked;               /* [partners]: scratch, partners that are not being asked */
     uint64_t asked;             /* questions begun: the index of the next draw; declared state */
     int again;                  /* averagings to repeat: their questions ended by a loss */
     int asking;                 /* questions under way; under the lock */
-    int64_t *took_ns;           /* node groups: duration of the last averaging with each since
+    int64_t *took_ns;           /* [node groups]: duration of the last averaging with each since
                                    quiescence; 0: unknown */
     int64_t busy_ns;            /* when the first of the questions under way began */
-    bool waits, woken;          /* waits: for answers; woken: the message that ends that wait is
-                                   under way. Under the lock */
-    tutti_request wake, waking; /* wake: receives that message; waking: the client sends it */
+    bool waits;                 /* waits for answers; under the lock */
+    bool woken;                 /* the message that ends that wait is under way; under the lock */
+    tutti_request wake;         /* receives that message */
+    tutti_request waking;       /* the client sends it */
 };
 
 /* Finds the partners that this worker may average with, and whether it asks, answers, or both. */
@@ -140,11 +144,11 @@ static tutti_status find_partners(tutti_pairs *p, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void declare_rooms(const tutti_pairs *p, tutti_plan *plan, const char *name, float **rooms)
+static void declare_buffers(const tutti_pairs *p, tutti_plan *plan, const char *name, float **buffers)
 {
-    const size_t count = (size_t)p->rooms * p->m->n;
+    const size_t count = (size_t)p->n_buffers * p->m->n;
     tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count },
-                  rooms);
+                  buffers);
 }
 
 static const tutti_facility_ops facility; /* at the end */
@@ -179,10 +183,10 @@ tutti_status tutti_pairs_declare(tutti_pairs **out, tutti_method *m, tutti_plan 
         tutti_declare_vector(plan, got[k], TUTTI_SCRATCH, &p->question[k].got);
     }
     if (p->answers) {
-        p->rooms = p->partners < ANSWERS ? p->partners : ANSWERS;
+        p->n_buffers = p->partners < ANSWERS ? p->partners : ANSWERS;
         tutti_declare_vector(plan, "pairs.answered", TUTTI_SCRATCH, &p->sent);
-        declare_rooms(p, plan, "pairs.questions", &p->in);
-        declare_rooms(p, plan, "pairs.answers", &p->out);
+        declare_buffers(p, plan, "pairs.questions", &p->in);
+        declare_buffers(p, plan, "pairs.answers", &p->out);
     }
     tutti_declare_value(plan, "pairs.asked", TUTTI_OWN_ZERO, &p->asked, sizeof p->asked);
     return TUTTI_OK;
@@ -197,8 +201,8 @@ static tutti_status open_pairs(void *self, tutti_error *err)
 {
     tutti_pairs *p = self;
     const size_t bytes = p->m->n * sizeof(float);
-    const tutti_requests_setup setup = { .rooms = p->rooms, .copies = p->rooms, .in = p->in, .in_bytes = bytes,
-                                     .out = p->out, .out_bytes = bytes, .at_once = true };
+    const tutti_requests_setup setup = { .buffers = p->n_buffers, .copies = p->n_buffers, .in = p->in,
+                                         .in_bytes = bytes, .out = p->out, .out_bytes = bytes, .at_once = true };
 
     if (p->answers)
         TUTTI_TRY(tutti_requests_open(desk_of(p), p->m->engine, p->answer, &setup, err));
@@ -251,7 +255,7 @@ static int falls_apart(const tutti_pairs *p)
     return -1;
 }
 
-static void look_for_losses(tutti_pairs *p)
+static void find_losses(tutti_pairs *p)
 {
     tutti_method *m = p->m;
     tutti_peer_event event;
@@ -335,7 +339,7 @@ tutti_status tutti_pairs_update(tutti_pairs *p, tutti_error *err)
     tutti_method *m = p->m;
     uint64_t staleness;
 
-    look_for_losses(p);
+    find_losses(p);
     if (!p->leads)
         return tutti_base_step(m, err);
     tutti_lock(p->lock);

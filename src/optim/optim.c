@@ -1,5 +1,5 @@
-/* optim.c: an optimiser from its spec: options, slots declared as state, one call for any range.
-   The arithmetic is in the file of each rule and, fused, in src/kernels/step*. */
+/* optim.c: opens an optimiser from its spec, declares its slots as state, and updates any range of
+   the parameters. The arithmetic is in the file of each rule and, fused, in src/kernels/step*. */
 #include "optim_internal.h"
 #include "optim/placed.h"
 #include <assert.h>

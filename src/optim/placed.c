@@ -22,19 +22,23 @@
 
 enum { SETS = 3, STREAMS = 2 + TUTTI_SLOTS_MAX, LEAST = 16384 /* bytes of a tile */ };
 
-/* A tile on its way: count 0: none. */
+/* A tile that is read, updated or written. */
 typedef struct tile {
-    size_t part, first, count, at; /* at: in what the slots cover */
-    bool last;                     /* of its part */
+    size_t part;                   /* the part that it belongs to */
+    size_t first, count;           /* its elements; count 0: there is no tile */
+    size_t at;                     /* its first element in what the slots cover */
+    bool last;                     /* it is the last of its part */
     tutti_io io[STREAMS], *list[STREAMS];
-    char *room[STREAMS];
+    char *room[STREAMS];           /* memory of each stream */
 } tile;
 
 struct tutti_placed {
     tutti_optim *o;
-    tutti_place stream[STREAMS];   /* masters, and slots; the gradient behind them */
-    int streams, reads;            /* those that are written; with the gradient, if it is read */
-    size_t elements;               /* of a tile */
+    tutti_place stream[STREAMS];   /* [reads]: masters, slots, and the gradient if it is read */
+    int streams;                   /* the first of them, which are also written: all but the
+                                      gradient */
+    int reads;
+    size_t elements;               /* elements of a tile */
     tutti_arena *host;
     void *memory;                  /* NULL: the tier has addresses */
     tile tile[SETS];
@@ -122,7 +126,7 @@ uint64_t tutti_placed_updated(const tutti_placed *p)
     return p->updated;
 }
 
-/* The place of element `first`, of one of the ranges, in what the slots cover. */
+/* The index, in what the slots cover, of element `first` of the model. */
 static size_t place_of(const tutti_optim *o, size_t first)
 {
     const size_t k = tutti_optim_range_at(o, first);

@@ -1,11 +1,11 @@
 /* tiled.c: an update that also writes a 16-bit copy of the weights, for computing with them
    (ZeRO-Offload, Ren et al., USENIX ATC 2021: the copy is made tile by tile with the update).
 
-   The rule updates a tile, and the tile is rounded while it is in a near cache. So any rule has it,
-   and the bits are those of update and cast one after the other. Memory sees one pass: for AdamW 28
-   bytes a parameter, and 2 for the copy. The copy is written past the caches where it is larger
-   than what they hold. w and the slots do not: their lines are there, since they were read.
-   (Streaming them lost 9 % on one core and 2 % on two of an AVX-512 machine.) */
+   The optimiser's rule updates a tile, which is rounded while it is in a near cache. So this works
+   with any rule, and the bits are those of an update followed by a cast. The data pass through
+   memory once: for AdamW 28 bytes a parameter, and 2 for the copy. The copy is written past the
+   caches if it is larger than they are. w and the slots are written through the caches, because
+   their lines are there already: they were read (docs/methods/zero-offload.md). */
 #include <assert.h>
 #include "optim_internal.h"
 #include "kernels/vectors.h"

@@ -1,7 +1,7 @@
-/* assign.c: pieces that are not split: each goes to one server whole (setup.undivided). The
-   largest first, each to the server with the least load including it, relative to its part:
-   Graham's rule for machines of several speeds. The assignment follows from layout and parts
-   alone, so all agree without a message. */
+/* assign.c: assigns pieces that are not split to servers, each to one server (setup.undivided), by
+   Graham's rule for machines of several speeds: the largest piece first, each to the server with
+   the least load including it, relative to the server's part. The assignment follows from layout
+   and parts alone, so all ranks find the same one without a message. */
 #include <errno.h>
 #include <stdlib.h>
 

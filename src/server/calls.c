@@ -80,7 +80,7 @@ tutti_status tutti_server_narrow(const tutti_server *s, float *values, void *to,
     const tutti_method *m = s->m;
     char which[200];
 
-    tutti_cast(m->device, tutti_f32(m->device, values, n), tutti_server_half(s, to, 0, n));
+    tutti_cast(m->device, tutti_f32(m->device, values, n), tutti_server_on_wire(s, to, 0, n));
     for (size_t i = 0; i < n && s->setup.wire == TUTTI_F16; i++)
         if ((((const uint16_t *)to)[i] & 0x7c00) == 0x7c00 && (!s->setup.pieces || isfinite(values[i]))) {
             name_element(m->layout, first, i, which, sizeof which);
@@ -131,7 +131,7 @@ static void append_call(tutti_server *s, tutti_server_caller *c, int k, uint32_t
 /* The most words of an answer to a push: requested rows do not come with it. */
 static size_t words_back(const tutti_layout *l, const tutti_slice *s)
 {
-    size_t words = tutti_slice_room(s);
+    size_t words = tutti_slice_words_most(s);
 
     for (int i = s->tensor; i < l->n_tensors && l->tensor[i].first < s->first + s->count; i++)
         if (l->tensor[i].asked) {
@@ -216,10 +216,10 @@ static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t 
         else if (slice.tables == 0) {
             request = values == NULL             ? request
                       : tutti_server_is_float(s) ? tutti_f32(s->m->device, values + at, part)
-                                                 : tutti_server_half(s, s->half[0], at, part);
+                                                 : tutti_server_on_wire(s, s->half[0], at, part);
             reply = into == NULL               ? reply
                     : tutti_server_is_float(s) ? tutti_f32(s->m->device, into + at, part)
-                                               : tutti_server_half(s, s->half[1], at, part);
+                                               : tutti_server_on_wire(s, s->half[1], at, part);
         }
         if (slice.tables > 0 && values != NULL) {
             request = tutti_f32(s->m->device, (float *)(void *)(c->out + c->out_words), tutti_slice_words(m, &slice));
@@ -333,7 +333,7 @@ static tutti_status call_all(tutti_server *s, tutti_server_caller *c, tutti_erro
                                     ? call_by_turns(s, c, err)
                                     : tutti_engine_calls(e, s->setup.service, c->n, c->member, c->note, c->request,
                                                          c->in_window, c->reply, c->call, c->each, err);
-    const tutti_status cause = status == TUTTI_CLOSED ? tutti_engine_services_look(e, err) : TUTTI_OK;
+    const tutti_status cause = status == TUTTI_CLOSED ? tutti_engine_check_services(e, err) : TUTTI_OK;
 
     if (status == TUTTI_ERR_PEER && err->rank >= 0 && tutti_server_is_at(s, err->rank) &&
         tutti_world_lost(s->m->world, err->rank, NULL, 0)) {
@@ -355,7 +355,7 @@ static tutti_status call_all(tutti_server *s, tutti_server_caller *c, tutti_erro
     return cause != TUTTI_OK ? cause : status;
 }
 
-/* Stores what came through `back` at its place in `into`. */
+/* Checks the replies that carry values, and copies each to its elements of `into`. */
 static tutti_status store(const tutti_server *s, const tutti_server_caller *c, float *into, tutti_error *err)
 {
     for (int k = 0; k < c->n; k++) {
@@ -416,7 +416,7 @@ tutti_status tutti_server_push(tutti_server *s, uint32_t kind, int64_t b, float 
     if (status == TUTTI_OK)
         status = call_exposed(s, c, "push", into, answers, err);
     if (status == TUTTI_OK && into != NULL && answers->values && !tutti_server_is_float(s))
-        tutti_cast(s->m->device, tutti_server_half(s, s->half[1], 0, n), tutti_f32(s->m->device, into, n));
+        tutti_cast(s->m->device, tutti_server_on_wire(s, s->half[1], 0, n), tutti_f32(s->m->device, into, n));
     give_back(s, c);
     return status;
 }
@@ -454,7 +454,7 @@ static void add_rows(tutti_server *s, tutti_server_caller *c, int k, int tensor,
     c->back_words += whole ? 0 : n * t->cols;
 }
 
-/* Stores received rows at their places in x. */
+/* Copies received rows to x. */
 static tutti_status place_rows(const tutti_server *s, const tutti_server_caller *c, const tutti_tensor *t,
                                tutti_error *err)
 {
@@ -545,7 +545,7 @@ tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_
             status = tutti_server_coded_came(s->coded, p->index, c->server[k], b, (size_t)c->note[k].bytes,
                                              (int)(c - s->callers), m->g, err);
     if (status == TUTTI_OK && halves)
-        tutti_cast(m->device, tutti_server_half(s, s->half[1], first, count),
+        tutti_cast(m->device, tutti_server_on_wire(s, s->half[1], first, count),
                    tutti_f32(m->device, m->g + first, count));
     give_back(s, c);
     return status;

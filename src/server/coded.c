@@ -39,12 +39,15 @@
 #include "engine/refuse.h"
 #include "state/plan.h"
 
-/* Server k's part of a piece: n views from `view` on. at: offset of its message in `sent` and
-   `came`; most: its bytes. owed: at its server, offset of its residual in `owed`. */
+/* A server's part of a piece. The last three members are used at that server only. */
 typedef struct part {
-    size_t view, n, first, count, at, most, pending;
-    double rate, told; /* at its server: rate: the learning rate that `owed` is scaled to; told:
-                          this round's, from the workers */
+    size_t view, n;      /* its views are [view, view + n) of coded.view */
+    size_t first, count; /* its elements are [first, first + count) of the model */
+    size_t at, most;     /* offset and largest size in bytes of its message, in coded.sent and
+                            coded.came */
+    size_t pending;      /* offset of its residual in coded.pending */
+    double rate;         /* the learning rate that the residual is scaled to */
+    double told;         /* the learning rate of this round, from the workers' requests */
 } part;
 
 enum { LENGTH = 4 };
@@ -54,18 +57,21 @@ struct tutti_server_coded {
     tutti_codec *codec;
     tutti_codec_space space;
     tutti_view *tensor;
-    const char **name; /* the model's */
-    tutti_view *view;  /* of all parts */
-    part *part;        /* pieces x servers */
-    tutti_range *mine; /* one per piece */
-    bool feedback;
-    size_t most, scratch_bytes; /* of any part */
-    uint8_t *sent, *came, *out; /* declared */
-    float *residual, *pending;
-    double rate;       /* the last learning rate above 0; declared */
-    double before;     /* the value of rate before this step */
-    size_t answered;  /* bytes of the last answer */
-    uint8_t *scratch; /* of each caller, then the server's */
+    const char **name;    /* [tensors of the model]: their names */
+    tutti_view *view;     /* the views of all parts */
+    part *part;           /* [pieces][servers] */
+    tutti_range *mine;    /* [pieces]: this server's part; empty: it has none */
+    bool feedback;        /* what the codec loses is added to the next message */
+    size_t most;          /* largest size of any part's message in bytes */
+    size_t scratch_bytes; /* scratch memory of the codec for any part */
+    uint8_t *sent, *came; /* declared: this worker's messages to servers, and the answers */
+    uint8_t *out;         /* [most], declared: the server's answer */
+    float *residual;      /* declared: this worker's (machine's), of the whole model */
+    float *pending;       /* declared: this server's residual, of what it serves */
+    double rate;          /* the last learning rate above 0; declared */
+    double before;        /* the value of rate before this step */
+    size_t answered;      /* bytes of the last answer */
+    uint8_t *scratch;     /* memory for each caller, then for the server (scratch_of) */
 };
 
 static size_t up(size_t bytes)

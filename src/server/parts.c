@@ -19,8 +19,8 @@
 
 #include "server_internal.h"
 
-/* Where a part begins in a range if `before` of `all` units come before it. Rounded to rows in
-   tables, since a row is read and written by one server. */
+/* The first element, in a range of `count`, of a part that has `before` of `all` shares before it.
+   In tables it is rounded to a row, since a row is read and written by one server. */
 static size_t cut_range(const tutti_server *s, size_t before, size_t all, size_t first, size_t count)
 {
     const size_t unit = s->setup.even ? TUTTI_SERVER_EVEN : TUTTI_SERVER_ALIGNMENT,
@@ -185,7 +185,7 @@ size_t tutti_server_words(const tutti_server *s, size_t first, size_t count)
         return 0;
     part = tutti_server_part(s, s->index, first, count, &at);
     slice = tutti_slice_of(s->m, at, part);
-    return tutti_slice_room(&slice);
+    return tutti_slice_words_most(&slice);
 }
 
 int tutti_server_count(const tutti_server *s)

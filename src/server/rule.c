@@ -82,7 +82,7 @@ static tutti_status understand(tutti_server *s, const tutti_header *note, void *
                                "worker %d sent %llu bytes for a slice of %zu; all workers must run one version", worker,
                                (unsigned long long)note->bytes, r->count * tutti_dtype_bytes(s->setup.wire));
     if (note->bytes > 0 && !tutti_server_is_float(s) && slice.tables == 0) {
-        tutti_cast(m->device, tutti_server_half(s, in, 0, r->count), tutti_f32(m->device, s->wide, r->count));
+        tutti_cast(m->device, tutti_server_on_wire(s, in, 0, r->count), tutti_f32(m->device, s->wide, r->count));
         r->in = s->wide;
         r->stays = false;
         r->words = r->count;
@@ -104,7 +104,8 @@ static tutti_status understand(tutti_server *s, const tutti_header *note, void *
     return TUTTI_OK;
 }
 
-/* Where a request wants its answer of `count` floats; NULL: in a message. */
+/* The window memory to which the answer of `count` floats to a request is written; NULL: the answer
+   is sent in a message. */
 static float *place_of(const tutti_server *s, const tutti_header *request, size_t count)
 {
     size_t first = s->first;
@@ -219,7 +220,7 @@ static tutti_status answer_rows(tutti_server *s, const tutti_header *note, const
     return tutti_server_answer(s, note, 1, 0, s->words, n * t->cols, err);
 }
 
-static tutti_status look_for_losses(tutti_server *s, tutti_error *err)
+static tutti_status find_losses(tutti_server *s, tutti_error *err)
 {
     for (int r = 0; r < s->m->workers; r++)
         if (!s->gone[r] && tutti_engine_misses(s->m->engine, r)) {
@@ -259,7 +260,7 @@ tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
             s->wake_at_ns = TUTTI_FOREVER;
             status = s->setup.due(s->m, err);
         } else if (status == TUTTI_OK && tutti_engine_is_pending(s->m->engine, &note))
-            status = look_for_losses(s, err);
+            status = find_losses(s, err);
         else if (status == TUTTI_OK && asks_for_rows(s, &note))
             status = answer_rows(s, &note, in, err);
         else if (status == TUTTI_OK && s->tables != NULL)
@@ -357,7 +358,7 @@ static tutti_status answer_requests(tutti_server *s, const tutti_header *request
     if (payload.count > 0 && !tutti_server_is_float(s) && !as_is) {
         const bool values = payload.count == s->count && !s->setup.pieces;
         TUTTI_TRY(tutti_server_narrow(s, payload.data, s->half_out, values ? s->first : SIZE_MAX, payload.count, err));
-        payload = tutti_server_half(s, s->half_out, 0, payload.count);
+        payload = tutti_server_on_wire(s, s->half_out, 0, payload.count);
     }
     place_answers(s, requests, n, payload.data, s->in_windows ? payload.count : 0);
     return send_replies(s, requests, n, kinds, each, gives, payload, err);

@@ -19,14 +19,15 @@ int64_t tutti_server_slices(const void *self)
     return s->setup.pieces ? 0 : s->servers;
 }
 
-/* With other shards or other workers all begin at the servers' model. */
+/* True if the run is resumed with other shards or other workers: then all begin at the servers'
+   model. */
 static bool begins_anew(const tutti_server *s, const tutti_saved_run *run)
 {
     return run->slices != tutti_server_slices(s) || run->resized || (run->changed && s->setup.anew);
 }
 
-/* Is this state of servers, or of what workers have of them, that is no range of x, or the
-   workers' own x? */
+/* True if `memory` is not loaded when the run begins at the servers' model: state of servers, or of
+   what workers have received from them, that is no range of x, and the workers' own x. */
 bool tutti_server_recuts(const void *self, const tutti_saved_run *run, const void *memory)
 {
     const tutti_server *s = self;

@@ -1,20 +1,20 @@
 /* server.c: a server from its declaration to its end. Parameters are sharded over servers, as Li
    et al. do ("Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014), but by
    ranges of equal bytes and not by hashed keys. Dense gradients have no hot keys, a range is one
-   message, and the largest share exceeds the mean by less than two cache lines. With hashes it
-   exceeds the mean by 18 % and more over eight servers.
+   message, and the largest share exceeds the mean by less than two cache lines, which hashing does
+   not achieve.
 
-     parts.c    which ranks serve, and the part of a range of each
-     calls.c    the clients: requests to all servers at once
-     snapshots.c    snapshots of models for evaluation
-     rule.c     the server's thread: requests, the method's rule, answers
-     slice.c    the format of a shard with rows of tables in messages
-     sums.c     servers that sum pieces, for methods that exchange gradients
-     tables.c   servers of tables alone, for methods that exchange all other gradients
-     assign.c   pieces that go to servers whole
-     coded.c    pieces that go through a codec
-     figures.c     what the sums have measured
-     saved.c    checkpoints with other shards or other workers
+     parts.c      which ranks serve, and the part of a range that each has
+     calls.c      the clients: requests to all servers at once
+     snapshots.c  snapshots of models for evaluation
+     rule.c       the server's thread: requests, the method's rule, answers
+     slice.c      the format of a shard with rows of tables in messages
+     sums.c       servers that sum pieces, for methods that exchange gradients
+     tables.c     servers of tables alone, for methods that exchange all other gradients
+     assign.c     pieces that are sent whole to one server
+     coded.c      pieces that go through a codec
+     figures.c    what servers that sum have measured
+     saved.c      checkpoints with other shards or other workers
 
    Windows. Where ranks share memory (shm) a worker's g is a window, and with servers that keep
    values x is one too. Then a request about plain values (no rows, no halves) carries no payload:
@@ -58,7 +58,7 @@ static size_t asked_about(const tutti_server *s)
     return s->setup.pieces ? piece : s->m->layout->used;
 }
 
-size_t tutti_server_room(const tutti_server *s)
+size_t tutti_server_words_most(const tutti_server *s)
 {
     const size_t rails = s->m->servers > 0 ? (size_t)s->setup.rails : 1, /* otherwise each server is of one rail */
                  table = tutti_server_most(s, largest_table(s)), other = tutti_server_most(s, asked_about(s)) / rails;
@@ -67,7 +67,7 @@ size_t tutti_server_room(const tutti_server *s)
 }
 
 /* The type of the request buffers: rows of tables travel as words, whatever the wire's type. */
-static tutti_dtype room_type(const tutti_server *s)
+static tutti_dtype buffer_type(const tutti_server *s)
 {
     return s->setup.pieces && tutti_server_slack(s->m) > 0 ? TUTTI_F32 : s->setup.wire;
 }
@@ -75,7 +75,7 @@ static tutti_dtype room_type(const tutti_server *s)
 /* How many such buffers there are, of `wanted`: at least two. */
 static int as_many(const tutti_server *s, int wanted)
 {
-    const size_t fit = AT_ONCE_BYTES / (tutti_server_room(s) * tutti_dtype_bytes(room_type(s)));
+    const size_t fit = AT_ONCE_BYTES / (tutti_server_words_most(s) * tutti_dtype_bytes(buffer_type(s)));
 
     if (s->index < 0)
         return 0;
@@ -83,8 +83,8 @@ static int as_many(const tutti_server *s, int wanted)
     return fit >= (size_t)wanted ? wanted : fit > 2 ? (int)fit : 2;
 }
 
-/* Do requests or answers carry their numbers, rather than windows? */
-static bool has_rooms(const tutti_server *s)
+/* True if requests or answers carry numbers in messages, for which buffers are needed. */
+static bool has_buffers(const tutti_server *s)
 {
     return !s->in_windows || tutti_server_slack(s->m) > 0;
 }
@@ -147,35 +147,35 @@ static void declare_queue(tutti_server *s, tutti_plan *plan)
 {
     const tutti_method *m = s->m;
     const bool waits = (s->setup.pieces && !s->setup.tables) || s->setup.lost != NULL;
-    const size_t words = has_rooms(s) ? tutti_server_room(s) : 0,
-                 notices = s->setup.tells || s->setup.tables ? tutti_server_room(s) : 0;
+    const size_t words = has_buffers(s) ? tutti_server_words_most(s) : 0,
+                 notices = s->setup.tells || s->setup.tables ? tutti_server_words_most(s) : 0;
     const int answers = s->setup.tables ? m->lane_width + 2 : s->setup.tells ? m->workers : 0;
-    tutti_state in = { .name = "server.in", .keep = TUTTI_SCRATCH, .dtype = room_type(s) }, out = in, wide = in;
+    tutti_state in = { .name = "server.in", .keep = TUTTI_SCRATCH, .dtype = buffer_type(s) }, out = in, wide = in;
 
-    s->rooms = s->index < 0 ? 0 : waits && words > 0 ? unanswered(s) : as_many(s, unanswered(s));
-    s->copies = m->workers == 1 || answers == 0 ? 0 : as_many(s, answers);
+    s->n_buffers = s->index < 0 ? 0 : waits && words > 0 ? unanswered(s) : as_many(s, unanswered(s));
+    s->n_copies = m->workers == 1 || answers == 0 ? 0 : as_many(s, answers);
     s->in_bytes = words * tutti_dtype_bytes(in.dtype);
     s->out_bytes = notices * tutti_dtype_bytes(in.dtype);
     if (s->coded != NULL) { /* rows of tables travel as words */
         const size_t most = tutti_server_coded_most(s->coded);
         in.dtype = TUTTI_U8;
         s->in_bytes = tutti_server_slack(m) > 0 && s->in_bytes > most ? s->in_bytes : most;
-        in.count = (size_t)s->rooms * s->in_bytes;
+        in.count = (size_t)s->n_buffers * s->in_bytes;
     } else
-        in.count = (size_t)s->rooms * words;
+        in.count = (size_t)s->n_buffers * words;
     out.name = "server.out";
-    out.count = (size_t)s->copies * notices;
+    out.count = (size_t)s->n_copies * notices;
     wide.name = "server.in-wide";
     wide.dtype = TUTTI_F32;
-    out.dtype = room_type(s);
+    out.dtype = buffer_type(s);
     wide.count = s->index < 0 || tutti_server_as_it_is(s) ? 0 : words;
     tutti_declare(plan, &in, &s->requests_in);
     tutti_declare(plan, &out, &s->requests_out);
     tutti_declare(plan, &wide, &s->wide);
 }
 
-/* Where the wire has halves, declares what the client sends and receives, of all of x, and what
-   the server sends. */
+/* If messages have 16-bit numbers, declares the client's memory for sending and receiving all of x,
+   and the server's for sending. */
 static void declare_halves(tutti_server *s, tutti_plan *plan)
 {
     const tutti_method *m = s->m;
@@ -186,7 +186,7 @@ static void declare_halves(tutti_server *s, tutti_plan *plan)
     sent.count = came.count = m->layout->used;
     came.name = "server.came-as";
     out.name = "server.out-as";
-    out.count = s->index < 0 ? 0 : tutti_server_room(s);
+    out.count = s->index < 0 ? 0 : tutti_server_words_most(s);
     tutti_declare(plan, &sent, &s->half[0]);
     tutti_declare(plan, &came, &s->half[1]);
     tutti_declare(plan, &out, &s->half_out);
@@ -287,7 +287,7 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
                         .dtype = TUTTI_F32,
                         .count = s->index < 0 || (setup->pieces ? tutti_server_slack(m) : s->slice.tables) == 0
                                      ? 0
-                                     : tutti_server_room(s) },
+                                     : tutti_server_words_most(s) },
         &s->words);
     if (!tutti_server_is_float(s))
         declare_halves(s, plan);
@@ -385,14 +385,14 @@ static tutti_status open_server(void *self, tutti_error *err)
     TUTTI_TRY(tutti_server_coded_open(s, err));
     tutti_engine_service_receives_losses(e, s->setup.service);
     if (s->index >= 0) {
-        const tutti_requests_setup queue = { .rooms = s->rooms,
+        const tutti_requests_setup queue = { .buffers = s->n_buffers,
                                         .in = s->requests_in,
                                         .in_bytes = s->in_bytes,
-                                        .copies = s->copies,
+                                        .copies = s->n_copies,
                                         .out = s->requests_out,
                                         .out_bytes = s->out_bytes,
-                                        .stays = workers == 1,
-                                        .keeps = s->in_bytes > 0 && !s->setup.tables };
+                                        .stable = workers == 1,
+                                        .keep_until_answered = s->in_bytes > 0 && !s->setup.tables };
         TUTTI_TRY(tutti_requests_open(tutti_server_requests(s), e, s->setup.service, &queue, err));
     }
     return tutti_monitor_open(&s->monitor, s->m->rt, err);

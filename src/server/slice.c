@@ -1,6 +1,6 @@
-/* slice.c: see slice.h. Rows of a server's shard are anywhere in memory that no cache holds, and
-   each is a few lines: an update of rows waits for the latency of memory, so rows are prefetched
-   some rows ahead. */
+/* slice.c: the format of a shard in messages (slice.h). The rows of a server's shard are scattered
+   over memory that no cache holds, and each row is a few cache lines. So an update of rows would
+   wait for the latency of memory; loops over rows therefore prefetch some rows ahead. */
 #include "slice.h"
 #include <inttypes.h>
 #include <string.h>
@@ -211,7 +211,7 @@ static size_t rows_within(const tutti_method *m, int tensor, size_t first, size_
     return at[1] - at[0];
 }
 
-/* Is the whole table part sent for that many of its rows? */
+/* True if the whole part of a table is sent, rather than that many of its rows. */
 static bool is_whole(const tutti_method *m, int tensor, size_t count, size_t n)
 {
     const size_t cols = m->layout->tensor[tensor].cols;

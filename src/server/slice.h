@@ -1,109 +1,133 @@
-/* slice.h: the format of a range of the flat space in messages to and from a server: plain
-   values, but of a table whose rows are known (TUTTI_SPARSE_ROWS) only those rows.
+/* slice.h: the format in which a shard, a range of the flat space, is sent to a server and back.
+   Included by the files of src/server; implemented by slice.c. Pure functions of the layout and of
+   the known rows; any thread, except where they change known rows.
 
-   Words of 4 bytes, the range's tensors in order. A tensor is its floats. A table is one word,
-   the number of rows, then their ids (in the whole table, ascending), then the rows; or WHOLE,
-   then all of the table's floats within the range. Rows are sent while ids and rows are less than
-   the whole (Parallax's rule, src/engine/rows.c); in a table that is sent whole every row counts
-   as touched. A lazy optimiser would then move rows that no worker has touched, so with one a
-   table is sent whole only if every row is touched. A range begins and ends between rows
-   (tutti_slice_cut). */
+   The format. 4-byte words, for the tensors of the range in order. A tensor that is no table is
+   its floats. A table whose rows are known (TUTTI_SPARSE_ROWS) is one word, the number of its rows
+   that are sent, then their ids (row numbers in the whole table, ascending), then the rows. Or, if
+   it is sent whole, that word is UINT32_MAX, followed by all floats of the table within the range.
+
+   Rows are sent while ids and rows together are fewer words than the whole (Parallax's rule,
+   src/engine/rows.c). Every row of a table that is sent whole counts as touched. A lazy optimiser
+   would then move rows that no worker has touched; so with a lazy optimiser a table is sent whole
+   only if every row is touched. A range begins and ends between rows (tutti_slice_cut). */
 #ifndef TUTTI_SLICE_H
 #define TUTTI_SLICE_H
 #include "../engine/engine_facility.h"
 
 typedef struct tutti_slice {
-    size_t first, count;
-    int tensor;                          /* the first tensor that it overlaps */
+    size_t first, count;                 /* in the flat space */
+    int tensor;                          /* the first tensor that the range overlaps */
     size_t tables;                       /* number of tables in it whose rows are known */
-    size_t ids;                          /* words by which those may exceed the whole */
+    size_t ids;                          /* words by which their ids may exceed what the whole
+                                            tables have; 0 unless the optimiser is lazy */
 } tutti_slice;
 
-/* The next part: values, or a table. */
+/* ---- reading ---- */
+
+/* A part of a shard: either values, of tensors up to the next table, or a table. */
 typedef struct tutti_slice_part {
     int tensor;                          /* the table; -1: values */
-    size_t first, count;                 /* in the flat space: the elements within the shard */
-    bool whole;
-    size_t n; const uint32_t *ids;       /* its rows, unless whole */
-    const float *values;                 /* count, or n rows */
+    size_t first, count;                 /* the elements of the part within the shard, in the flat
+                                            space */
+    bool whole;                          /* a table that is sent whole */
+    size_t n;                            /* otherwise: number of its rows */
+    const uint32_t *ids;                 /* [n]: their ids */
+    const float *values;                 /* [count]; or of a table that is not whole [n][cols] */
 } tutti_slice_part;
+/* A position in the words of a shard. */
 typedef struct tutti_slice_reader {
     const tutti_method *m;
     const tutti_slice *slice;
-    const float *at;
-    int tensor;
+    const float *at;                     /* the next word */
+    int tensor;                          /* the next tensor */
 } tutti_slice_reader;
-/* words: checked, or this process's own */
+/* Returns a reader at the beginning of `words`, which tutti_slice_check has checked, or which this
+   process has written. */
 tutti_slice_reader tutti_slice_read(const tutti_method *m, const tutti_slice *s,
                                     const float *words);
+/* Sets *p to the next part; false: there is none. */
 bool tutti_slice_next(tutti_slice_reader *r, tutti_slice_part *p);
+/* Checks the n words that a worker has sent, which decide what is read and written and so are not
+   trusted. TUTTI_ERR_CORRUPT. */
+tutti_status tutti_slice_check(const tutti_method *m, const tutti_slice *s, const float *words,
+                               size_t n, int worker, tutti_error *err);
 
-/* The beginning of the row that contains `at`; outside tables `at`. */
+/* ---- ranges ---- */
+
+/* Returns where a range that is to begin at element `at` begins: at the beginning of the row that
+   contains `at`; outside tables at `at`. */
 size_t tutti_slice_cut(const tutti_method *m, size_t at);
+/* Returns the shard [first, first + count), which begins and ends between rows. */
 tutti_slice tutti_slice_of(const tutti_method *m, size_t first, size_t count);
-/* The most words. */
-static inline size_t tutti_slice_room(const tutti_slice *s)
+/* Returns the most words that a shard may take. */
+static inline size_t tutti_slice_words_most(const tutti_slice *s)
 {
     return s->count + s->tables + s->ids;
 }
-/* words: the number of words of the gradient g (flat) with its known rows; pack: writes them.
-   Without tables they are g itself. */
+
+/* ---- writing. Below, g, x: element 0 of the flat space; values, read, sum, to, mean: element
+   s->first. "The rows of `words`": of each table the rows that `words` has, or all if it is whole
+   ---- */
+
+/* Returns the number of words of the gradient g, with the rows that are known of it. */
 size_t tutti_slice_words(const tutti_method *m, const tutti_slice *s);
+/* Writes them. */
 void tutti_slice_pack(const tutti_method *m, const tutti_slice *s, const float *g, float *words);
-/* Writes all values (of element s->first on), but no rows of tables that workers request (asked).
-   Returns the number of words. */
+/* Writes all values, but no row of a table whose rows workers request (asked). Returns the number
+   of words. */
 size_t tutti_slice_whole(const tutti_method *m, const tutti_slice *s, const float *values,
                          float *words);
-/* Checks words from a worker, which are not trusted: they determine what is read and written.
-   TUTTI_ERR_CORRUPT. */
-tutti_status tutti_slice_check(const tutti_method *m, const tutti_slice *s, const float *words,
-                               size_t n, int worker, tutti_error *err);
-/* x: flat; absent rows are unchanged. */
+/* Copies from `values` to `to` what tutti_slice_whole writes. */
+void tutti_slice_given(const tutti_method *m, const tutti_slice *s, const float *values, float *to);
+/* Copies the shard in `words` to x; rows that `words` does not have are unchanged. */
 void tutti_slice_store(const tutti_method *m, const tutti_slice *s, const float *words, float *x);
-/* Replaces the same rows by those of values (of element s->first on). */
+/* Replaces the values and the rows in `words` by those of `values`. */
 void tutti_slice_fetch(const tutti_method *m, const tutti_slice *s, const float *values,
                        float *words);
-/* For an exchange's sum: its rows are now those of the table's gradient, in addition to those
-   known before unless it `begins`. */
+/* Of the sum of an exchange: adds the rows of `words` to the known rows of g. begins: forgets
+   those known before. The thread of the exchange. */
 void tutti_slice_known(const tutti_method *m, const tutti_slice *s, const float *words,
                        bool begins);
-/* n rows; rows: begins with row `low` */
+/* Copies the n rows `ids` of a table with `cols` columns to out[n][cols]. rows: the address of row
+   `low`. */
 void tutti_slice_gather(size_t cols, size_t n, const uint32_t *ids, const float *rows, uint32_t low,
                         float *out);
-/* Likewise, to the same rows of `to`. */
+/* Copies the n rows `ids` from one table to another. from, to: the addresses of row `low`. */
 void tutti_slice_copy(size_t cols, size_t n, const uint32_t *ids, const float *from, float *to,
                       uint32_t low);
-/* Makes one step of o, the run's optimiser, on values (of element s->first on). zeros: of the
-   shard's count, 0 before and after, for optimisers that need every row; NULL with
-   tutti_optim_by_rows. */
+
+/* ---- updates and sums ---- */
+
+/* Makes one step of the optimiser o on `values` along the gradient in `words`. zeros: [s->count],
+   zeros before and after, for optimisers that update every row; NULL if tutti_optim_by_rows(o). */
 void tutti_slice_update(const tutti_method *m, tutti_optim *o, const tutti_slice *s,
                         const float *words, float *values, float *zeros, const tutti_rate *rate);
-/* Copies what tutti_slice_whole writes: from values (of element s->first on) to the same place in
-   `to`. */
-void tutti_slice_given(const tutti_method *m, const tutti_slice *s, const float *values, float *to);
-/* words := tutti_compensate of them, from read to values; mean may be NULL. All three begin at
-   element s->first; in tables for the rows of words. */
+/* Applies tutti_compensate to the gradient in `words`, which was computed at the values `read`,
+   for the current `values`. mean: changed where `words` has rows; NULL: none. */
 void tutti_slice_compensate(const tutti_method *m, const tutti_slice *s,
                             const tutti_compensation *c, const float *values, const float *read,
                             float *words, float *mean);
-/* sum += a words, over the full shard; sets marks, one for each row of the shard's tables, one
-   table after another. */
+/* Adds a times the gradient in `words` to sum[s->count], and sets the marks of its rows to 1.
+   marks: [tutti_slice_marks], one for each row of the shard's tables, table after table. */
 void tutti_slice_add(const tutti_method *m, const tutti_slice *s, float a, const float *words,
                      float *sum, uint8_t *marks);
-/* Number of marks; first: index of the first among those of the whole model. */
+/* Returns the number of marks of the shard, and sets *first to the index of its first mark among
+   those of the whole model. */
 size_t tutti_slice_marks(const tutti_method *m, const tutti_slice *s, size_t *first);
-/* Makes a step along sum, for marked rows and values outside tables; sum and marks are 0
-   afterwards. */
+/* Makes one step of m->optim on `values` along `sum`, for marked rows and for all values outside
+   tables. Then sets sum and marks to 0. */
 void tutti_slice_update_added(const tutti_method *m, const tutti_slice *s, float *sum,
                               uint8_t *marks, float *values, const tutti_rate *rate);
-/* out := the tree sum of a[r] parts[r], n of them, a missing row being zeros: the bits of
-   tutti_tree_sum over slices in full. scratch: n each; zeros: a row of the widest table. Returns
-   the number of words. */
+/* One summand of tutti_slice_sum: scratch. */
 typedef struct tutti_slice_summand {
     tutti_slice_reader reader;
     tutti_slice_part part;
     size_t at;
 } tutti_slice_summand;
+/* Writes to `out` the tree sum of a[r] times the shard in parts[r], for r in [0, n); an absent row
+   counts as zeros. The bits are those of tutti_tree_sum over full vectors. a: NULL: all 1. scratch,
+   from: [n], scratch. zeros: a row of zeros of the widest table. Returns the number of words. */
 size_t tutti_slice_sum(const tutti_method *m, const tutti_slice *s, int n,
                        const float *const *parts, const float *a, tutti_slice_summand *scratch,
                        const float **from, const float *zeros, float *out);

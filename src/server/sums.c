@@ -25,45 +25,54 @@ enum { TREE_MOST = 4096 }; /* tutti_tree_sum's */
 
 /* The sum of a piece, or of what one rail sends of it. Contributors: workers, or nodes. */
 typedef struct sum {
-    int contributors, rail;      /* rail: -1: all workers */
-    int arrived;
+    int contributors;
+    int rail;                    /* the rail whose workers contribute; -1: all workers do */
+    int arrived;                 /* number of contributions that have arrived */
     uint64_t step;
-    bool *has;                   /* contributors, like the next three */
-    tutti_header *note;
-    float *weight;
-    float **part;
+    bool *has;                   /* [contributors]: its contribution has arrived */
+    tutti_header *note;          /* [contributors]: header of the request that brought it */
+    float *weight;               /* [contributors] */
+    float **part;                /* [contributors]: the contribution's address */
     int place;                   /* slot of its contributions; -1: none */
-    size_t at;                   /* without slots, the offset of its part in each contributor's */
+    size_t at;                   /* without slots: offset of its part in each contributor's words */
 } sum;
 
 struct tutti_server_sums {
     tutti_method *m;
     tutti_server *server;
     tutti_server_sums_options options;
-    float *contributions;        /* of all contributors, `room` words each, in each slot; NULL:
-                                    they stay in the senders' windows or the receive buffers */
-    size_t room;
-    int places;                  /* slots; 0: room holds this server's parts of all pieces */
-    double *figures;                /* with options.reports: tutti_server_figures_count */
+    float *contributions;        /* [places][contributors][words], places 0 counting as 1; NULL:
+                                    contributions stay in the senders' windows or the receive
+                                    buffers */
+    size_t words;                /* words of one contributor: the largest part that this server
+                                    has of a piece; if places is 0, its parts of all pieces */
+    int places;                  /* slots that have memory of their own; 0: each piece has */
+    double *figures;             /* [tutti_server_figures_count], with options.reports */
 
-    /* of the client and its lane */
-    int *peers;                  /* node: ranks of this node */
-    tutti_group inside;
-    size_t *slot_of;             /* node x pieces: elements of each member's slot */
-    tutti_monitor *monitor;      /* protects what follows */
-    int under_way, most;
-    int64_t since_ns, busy_ns, trip_ns, trip_most_ns;
-    double held_ns;              /* summed over all pieces */
-    uint64_t trips;
-    int64_t hidden_ns, busy_before_ns, exposed_before_ns;
+    /* used by the client and its lane */
+    int *peers;                  /* [node]: ranks of this node */
+    tutti_group inside;          /* their group */
+    size_t *slot_of;             /* [pieces][node]: elements of each member's slot */
+    tutti_monitor *monitor;      /* protects the members below, up to exposed_before_ns */
+    int under_way, most;         /* pieces under way now, and the most so far */
+    int64_t since_ns;            /* time up to which busy_ns and held_ns count */
+    int64_t busy_ns;             /* time during which any piece was under way */
+    double held_ns;              /* the time that each piece was under way, summed over all pieces */
+    uint64_t trips;              /* pieces that were exchanged */
+    int64_t trip_ns;             /* time from request to answer, summed over them */
+    int64_t trip_most_ns;        /* the longest of these times */
+    int64_t hidden_ns;           /* the part of busy_ns for which the client has not waited */
+    int64_t busy_before_ns;      /* busy_ns at the last tutti_server_sums_watch */
+    int64_t exposed_before_ns;   /* the client's exposed time then */
 
-    /* of the server, used by its thread */
+    /* used by the server's thread */
     int n_sums, rails;           /* rails: sums per piece */
-    sum *sums;
-    bool *taken;                 /* places */
-    float **present;             /* workers: contributions that have arrived */
-    float *share;                /* workers: weight of each */
-    uint64_t served_bytes, ended;
+    sum *sums;                   /* [n_sums] */
+    bool *taken;                 /* [places]: the slot is in use */
+    float **present;             /* [workers]: contributions to the sum that is computed */
+    float *share;                /* [workers]: their weights */
+    uint64_t served_bytes;       /* bytes of answers */
+    uint64_t ended;              /* sums that were answered */
 };
 
 /* ---- from declare to close ---- */
@@ -73,8 +82,8 @@ static int nodes_of(const tutti_server_sums *s)
     return s->m->workers / s->options.node;
 }
 
-/* An upper bound of this server's parts of all pieces, however they are split. */
-static size_t room_of_all(const tutti_server_sums *s)
+/* An upper bound of the words of this server's parts of all pieces, however they are split. */
+static size_t words_of_all(const tutti_server_sums *s)
 {
     const double pieces = tutti_engine_most_pieces(s->m->engine);
     return tutti_server_most(s->server, s->m->layout->used) + 32 * (size_t)s->rails * (size_t)pieces +
@@ -87,18 +96,18 @@ static void declare_places(tutti_server_sums *s, tutti_plan *plan)
 {
     const tutti_method *m = s->m;
     const bool tables = tutti_server_slack(m) > 0;
-    const size_t all = room_of_all(s), one = tutti_server_room(s->server),
+    const size_t all = words_of_all(s), one = tutti_server_words_most(s->server),
                  contributors = (size_t)(tables ? m->workers : nodes_of(s)),
                  slots = (size_t)(s->options.slots * s->rails);
     const bool keeps = tutti_server_index(s->server) >= 0 && m->workers > 1 && tutti_server_keeps(s->server);
 
     s->places = slots > 0 && slots * one < all ? (int)slots : 0;
-    s->room = s->places > 0 ? one : all;
+    s->words = s->places > 0 ? one : all;
     tutti_declare(plan,
                   &(tutti_state){ .name = "server.contributions",
                                   .keep = TUTTI_SCRATCH,
                                   .dtype = TUTTI_F32,
-                                  .count = keeps ? (s->places > 0 ? slots : 1) * contributors * s->room : 0 },
+                                  .count = keeps ? (s->places > 0 ? slots : 1) * contributors * s->words : 0 },
                   &s->contributions);
 }
 
@@ -212,7 +221,7 @@ static bool open_sum(tutti_server_sums *s, sum *of, const tutti_piece *p, int ra
     of->part = tutti_alloc(n, sizeof *of->part);
     n = part_of(s, p, of->rail, &first);
     slice = tutti_slice_of(s->m, first, n);
-    *at += (tutti_slice_room(&slice) + 15) / 16 * 16;
+    *at += (tutti_slice_words_most(&slice) + 15) / 16 * 16;
     return of->has != NULL && of->note != NULL && of->weight != NULL && of->part != NULL;
 }
 
@@ -460,19 +469,19 @@ static tutti_status end_sum(tutti_server_sums *s, sum *of, size_t first, size_t 
     return TUTTI_OK;
 }
 
-/* Where this contribution is kept; NULL: more sums have begun than there are slots. */
+/* The memory for this contribution; NULL: more sums have begun than there are slots. */
 static float *place_of(tutti_server_sums *s, sum *of, int contributor)
 {
     const size_t most = (size_t)(tutti_server_slack(s->m) > 0 ? s->m->workers : nodes_of(s));
 
     if (s->places == 0)
-        return s->contributions + (size_t)contributor * s->room + of->at;
+        return s->contributions + (size_t)contributor * s->words + of->at;
     for (int k = 0; k < s->places && of->place < 0; k++)
         if (!s->taken[k]) {
             s->taken[k] = true;
             of->place = k;
         }
-    return of->place < 0 ? NULL : s->contributions + ((size_t)of->place * most + (size_t)contributor) * s->room;
+    return of->place < 0 ? NULL : s->contributions + ((size_t)of->place * most + (size_t)contributor) * s->words;
 }
 
 static tutti_status out_of_turn(const tutti_server_request *r, tutti_error *err)

@@ -26,36 +26,37 @@ enum { STATES = 1 + TUTTI_SLOTS_MAX }; /* of a table: its values, and the optimi
 /* A chunk of this server's part of a table, in one step. */
 typedef struct sum {
     uint64_t step;
-    int chunks, arrived;
-    bool *has;                   /* contributors, like the next two */
-    tutti_header *note;
-    float **part;
+    int chunks, arrived;         /* number of the table's chunks; contributions that have arrived */
+    bool *has;                   /* [contributors]: its contribution has arrived */
+    tutti_header *note;          /* [contributors]: header of the request that brought it */
+    float **part;                /* [contributors]: the contribution's address */
 } sum;
 typedef struct table {
     bool here;                   /* at servers: declared so, and not taken back */
     size_t first, count;         /* this server's part */
-    float *values;
+    float *values;               /* [count] */
     tutti_optim *optim;
-    size_t at;                   /* its offset in each contributor's */
-    sum *sum;                    /* TUTTI_SERVER_CHUNKS */
+    size_t at;                   /* offset of its part in each contributor's words */
+    sum *sum;                    /* [TUTTI_SERVER_CHUNKS] */
 } table;
 struct tutti_server_tables {
     tutti_method *m;
     tutti_server *server;
     int node, contributors;
-    table *table;                /* n_tensors */
-    uint8_t *taken;              /* n_tensors: taken back by the workers. Declared; NULL: no table
+    table *table;                /* [n_tensors] */
+    uint8_t *taken;              /* [n_tensors], declared: taken back by the workers; NULL: no table
                                     was ever at servers */
-    float *contributions;        /* contributors x room */
-    size_t room;
+    float *contributions;        /* [contributors][words] */
+    size_t words;                /* words of this server's parts of all tables */
     float *zeros;                /* for optimisers that need every row */
-    int *peers;                  /* node: ranks of this node */
-    tutti_group inside;
-    size_t *part_of;             /* workers: elements of a table that each serves */
+    int *peers;                  /* [node]: ranks of this node */
+    tutti_group inside;          /* their group */
+    size_t *part_of;             /* [workers]: elements of a table that each serves */
     tutti_group workers;
-    /* for each dedicated server: hearers: the workers and it; pair: worker 0 and it */
-    int *hearers, *pair;
-    tutti_group *hear, *tell;
+    int *hearers;                /* [dedicated servers][workers + 1]: the workers and the server */
+    tutti_group *hear;           /* [dedicated servers]: their group */
+    int *pair;                   /* [dedicated servers][2]: worker 0 and the server */
+    tutti_group *tell;           /* [dedicated servers]: their group */
 };
 
 /* ---- from declare to close ---- */
@@ -84,8 +85,8 @@ static tutti_status declare_table(tutti_server_tables *s, tutti_plan *plan, int 
                   &mine->values);
     TUTTI_TRY(tutti_optim_declare(&mine->optim, plan, tutti_engine_optimizer(s->m->engine), name, mine->first,
                                   mine->count, TUTTI_SCRATCH, s->m->device, err));
-    mine->at = s->room;
-    s->room += words_of(s, mine);
+    mine->at = s->words;
+    s->words += words_of(s, mine);
     return TUTTI_OK;
 }
 
@@ -108,7 +109,7 @@ static tutti_status declare_tables(tutti_server_tables *s, tutti_plan *plan, tut
     }
     tutti_declare(plan,
                   &(tutti_state){ .name = "server.contributions", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                  .count = (size_t)s->contributors * s->room },
+                                  .count = (size_t)s->contributors * s->words },
                   &s->contributions);
     tutti_declare(plan,
                   &(tutti_state){ .name = "server.zeros", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
@@ -282,7 +283,7 @@ static tutti_status tell_taken(tutti_server_tables *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Where servers are workers: gathers all parts of a table to all of them at once. */
+/* Gathers all parts of a table to all workers at once, if the servers are workers. */
 static tutti_status gather_all(tutti_server_tables *s, int tensor, int state, tutti_error *err)
 {
     const tutti_method *m = s->m;
@@ -478,7 +479,7 @@ tutti_status tutti_server_tables_rule(tutti_server_tables *s, const tutti_header
     of->part[who] = in;
     if (of->arrived == s->contributors)
         return end_sum(s, t, of, &slice, err);
-    of->part[who] = s->contributions + (size_t)who * s->room + t->at + (at - t->first) + (size_t)chunk +
+    of->part[who] = s->contributions + (size_t)who * s->words + t->at + (at - t->first) + (size_t)chunk +
                     (slice.ids > 0 ? (at - t->first) / m->layout->tensor[note->kind].cols : 0);
     memcpy(of->part[who], in, words * sizeof(float));
     return TUTTI_OK;

@@ -61,7 +61,7 @@ static void cut_component(char *path)
     path[n] = '\0';
 }
 
-char *tutti_commit_place(tutti_runtime *rt, const char *dir)
+char *tutti_commit_nearest(tutti_runtime *rt, const char *dir)
 {
     char *place = tutti_state_join(dir, ""); /* one byte more than dir: "." fits */
 
@@ -74,7 +74,7 @@ char *tutti_commit_place(tutti_runtime *rt, const char *dir)
    again: each one's entry is synced. */
 static tutti_status make_durable(tutti_runtime *rt, const char *dir, tutti_error *err)
 {
-    char *level = tutti_state_join(dir, ""), *stop = tutti_commit_place(rt, dir);
+    char *level = tutti_state_join(dir, ""), *stop = tutti_commit_nearest(rt, dir);
     tutti_status status = level == NULL || stop == NULL
                               ? tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot make directory '%s'", dir)
                               : tutti_directory_make(rt, dir, err);
@@ -161,8 +161,8 @@ void tutti_commit_clean(tutti_runtime *rt, const char *dir)
         tutti_directory_list(rt, dir, clean_one, &r, NULL);
 }
 
-/* Whether the checkpoint is whole; *sure is false when that could not be determined, so that it
-   must be kept. */
+/* True if the checkpoint is complete. *sure is false if that could not be determined; then the
+   checkpoint must not be removed. */
 static bool is_whole(tutti_runtime *rt, const char *path, bool *sure)
 {
     tutti_checkpoint *c;
@@ -177,7 +177,7 @@ static bool is_whole(tutti_runtime *rt, const char *path, bool *sure)
 void tutti_commit_retire(tutti_commit *c, int keep)
 {
     tutti_found_steps list;
-    int kept = 1; /* the new one, wherever it stands in the order */
+    int kept = 1; /* the new one, wherever it is in the order */
     bool have_last = false;
     uint64_t last = 0;
 
@@ -235,8 +235,8 @@ out:
     return status;
 }
 
-/* Is every file where the manifest will name it: a rank that wrote to a disk of its own is found
-   out here. */
+/* Checks that every file is where the manifest will name it. A rank that has written to a disk of
+   its own is found here. */
 static tutti_status check_files(const tutti_commit *c, const tutti_checkpoint *m, tutti_error *err)
 {
     for (size_t k = 0; k < m->n_files; k++) {
@@ -257,8 +257,8 @@ static tutti_status check_files(const tutti_commit *c, const tutti_checkpoint *m
     return TUTTI_OK;
 }
 
-/* Frees the name of the checkpoint. *aside: the old one was moved to c->old and comes back if the
-   save fails. */
+/* Renames the directory that has the checkpoint's name, if there is one. *aside: it was renamed to
+   c->old, and must be renamed back if the save fails. */
 static tutti_status move_aside(const tutti_commit *c, bool *aside, tutti_error *err)
 {
     bool sure;

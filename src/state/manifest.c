@@ -42,7 +42,7 @@ int tutti_state_order(const char *state, const char *tensor, const char *other_s
     return order != 0 ? order : strcmp(tensor, other_tensor);
 }
 
-/* Whether state kept so can belong to `owner`: -1 means all ranks. */
+/* True if state of this `keep` can belong to `owner`; -1: to all ranks. */
 static bool owner_fits(tutti_keep keep, int owner, int world)
 {
     switch (keep) {
@@ -262,7 +262,7 @@ tutti_status tutti_manifest_print(const tutti_checkpoint *c, char **text, size_t
         goto out;
     }
     json_dumpb(root, *text, json, JSON_SORT_KEYS | JSON_INDENT(1));
-    json -= 2; /* the last "\n}" comes back behind the seal */
+    json -= 2; /* the last "\n}" is appended again after the seal */
     tutti_state_hex(hash, tutti_hash(*text, json));
     *bytes = json + SEAL_BYTES;
     snprintf(*text + json, SEAL_BYTES + 1, SEAL_BEFORE "%s" SEAL_AFTER, hash);

@@ -1,4 +1,4 @@
-/* merge.c: what all ranks have saved, laid side by side as a manifest in memory. */
+/* merge.c: combines the reports of all ranks on what they have saved to a manifest in memory. */
 #include "state_internal.h"
 #include <errno.h>
 #include <stdlib.h>

@@ -16,10 +16,10 @@ enum { ALIGNMENT = 64, NOWHERE = 4096 }; /* NOWHERE: an address below is a membe
 typedef struct declaration {
     tutti_state state;
     char *name;
-    void **slot;      /* vectors: where the pointer goes; NULL for values */
+    void **slot;      /* the owner's pointer to the vector, set later; NULL for values */
     void *memory;
     bool value;
-    char *tier;       /* spec; NULL: none */
+    char *tier;       /* spec of its tier; NULL: none */
     tutti_place place;
 } declaration;
 
@@ -72,7 +72,7 @@ void tutti_plan_close(tutti_plan *plan)
     tutti_free(plan);
 }
 
-/* at: where its owner will look for it. */
+/* Appends a declaration. at: the owner's pointer or value, which identifies it. */
 static declaration *append_declaration(tutti_plan *plan, const tutti_state *state, const void *at)
 {
     declaration *d;
@@ -178,7 +178,7 @@ void tutti_plan_count_in(tutti_plan *plan, tutti_arena *device, tutti_arena *hos
     plan->host = host;
 }
 
-/* States of the same spec stand one behind the other in one tier. */
+/* Opens one tier for each spec. The states with that spec are contiguous in it. */
 static tutti_status open_tiers(tutti_plan *plan, tutti_world *world, tutti_error *err)
 {
     plan->groups = tutti_alloc(plan->count + 1, sizeof *plan->groups);

@@ -1,4 +1,9 @@
-/* plan.h: a plan of state (runtime.h) from open to close, for the engine and tests. */
+/* plan.h: a plan, the list of all declared state (tutti/runtime.h), from open to close. Included
+   by the engine and by code that makes plans of its own (tests, cost measurements); implemented by
+   plan.c. One thread.
+
+   A plan is opened, owners declare state, it is carried out, which allocates the state's memory,
+   and it is closed. */
 #ifndef TUTTI_STATE_PLAN_H
 #define TUTTI_STATE_PLAN_H
 #include "tier/tier.h"
@@ -7,28 +12,32 @@
 #pragma GCC visibility push(default)
 
 struct tutti_world;
-/* n: elements of the flat space; 0: it has no vectors. */
+/* Opens a plan without states. n: elements of the flat space; 0: no state is a vector of it. */
 tutti_status tutti_plan_open(tutti_plan **out, size_t n, tutti_error *err);
 
-/* Frees the states' memory (windows are freed with the world). */
+/* Frees the plan and its states' memory. Shared windows are freed with the world. */
 void tutti_plan_close(tutti_plan *plan);
 
-/* Call before the plan is carried out: its vectors are counted in `device`, by their names, until
-   the plan is closed, except those in tiers, whose host memory is counted in `host`. Values are
-   not counted: they live in their owners' structs. Both arenas must outlive the plan. NULL: no
-   counting. */
+/* Before the plan is carried out: makes its vectors count in `device`, by their names, until the
+   plan is closed; those in tiers do not, but the host memory of their tiers counts in `host`.
+   Values are not counted: they are members of their owners' structs. Both arenas must outlive the
+   plan. NULL: nothing is counted. */
 void tutti_plan_count_in(tutti_plan *plan, tutti_arena *device, tutti_arena *host);
 
-/* Allocates one arena for everything private and a window for each shared state (private memory
-   where the transport has no windows), and fills the slots. Opens one tier for all states of the
-   same spec. world NULL: all private, and no tiers. All ranks make the same call; blocks.
-   TUTTI_ERR_MEMORY, before any is allocated: more than the arenas' limits, or than is available. */
+/* Allocates one block for everything private, a window for each shared state (private memory where
+   the transport has no windows), and one tier for all states of the same tier spec; and sets the
+   slots that were declared. world: NULL: everything is private, and there are no tiers. Collective
+   over the world; blocks. TUTTI_ERR_MEMORY, before anything is allocated: more than the arenas'
+   limits allow, or than is available. */
 tutti_status tutti_plan_carry_out(tutti_plan *plan, struct tutti_world *world, tutti_error *err);
+/* Returns the number of declarations. */
 size_t tutti_plan_count(const tutti_plan *plan);
 
-/* Declaration i in order, with its memory (NULL before it is carried out). */
+/* Returns declaration i, in order, and sets *memory to the state's memory (memory may be NULL);
+   NULL: the plan is not carried out, or the state has no address. */
 const tutti_state *tutti_plan_state(const tutti_plan *plan, size_t i, void **memory);
-/* Location of a state in a tier (zeros before the plan is carried out). Others: NULL. */
+/* Returns where state i is in its tier, zeros before the plan is carried out; NULL: it is in no
+   tier. */
 const tutti_place *tutti_plan_place(const tutti_plan *plan, size_t i);
 #pragma GCC visibility pop
 #endif

@@ -13,7 +13,7 @@
 
 /* ---- reading ---- */
 
-/* A key's place in its file. */
+/* Finds the entry of a key in its file. */
 static tutti_status find_key(const tutti_checkpoint *c, const tutti_tensor_file *f, const tutti_manifest_state *s,
                              const tutti_manifest_range *r, const tutti_tensor_entry **entry, tutti_error *err)
 {

@@ -1,7 +1,7 @@
-/* safetensors.c: reading. The file is taken for an enemy's. Every length is compared with the file
-   before it is believed, nothing larger than the header is allocated, and the ranges must tile the
-   data section exactly (github.com/huggingface/safetensors, README "Format"). The writer is
-   safetensors_write.c. */
+/* safetensors.c: reads files in the format safetensors (github.com/huggingface/safetensors, README
+   "Format"). The content of the file is not trusted: every length is compared with the file's size
+   before it is used, nothing larger than the header is allocated, and the ranges must tile the data
+   section exactly. The writer is safetensors_write.c. */
 #include "state_internal.h"
 #include "runtime/files.h"
 #include <stdio.h>
@@ -21,7 +21,7 @@ static int by_place(const void *a, const void *b)
 
     if (x->begin != y->begin)
         return x->begin < y->begin ? -1 : 1;
-    if (x->bytes != y->bytes) /* empty ones first: they do not move the place */
+    if (x->bytes != y->bytes) /* empty ones first: the next begins at the same byte */
         return x->bytes < y->bytes ? -1 : 1;
     return strcmp(x->name, y->name);
 }

@@ -1,7 +1,8 @@
-/* safetensors_write.c: writing. Tensors lie by descending element size, then name, so that each is
-   aligned for its type. The header is padded with spaces until the first begins at a multiple of 64
-   bytes. No time and no host: equal contents give equal files. The file appears under its name only
-   when it is complete and synced. */
+/* safetensors_write.c: writes files in the format safetensors. Tensors are ordered by descending
+   element size, then by name, so that each is aligned for its type. The header is padded with
+   spaces so that the first tensor begins at a multiple of 64 bytes. Equal contents give equal
+   files, since nothing depends on time or host. The file appears under its name only when it is
+   complete and synced. */
 #include "state_internal.h"
 #include "runtime/files.h"
 #include "tier/tier.h"
@@ -21,7 +22,7 @@ static int by_size_then_name(const void *a, const void *b)
     return xs != ys ? (xs > ys ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-/* Sorts, checks the names, and gives every tensor its place. */
+/* Sorts the tensors, checks their names, and sets their positions in the file. */
 static tutti_status lay_out(const char *path, tutti_tensor_entry **order, size_t n, tutti_error *err)
 {
     char shown[TUTTI_STATE_SHOWN];
@@ -57,7 +58,7 @@ static tutti_status lay_out(const char *path, tutti_tensor_entry **order, size_t
     return TUTTI_OK;
 }
 
-/* Equal names need not stand together in the layout's order when their types differ. */
+/* Compares by name: in the file's order equal names need not be adjacent, if their types differ. */
 static int by_name(const void *a, const void *b)
 {
     return strcmp((*(tutti_tensor_entry *const *)a)->name, (*(tutti_tensor_entry *const *)b)->name);
@@ -162,31 +163,31 @@ static tutti_status write_hashed(tutti_state_out *out, tutti_state_hash *whole, 
     return TUTTI_OK;
 }
 
-/* The same for values in a tier, through a buffer of PIECE bytes. */
+/* Writes an entry whose values are in a tier, through a buffer of PIECE bytes. */
 static tutti_status write_from_tier(tutti_state_out *out, tutti_state_hash *whole, tutti_state_hash *own,
-                                    const tutti_tensor_entry *e, void *room, tutti_error *err)
+                                    const tutti_tensor_entry *e, void *buffer, tutti_error *err)
 {
     for (uint64_t done = 0; done < e->bytes;) {
         const size_t piece = e->bytes - done < PIECE ? (size_t)(e->bytes - done) : PIECE;
         tutti_io io = { 0 }, *const one = &io;
-        TUTTI_TRY(tutti_tier_read(e->tier, &io, e->at + done, room, piece, err));
+        TUTTI_TRY(tutti_tier_read(e->tier, &io, e->at + done, buffer, piece, err));
         TUTTI_TRY(tutti_tier_wait(e->tier, &one, 1, err));
-        TUTTI_TRY(write_hashed(out, whole, own, room, piece, err));
+        TUTTI_TRY(write_hashed(out, whole, own, buffer, piece, err));
         done += piece;
     }
     return TUTTI_OK;
 }
 
-/* Allocates a buffer for pieces of values in tiers; *room NULL: no values are in a tier. */
-static tutti_status room_for_tiers(tutti_tensor_entry **order, size_t n, void **room, tutti_error *err)
+/* Allocates a buffer for pieces of values in tiers. *buffer: NULL if no values are in a tier. */
+static tutti_status open_buffer(tutti_tensor_entry **order, size_t n, void **buffer, tutti_error *err)
 {
-    *room = NULL;
+    *buffer = NULL;
     for (size_t k = 0; k < n; k++)
         if (order[k]->bytes > 0 && order[k]->data == NULL && order[k]->tier != NULL) {
-            *room = tutti_alloc(PIECE, 1);
-            return *room != NULL ? TUTTI_OK
-                                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory (%d bytes) to read tier '%s'",
-                                              (int)PIECE, order[k]->name);
+            *buffer = tutti_alloc(PIECE, 1);
+            return *buffer != NULL ? TUTTI_OK
+                                   : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory (%d bytes) to read tier '%s'",
+                                                (int)PIECE, order[k]->name);
         }
     return TUTTI_OK;
 }
@@ -198,11 +199,11 @@ static tutti_status write_part(tutti_runtime *rt, const char *part, const char *
 {
     tutti_state_out *out;
     const uint64_t bytes = head_bytes + (n == 0 ? 0 : order[n - 1]->begin + order[n - 1]->bytes);
-    void *room;
+    void *buffer;
     tutti_status status = tutti_state_out_open(&out, rt, part, bytes, err), closed;
 
     TUTTI_TRY(status);
-    status = room_for_tiers(order, n, &room, err);
+    status = open_buffer(order, n, &buffer, err);
     if (status == TUTTI_OK)
         status = write_hashed(out, whole, NULL, head, head_bytes, err);
     for (size_t k = 0; k < n && status == TUTTI_OK; k++) {
@@ -212,11 +213,11 @@ static tutti_status write_part(tutti_runtime *rt, const char *part, const char *
             status = order[k]->bring(order[k]->with, order[k], &data, err);
         if (status == TUTTI_OK)
             status = data == NULL && order[k]->bytes > 0
-                         ? write_from_tier(out, whole, own, order[k], room, err)
+                         ? write_from_tier(out, whole, own, order[k], buffer, err)
                          : write_hashed(out, whole, own, data, (size_t)order[k]->bytes, err);
         order[k]->hash = tutti_state_hash_end(own);
     }
-    tutti_free(room);
+    tutti_free(buffer);
     closed = tutti_state_out_close(out, status == TUTTI_OK, status == TUTTI_OK ? err : NULL);
     return status == TUTTI_OK ? closed : status;
 }

@@ -40,7 +40,7 @@ static tutti_status check_item(const saver *s, const tutti_saved *i, uint64_t *n
     if (i->count > INT64_MAX || !tutti_size_mul((size_t)i->count, tutti_dtype_bytes(i->dtype), &bytes))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s/%s' has %llu elements, more than memory can hold", state,
                           tensor, (unsigned long long)i->count);
-    *need += bytes_of(i) + 512; /* and its place in the header and the manifest */
+    *need += bytes_of(i) + 512; /* and its text in the header and the manifest */
     return TUTTI_OK;
 }
 
@@ -68,7 +68,7 @@ static tutti_status prepare(const saver *s, uint64_t *need, uint64_t *left, tutt
     TUTTI_TRY(check_facts(s, err));
     for (size_t k = 0; k < s->n; k++)
         TUTTI_TRY(check_item(s, &s->items[k], need, err));
-    place = tutti_commit_place(s->rt, s->dir);
+    place = tutti_commit_nearest(s->rt, s->dir);
     if (place == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to check the free space at '%s'", s->dir);
     status = tutti_space_left(s->rt, place, left, err);
@@ -124,7 +124,7 @@ static tutti_status begin_save(saver *s, uint64_t *id, tutti_error *err)
     tutti_save_put_number(&m, need);
     tutti_save_put_number(&m, left);
     tutti_save_put_number(&m, tutti_hash(s->facts, strlen(s->facts)) ^ s->step);
-    status = tutti_save_say(s, &m, err);
+    status = tutti_save_send_report(s, &m, err);
     tutti_free(m.data);
     TUTTI_TRY(status);
     if (s->rank != 0)
@@ -133,7 +133,7 @@ static tutti_status begin_save(saver *s, uint64_t *id, tutti_error *err)
     status = tutti_save_receive_all(s, &why);
     if (status == TUTTI_OK)
         status = weigh(s, &why);
-    tutti_save_forget(s);
+    tutti_save_free_reports(s);
     if (status == TUTTI_OK) {
         tutti_error other = { .rank = -1 };
         tutti_status made;
@@ -295,7 +295,7 @@ static tutti_status write_and_conclude(saver *s, uint64_t id, tutti_error *err)
     if (status == TUTTI_OK)
         put_items(&m, s, hashes);
     tutti_free(hashes);
-    status = tutti_save_say(s, &m, err);
+    status = tutti_save_send_report(s, &m, err);
     tutti_free(m.data);
     if (s->rank != 0) {
         TUTTI_TRY(status);
@@ -308,7 +308,7 @@ static tutti_status write_and_conclude(saver *s, uint64_t id, tutti_error *err)
         tutti_status ended = conclude(s, &other);
         tutti_save_take_worse(&status, &why, other.rank >= 0 ? other.rank : 0, ended, &other, s);
     }
-    tutti_save_forget(s);
+    tutti_save_free_reports(s);
     if (status != TUTTI_OK)
         tutti_commit_clean(s->rt, s->dir);
     return tutti_save_decide(s, status, &why, 0, err);
@@ -334,7 +334,7 @@ static tutti_status save(saver *s, int keep, tutti_error *err)
         tutti_commit_retire(&s->commit, keep);
         tutti_commit_clean(s->rt, s->dir);
     }
-    tutti_save_forget(s);
+    tutti_save_free_reports(s);
     tutti_free(s->received);
     tutti_commit_close(&s->commit);
     return status;

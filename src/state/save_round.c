@@ -108,7 +108,7 @@ void tutti_save_take_worse(tutti_status *status, tutti_error *why, int rank, tut
     why->cause = other_why->cause;
 }
 
-tutti_status tutti_save_say(saver *s, message *m, tutti_error *err)
+tutti_status tutti_save_send_report(saver *s, message *m, tutti_error *err)
 {
     tutti_header note = { .a = m->failed ? -1 : (int64_t)m->n };
     tutti_status status = TUTTI_OK;
@@ -181,7 +181,7 @@ void tutti_save_receive_none(saver *s)
     }
 }
 
-void tutti_save_forget(saver *s)
+void tutti_save_free_reports(saver *s)
 {
     for (int r = 0; s->received != NULL && r < s->size; r++) {
         tutti_free(s->received[r].data);

@@ -1,34 +1,48 @@
-/* state_internal.h: what the file part of this module shares: safetensors, manifest,
-   checkpoint. */
+/* state_internal.h: files of tensors (safetensors) and checkpoints, as the files of src/state have
+   them in common. Included by these files only, except plan.c; each section names the file that
+   implements it.
+
+   A checkpoint is a directory with a file of tensors from each rank, and a manifest, which lists
+   the states: a state is identified by its name and a tensor's name, and is saved in ranges of
+   elements (begin, end), each by an owner (-1: the state is the same on all workers). File
+   contents are not trusted: every size is checked. */
 #ifndef TUTTI_STATE_INTERNAL_H
 #define TUTTI_STATE_INTERNAL_H
 #include "runtime/files.h"
 #include "tutti/tutti.h"
 #include <jansson.h>
 
+/* The most: */
 #define TUTTI_STATE_NAME_MOST 1024                    /* bytes of a tensor's name in a file */
-#define TUTTI_STATE_DEPTH_MOST 32                     /* of JSON */
+#define TUTTI_STATE_DEPTH_MOST 32                     /* levels of nested JSON */
 #define TUTTI_STATE_HEADER_MOST ((uint64_t)16 << 20)  /* bytes of a safetensors header */
-#define TUTTI_STATE_MANIFEST_MOST ((uint64_t)64 << 20)
+#define TUTTI_STATE_MANIFEST_MOST ((uint64_t)64 << 20) /* bytes of a manifest */
 
 /* ---- text.c ---- */
-/* JSON from outside: depth and duplicate keys are checked, one value and white space only. *out is
-   json_decref'ed by the caller. `what` begins the sentence: "header of 'a.safetensors'". */
+/* Parses a text from a file as one JSON value, and checks its depth and that keys are unique. The
+   caller calls json_decref on *out. what: how an error message begins: "header of
+   'a.safetensors'". TUTTI_ERR_CORRUPT. */
 tutti_status tutti_state_json(json_t **out, const char *text, size_t bytes, const char *what,
                               tutti_error *err);
+/* Returns whether the text is valid UTF-8. */
 bool tutti_state_utf8(const char *text);
-/* A name from a file as a sentence may show it: without control characters, truncated at 60
-   bytes. Gives out. */
+/* Writes a name from a file to `out` as an error message may show it: without control characters,
+   truncated at 60 bytes. Returns out. */
 #define TUTTI_STATE_SHOWN 68
 const char *tutti_state_shown(char out[TUTTI_STATE_SHOWN], const char *name);
-bool tutti_state_dtype(const char *name, tutti_dtype *dtype);   /* "F32"; false: none of ours */
-bool tutti_state_count(const json_t *value, uint64_t *count);   /* from 0 to 2^63 - 1 */
+/* Sets *dtype to the type of that name, such as "F32"; false: it is no tutti_dtype. */
+bool tutti_state_dtype(const char *name, tutti_dtype *dtype);
+/* Sets *count to an integer from 0 to 2^63 - 1; false: the value is no such number. */
+bool tutti_state_count(const json_t *value, uint64_t *count);
+/* Writes a hash as 16 lower-case hexadecimal digits, and reads exactly that; false: the text is
+   not. */
 void tutti_state_hex(char out[17], uint64_t hash);
-bool tutti_state_unhex(const char *text, uint64_t *hash);       /* exactly 16 lower-case digits */
-/* "directory/name"; tutti_free it; NULL: no memory. */
+bool tutti_state_unhex(const char *text, uint64_t *hash);
+/* Returns "directory/name", to be freed by tutti_free; NULL: no memory. */
 char *tutti_state_join(const char *directory, const char *name);
 
-/* XXH3-64 of a stream; equal to tutti_hash of the whole. */
+/* XXH3-64 of a stream of bytes, equal to tutti_hash of all of them at once. begin: starts a new
+   stream; end: returns the hash of the bytes added since. */
 typedef struct tutti_state_hash tutti_state_hash;
 tutti_state_hash *tutti_state_hash_open(void);                  /* NULL: no memory */
 void tutti_state_hash_close(tutti_state_hash *h);
@@ -36,143 +50,166 @@ void tutti_state_hash_begin(tutti_state_hash *h);
 void tutti_state_hash_add(tutti_state_hash *h, const void *data, size_t bytes);
 uint64_t tutti_state_hash_end(const tutti_state_hash *h);
 
-/* ---- stream.c: the contents of a file, in order, with the disk kept busy ---- */
+/* ---- stream.c: writes and reads the contents of a file in order, while the disk works
+   concurrently ---- */
 typedef struct tutti_state_out tutti_state_out;
-/* A new file of `bytes` bytes. */
+/* Creates a file of `bytes` bytes, which are then added in order. */
 tutti_status tutti_state_out_open(tutti_state_out **out, tutti_runtime *rt, const char *path,
                                   uint64_t bytes, tutti_error *err);
-/* The next bytes; they are copied or written when it returns. A failure may be that of earlier
+/* Adds the next bytes, which are copied or written on return. A failure may be that of earlier
    bytes. */
 tutti_status tutti_state_out_add(tutti_state_out *o, const void *data, size_t bytes,
                                  tutti_error *err);
-/* whole: all `bytes` have come; they are on the disk when it returns. Otherwise the file is closed
-   as it is. Frees in any case; takes NULL. */
+/* Closes the file and frees o, also after a failure. whole: all bytes were added, and are on the
+   disk on return; otherwise the file is left as it is. Accepts NULL. */
 tutti_status tutti_state_out_close(tutti_state_out *o, bool whole, tutti_error *err);
 
 struct tutti_tensor_file;
 typedef struct tutti_state_in tutti_state_in;
-typedef struct tutti_state_extent { uint64_t offset, bytes; } tutti_state_extent; /* of a file */
-/* Keeps file and extents. */
+/* A range of bytes of a file. */
+typedef struct tutti_state_extent { uint64_t offset, bytes; } tutti_state_extent;
+/* Starts reading extents[n] of the file, in this order. Both must stay until the reader is
+   closed. */
 tutti_status tutti_state_in_open(tutti_state_in **out, tutti_runtime *rt,
                                  const struct tutti_tensor_file *file,
                                  const tutti_state_extent *extents, size_t n, tutti_error *err);
-/* The next piece of the extents, in their order; no piece has bytes of two. It is the caller's to
-   read until the next call. TUTTI_CLOSED: there is none. */
+/* Sets *piece to the next bytes, all of one extent, which are valid until the next call.
+   TUTTI_CLOSED: all were returned. */
 tutti_status tutti_state_in_next(tutti_state_in *i, const uint8_t **piece, size_t *bytes,
                                  tutti_error *err);
 void tutti_state_in_close(tutti_state_in *i);
 
-/* ---- safetensors.c ---- */
+/* ---- safetensors.c: a file of tensors that was opened for reading ---- */
 struct tutti_tensor_file {
     char *path;
     tutti_file *file;             /* NULL: parsed from memory */
-    uint64_t data;                /* where the data section begins in the file */
+    uint64_t data;                /* offset of the data section in the file */
     uint64_t file_bytes;
-    tutti_tensor_entry *entries;  /* by name */
+    tutti_tensor_entry *entries;  /* [n], sorted by name */
     size_t n;
-    char **metadata;              /* key, value, ...; pairs of them */
+    char **metadata;              /* [2 pairs]: key, value, key, value, ... */
     size_t pairs;
-    char *text;                   /* the names and metadata, ended by 0 each */
+    char *text;                   /* memory of the names, keys and values, each ended by 0 */
 };
 
 /* ---- manifest.c: a checkpoint's manifest in memory, also while it is being made ---- */
+/* The elements [begin, end) of a state, saved by one rank. */
 typedef struct tutti_manifest_range {
     uint64_t begin, end, hash;
-    uint32_t file;                /* index in files */
+    uint32_t file;                /* index in tutti_checkpoint.files */
     int owner;
 } tutti_manifest_range;
 typedef struct tutti_manifest_state {
     char *state, *tensor;
     tutti_keep keep;
     tutti_dtype dtype;
-    uint64_t count;
-    size_t first, n;              /* its ranges, by (owner, begin) */
+    uint64_t count;               /* elements of the whole state, of one owner */
+    size_t first, n;              /* its ranges are [first, first + n) of tutti_checkpoint.ranges,
+                                     sorted by (owner, begin) */
 } tutti_manifest_state;
+/* The file of a rank. */
 typedef struct tutti_manifest_file { int rank; uint64_t bytes, hash; } tutti_manifest_file;
 struct tutti_checkpoint {
-    char *path;                   /* of the manifest, for sentences */
-    char *directory;              /* NULL: parsed from memory */
+    char *path;                   /* of the manifest, for error messages */
+    char *directory;              /* NULL: the manifest was parsed from memory */
     tutti_runtime *rt;
     uint64_t step;
-    int world;
-    char *facts;
-    tutti_manifest_file *files;   /* by rank */
+    int world;                    /* number of ranks that saved it */
+    char *facts;                  /* the saver's JSON object */
+    tutti_manifest_file *files;   /* [n_files], sorted by rank */
     size_t n_files;
-    tutti_manifest_state *states; /* by (state, tensor) */
+    tutti_manifest_state *states; /* [n_states], sorted by (state, tensor) */
     size_t n_states;
-    tutti_manifest_range *ranges;
+    tutti_manifest_range *ranges; /* [n_ranges] */
     size_t n_ranges;
 };
 #define TUTTI_STATE_FILE_NAME 64
-/* "rank-00003-of-00008.safetensors" */
+/* Writes the name of a rank's file: "rank-00003-of-00008.safetensors". */
 void tutti_state_file_name(char out[TUTTI_STATE_FILE_NAME], int rank, int world);
-/* "<state>/<tensor>@<begin>"; room: capacity of out, the names' lengths and 24. */
+/* Writes the name that a range has in a file of tensors: "<state>/<tensor>@<begin>". room:
+   capacity of out; the lengths of both names and 24 suffice. */
 void tutti_state_key(char *out, size_t room, const char *state, const char *tensor, uint64_t begin);
-/* As strcmp of the pairs. */
+/* Compares two pairs of names, with a result as that of strcmp. */
 int tutti_state_order(const char *state, const char *tensor, const char *other_state,
                       const char *other_tensor);
-/* Every state's ranges are disjoint and complete for each owner; sentences begin with `what`. */
+/* Checks that every state's ranges are disjoint and complete for each of its owners. what: how an
+   error message begins. TUTTI_ERR_CORRUPT. */
 tutti_status tutti_manifest_check(const tutti_checkpoint *c, const char *what, tutti_error *err);
-/* The text that is written; tutti_free it. c->facts is JSON. */
+/* Sets *text to the text of the manifest, to be freed by tutti_free, and *bytes to its length. */
 tutti_status tutti_manifest_print(const tutti_checkpoint *c, char **text, size_t *bytes,
                                   tutti_error *err);
 
-/* ---- merge.c: the ranks' lists become a manifest ---- */
+/* ---- merge.c: makes a manifest of the ranks' lists ---- */
+/* A range that a rank has reported as saved. */
 typedef struct tutti_saved_piece {
     const char *state, *tensor;
     tutti_keep keep;
     tutti_dtype dtype;
     uint64_t count;
-    tutti_manifest_range range;   /* all but its `file` */
-    int rank;                     /* that has written it */
+    tutti_manifest_range range;   /* without its `file` */
+    int rank;                     /* the rank that has written it */
 } tutti_saved_piece;
-/* Sorts the pieces. files: by rank, those that have one. The result has no step, world or facts yet
-   and is not checked. */
+/* Sets *out to the manifest of these pieces [n], which it sorts. files: [n_files], sorted by rank,
+   of the ranks that have written one. The result has no step, world and facts yet and is not
+   checked. */
 tutti_status tutti_manifest_merge(tutti_checkpoint **out, const char *path,
                                   tutti_saved_piece *pieces, size_t n,
                                   const tutti_manifest_file *files, size_t n_files,
                                   tutti_error *err);
 
 /* ---- checkpoint.c ---- */
+/* The name of a checkpoint in a directory. */
 typedef struct tutti_found_step {
     uint64_t step;
-    bool old;                     /* "step-00001200-old", see commit.c */
-    char *name;
+    bool old;                     /* it ends with "-old" (commit.c) */
+    char *name;                   /* "step-00001200" */
 } tutti_found_step;
-typedef struct tutti_found_steps { tutti_found_step *at; size_t n, room; } tutti_found_steps;
-/* The names in the directory that are those of checkpoints, newest first. Free the list in any
-   case. */
+typedef struct tutti_found_steps {
+    tutti_found_step *at;         /* [n], capacity room */
+    size_t n, room;
+} tutti_found_steps;
+/* Lists the names in the directory that are those of checkpoints, the newest first. Free the list
+   also after a failure. */
 tutti_status tutti_state_list_steps(tutti_runtime *rt, const char *directory,
                                     tutti_found_steps *list, tutti_error *err);
 void tutti_state_free_steps(tutti_found_steps *list);
-/* tutti_free it; NULL: no memory. */
+/* Returns the path of a file, by its index in c->files; to be freed by tutti_free. NULL: no
+   memory. */
 char *tutti_state_path_of(const tutti_checkpoint *c, size_t file);
 
-/* ---- commit.c: rank 0's part of a save. A plan of directories, and the steps on it. ---- */
+/* ---- commit.c: the directories of a save, and how they become a checkpoint; on rank 0 ---- */
 typedef struct tutti_commit {
     tutti_runtime *rt;
-    const char *dir;
+    const char *dir;              /* DIR, in which checkpoints are saved; the caller's */
     uint64_t step;
-    /* DIR/tmp-00001200-0123456789abcdef, DIR/step-00001200, DIR/step-00001200-old */
-    char *tmp, *final, *old;
+    char *tmp;                    /* DIR/tmp-00001200-0123456789abcdef: where files are written */
+    char *final;                  /* DIR/step-00001200: the checkpoint */
+    char *old;                    /* DIR/step-00001200-old: an earlier one of the same step,
+                                     meanwhile */
 } tutti_commit;
+/* Sets the paths. id: distinguishes this save from others of the same step. */
 tutti_status tutti_commit_open(tutti_commit *c, tutti_runtime *rt, const char *dir, uint64_t step,
                                uint64_t id, tutti_error *err);
 void tutti_commit_close(tutti_commit *c);
-/* dir, or the nearest above it that exists; tutti_free it. */
-char *tutti_commit_place(tutti_runtime *rt, const char *dir);
-/* Makes DIR, durable, and tmp; tmp is not there on failure. */
+/* Returns dir, or the nearest of its parents that exists; to be freed by tutti_free. NULL: no
+   memory. */
+char *tutti_commit_nearest(tutti_runtime *rt, const char *dir);
+/* Creates DIR, so that a loss of power does not remove it, and tmp. After a failure there is no
+   tmp. */
 tutti_status tutti_commit_begin(tutti_commit *c, tutti_error *err);
-/* Writes the manifest of m into tmp and makes tmp the checkpoint. On failure everything visible is
-   as it was. */
+/* Writes the manifest m into tmp, and renames tmp to `final`. After a failure the checkpoints in
+   DIR are as they were. */
 tutti_status tutti_commit_finish(tutti_commit *c, const tutti_checkpoint *m, tutti_error *err);
-/* Removes what failed and dead saves have left, as far as that works. */
+/* Removes from the directory what saves have left that failed or whose processes died. Ignores
+   errors. */
 void tutti_commit_clean(tutti_runtime *rt, const char *dir);
-/* Removes all but the newest, c's own among them. */
+/* Removes the checkpoints of other steps except the `keep` newest that are whole, counting c's
+   own. keep 0 or less: removes none. Ignores errors. */
 void tutti_commit_retire(tutti_commit *c, int keep);
 
-/* ---- save.c: tutti_checkpoint_save with the files of another runtime than the world's,
-   so that a test can fail them ---- */
+/* ---- save.c ---- */
+/* Does what tutti_checkpoint_save does, with the files of the runtime `files` instead of the
+   world's, so that a test can make them fail. */
 tutti_status tutti_checkpoint_save_through(tutti_world *world, tutti_runtime *files,
                                            const char *dir, uint64_t step, const tutti_saved *items,
                                            size_t n, const char *facts, int keep, tutti_error *err);

@@ -11,10 +11,9 @@
    In: one thread reads the next pieces while the caller hashes this one. It reads through the page
    cache, since all workers of a host read the same file when they resume.
 
-   Measured here (2 cores, virtual disk of some 2 GB/s, 256 MiB): with one block in flight 0.3 to
-   1.5 GB/s, with two or more 2.0; reading ahead 1.3 times as fast as hashing between reads. Small
-   files, and runtimes without parallel files (simulation, exploration, the tests' files in memory),
-   take the plain way: the same bytes, one call after the other. */
+   Small files, and all files of runtimes without parallel files (simulation, exploration, the
+   tests' files in memory), are written and read by one call after the other: the same bytes.
+   Measurements are in docs/design/checkpoints.md. */
 #include "state_internal.h"
 #include "runtime/files.h"
 #include <errno.h>
@@ -28,19 +27,21 @@ enum {
 
 /* ---- out ---- */
 
-/* Blocks are used in turn: number b stands in slot b mod OUT_BLOCKS,
-   at byte b * OUT_BLOCK of the file. */
+/* Blocks of memory are used in rotation: block number b is in slot b mod OUT_BLOCKS, and goes to
+   byte b * OUT_BLOCK of the file. */
 struct tutti_state_out {
     tutti_file *file;
-    uint64_t bytes;           /* the caller's, so far */
-    uint8_t *memory, *blocks; /* NULL: plain writes; blocks: in memory, at a page's start */
-    tutti_monitor *monitor;
+    uint64_t bytes;           /* bytes that the caller has written so far */
+    uint8_t *memory;          /* NULL: each write goes to the file directly */
+    uint8_t *blocks;          /* [OUT_BLOCKS][OUT_BLOCK], in memory, at the start of a page */
+    tutti_monitor *monitor;   /* protects `filled` to `why` */
     tutti_thread *lane[OUT_LANES];
-    uint64_t filled, taken;   /* under the monitor: blocks handed over, blocks that lanes have begun with */
-    size_t last;              /* under the monitor: bytes of block filled - 1 */
-    bool busy[OUT_BLOCKS];    /* under the monitor: handed over and not yet written */
-    bool ending;              /* under the monitor */
-    tutti_status status;      /* under the monitor: the first failure of a lane */
+    uint64_t filled;          /* blocks handed over to lanes */
+    uint64_t taken;           /* blocks that lanes have begun to write */
+    size_t last;              /* bytes of block filled - 1 */
+    bool busy[OUT_BLOCKS];    /* [slots]: handed over and not yet written */
+    bool ending;              /* no more blocks will be handed over */
+    tutti_status status;      /* the first failure of a lane */
     tutti_error why;
 };
 
@@ -204,21 +205,22 @@ tutti_status tutti_state_out_close(tutti_state_out *o, bool whole, tutti_error *
 
 /* ---- in ---- */
 
-/* Piece number p stands in slot p mod IN_PIECES; the caller has the last one it was
-   given until it asks for the next. */
+/* Piece number p is in slot p mod IN_PIECES. The caller uses the last piece that it was given until
+   it asks for the next. */
 struct tutti_state_in {
     const tutti_tensor_file *file;
-    const tutti_state_extent *extents;
-    size_t n, extent;         /* of the reader: the one that is being read */
-    uint64_t at;              /* of the reader: bytes of it that have been read */
-    uint8_t *pieces;
-    size_t bytes[IN_PIECES];
-    bool given;               /* caller: it has a piece */
-    tutti_monitor *monitor;   /* NULL: the caller reads */
+    const tutti_state_extent *extents; /* [n] */
+    size_t n;
+    size_t extent;            /* the extent that is being read; used by who reads */
+    uint64_t at;              /* bytes of it that have been read; likewise */
+    uint8_t *pieces;          /* [IN_PIECES][IN_PIECE] */
+    size_t bytes[IN_PIECES];  /* [slots]: size of the piece in it */
+    bool given;               /* the caller has a piece; used by the caller */
+    tutti_monitor *monitor;   /* protects `read` to `why`; NULL: the caller reads */
     tutti_thread *thread;
-    uint64_t read, used;      /* under the monitor: pieces read, pieces the caller has done with */
-    bool ending;              /* under the monitor */
-    tutti_status status;      /* under the monitor: why there are no more; TUTTI_CLOSED: the end */
+    uint64_t read, used;      /* pieces read, and pieces that the caller has finished with */
+    bool ending;              /* no more pieces are needed */
+    tutti_status status;      /* why no more pieces will be read; TUTTI_CLOSED: the end */
     tutti_error why;
 };
 

@@ -1,4 +1,4 @@
-/* text.c: JSON, names and hashes as the files of this module need them. */
+/* text.c: reads and writes JSON, names and hashes for the files of this module. */
 #include "state_internal.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,22 +1,22 @@
 /* chunks.c: requests of any offset, size and address as transfers of whole blocks.
 
-   What is at whole blocks on both sides goes straight, in chunks of the option `block`. The rest is
-   staged:
+   A request whose offset, size and address are multiples of a block is transferred directly, in
+   chunks of the option `block`. Other requests are staged:
 
      - Offset and address are equally far from a block: only the ends are staged, a block each.
      - They are not: all of it goes through staging.
 
    A staged read reads the whole blocks and copies its part out. A staged write first reads those of
    its outer blocks that it does not fill, then copies its part in and writes. Two requests that do
-   not overlap may meet in such a block. So of those writes only one is under way at a time: the
-   other is split into chunks when the first has ended. A read may be under way at the same time,
-   since its own bytes do not change. */
+   not overlap may have parts of the same block. So of two such writes only one is under way at a
+   time: the other is split into chunks when the first has ended. A read may be under way at the
+   same time, since its own bytes do not change. */
 #include <assert.h>
 #include <string.h>
 #include "nvme.h"
 #include "tier/tier.h"
 
-/* Is the outer block at `block` being changed by another write? */
+/* True if another write is changing the outer block at `block`. */
 static bool end_taken(const nvme *n, uint64_t block, size_t unit)
 {
     for (int64_t k = 0; k < n->depth; k++) {
@@ -45,7 +45,7 @@ static void leave_list(nvme *n)
     n->waiting--;
 }
 
-nvme_chunk *tutti_nvme_cut(tutti_tier *t)
+nvme_chunk *tutti_nvme_next_chunk(tutti_tier *t)
 {
     nvme *n = t->self;
     tutti_io *io = n->head;

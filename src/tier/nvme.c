@@ -44,7 +44,7 @@ static tutti_status serve_by_calls(void *arg, tutti_error *err)
     (void)err;
     tutti_lock(t->monitor);
     for (;;) {
-        nvme_chunk *p = tutti_nvme_cut(t);
+        nvme_chunk *p = tutti_nvme_next_chunk(t);
         tutti_status status = TUTTI_OK;
         if (p == NULL) {
             if (n->closing && n->head == NULL)
@@ -105,7 +105,7 @@ static tutti_status serve_by_queue(void *arg, tutti_error *err)
         nvme_chunk *p;
         int count;
 
-        while ((p = tutti_nvme_cut(t)) != NULL) {
+        while ((p = tutti_nvme_next_chunk(t)) != NULL) {
             tutti_unlock(t->monitor);
             tutti_nvme_step(t, p);
             tutti_queue_add(n->queue, &p->transfer);

@@ -1,4 +1,5 @@
-/* tier.c: what all tiers have in common: the spec, the bounds of requests, waiting, counts. */
+/* tier.c: what all tiers share: parsing the spec, checking the bounds of requests, waiting for
+   them, counting bytes. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -92,12 +92,12 @@ static tutti_status open_side(side *s, tutti_world *world, const char *spec, tut
 
 static void close_side(side *s)
 {
-    tutti_exchange_room *const rooms[] = { &s->slot.units,   &s->slot.scratch, &s->slot.send,
-                                           &s->slot.receive, &s->slot.out,     &s->slot.all,
-                                           &s->slot.sums,    &s->slot.table,   &s->slot.asked };
+    tutti_exchange_buffer *const buffers[] = { &s->slot.units,   &s->slot.scratch, &s->slot.send,
+                                               &s->slot.receive, &s->slot.out,     &s->slot.all,
+                                               &s->slot.sums,    &s->slot.table,   &s->slot.wrapped };
 
-    for (size_t i = 0; i < TUTTI_LENGTH(rooms); i++)
-        tutti_free(rooms[i]->at);
+    for (size_t i = 0; i < TUTTI_LENGTH(buffers); i++)
+        tutti_free(buffers[i]->at);
     tutti_codec_close(s->exchange.codec);
     tutti_plan_close(s->plan);
 }

@@ -108,9 +108,10 @@ static tutti_status open_queue(tutti_method *m, tutti_error *err)
     const bool keeps = explore_draw(the_case, "keeps", 2) == 0, two = explore_draw(the_case, "two", 2) == 0;
     const int few = 1 + (int)explore_draw(the_case, "rooms", ROOMS_MOST);
     const tutti_requests_setup setup = {
-        .rooms = keeps && two ? m->workers : few, /* where requests are answered in pairs none may wait for a buffer */
+        /* if requests are answered in pairs, none may wait for a buffer */
+        .buffers = keeps && two ? m->workers : few,
         .copies = keeps ? 0 : 1 + (int)explore_draw(the_case, "copies", COPIES_MOST), .in = t->in, .out = t->out,
-        .in_bytes = sizeof t->values, .out_bytes = sizeof t->values, .keeps = keeps,
+        .in_bytes = sizeof t->values, .out_bytes = sizeof t->values, .keep_until_answered = keeps,
     };
     return tutti_requests_open(&e->services.at[0].queue, e, 0, &setup, err);
 }

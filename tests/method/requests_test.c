@@ -87,7 +87,7 @@ static tutti_status asks_step(tutti_method *m, tutti_error *err)
     status =
         tutti_engine_calls(m->engine, 0, now == TWICE ? 2 : 1, member, note, request, NULL, reply, call, each, err);
     /* it was ended because a service here has learned of the server's end first */
-    return status == TUTTI_CLOSED ? tutti_engine_services_look(m->engine, err) : status;
+    return status == TUTTI_CLOSED ? tutti_engine_check_services(m->engine, err) : status;
 }
 
 static tutti_status asks_final_model(tutti_method *m, tutti_error *err)

@@ -11,8 +11,9 @@
 
 #include "exchange_internal.h"
 
-/* Is it summed in transit, so that no worker sends anything of its own that could be measured?
-   Sums of all elements lose nothing worth asking for: what is summed whole counts as sent. */
+/* True if the codec sends sums of fewer numbers than the view has elements, so that no worker sends
+   anything of its own that could be measured. A sum of all elements is not included: what it loses
+   is not asked for, and counts as sent. */
 static bool is_summed_in_part(const tutti_codec *c, const tutti_view *v)
 {
     return c->ops->rounds > 1 || (c->ops->rounds == 1 && c->ops->width(c, v, 0) != v->count);

@@ -151,11 +151,11 @@ typedef struct probe {
     tutti_plan *plan;
     tutti_codec *codec;
     float *x, *y;
-    tutti_exchange_room scratch, message, wire[TUTTI_EXCHANGE_ROUNDS];
+    tutti_exchange_buffer scratch, message, wire[TUTTI_EXCHANGE_ROUNDS];
     uint8_t checksum[TUTTI_CHECKSUM_BYTES];
 } probe;
 
-/* What a tensor's codec does, and how long it takes. */
+/* What the codec of one tensor sends, and how long it takes. */
 typedef struct trial {
     bool fixed, owned;
     int rounds;
@@ -204,7 +204,7 @@ static void close_probe(probe *p)
         tutti_free(p->wire[r].at);
 }
 
-/* As exchange.c and message.c do it, for one worker alone. */
+/* Encodes a tensor as exchange.c and message.c do, for one worker alone, and measures the time. */
 static tutti_status time_encode(const tutti_engine *e, probe *p, const tutti_exchange_unit *u, trial *t,
                                 tutti_error *err)
 {

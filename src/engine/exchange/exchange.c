@@ -65,7 +65,7 @@ static void forward_event(void *with, const char *kind, const char *text)
     b->say(b->with, kind, text);
 }
 
-/* Do gradients go through the codec? */
+/* True if gradients go through the codec. */
 static bool encodes(const tutti_engine *e)
 {
     return e->sums.exchange != NULL && e->sums.exchange->verdict != TUTTI_EXCHANGE_PLAIN;

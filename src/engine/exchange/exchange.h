@@ -1,61 +1,79 @@
-/* exchange.h: gradients through a codec, as the rest of the engine sees it. */
+/* exchange.h: gradients that go through a codec, as the rest of the engine uses it. Included by
+   engine_internal.h. Implemented by the files of src/engine/exchange; exchange.c explains the
+   whole. The state is struct tutti_engine_exchange; without a codec of gradients these functions
+   do nothing unless noted.
+
+   A "shard" here is a worker's part of one tensor, whose messages it decodes, sums and encodes
+   again ("owners"). */
 #ifndef TUTTI_ENGINE_EXCHANGE_H
 #define TUTTI_ENGINE_EXCHANGE_H
 #include "../engine_facility.h"
 #pragma GCC visibility push(default)
 
-/* The route of codecs' messages (message.c), as the option `collective` sets it. */
+/* The route of a codec's messages (message.c). GATHER: each worker sends its message to all.
+   OWNERS: the workers own shards of each tensor, whose sums they encode again. AUTO: the codec
+   and the number of workers decide. */
 typedef enum { TUTTI_ROUTE_AUTO, TUTTI_ROUTE_GATHER, TUTTI_ROUTE_OWNERS } tutti_route;
-/* AUTO also if `collective` names an algorithm of sums. */
+/* Returns the route that the option `collective` names ("allgather", "alltoall"); AUTO for any
+   other value, such as an algorithm of sums. */
 tutti_route tutti_exchange_route(const char *collective);
 
-/* ---- after declare(): checks of options ---- */
+/* ---- after declare(): each refuses an option that does not fit the run; TUTTI_ERR_USAGE ---- */
 
-/* A route of messages needs a codec that sends messages. */
+/* collective=allgather|alltoall, without a codec that sends messages. */
 tutti_status tutti_exchange_check_route(const tutti_engine *e, tutti_error *err);
-/* codec-hierarchy needs a codec of gradients; likewise codec-cost, codec-report and
-   codec-checksum. */
+/* codec-hierarchy, without a codec of gradients. */
 tutti_status tutti_exchange_check_team(const tutti_engine *e, tutti_error *err);
+/* codec-cost, likewise. */
 tutti_status tutti_exchange_check_cost(const tutti_engine *e, tutti_error *err);
+/* codec-report, likewise. */
 tutti_status tutti_exchange_check_report(const tutti_engine *e, tutti_error *err);
+/* codec-checksum, without a codec that sends messages (checksum.c). */
 tutti_status tutti_checksum_allowed(const tutti_engine *e, tutti_error *err);
 
-/* ---- node groups ---- */
+/* ---- node groups (team.c) ---- */
 
-/* The number of workers that share each of the codec's states; 1: each has its own. */
+/* Returns the number of workers that share each of the codec's states; 1: each worker has its own,
+   or there is no codec. */
 int tutti_exchange_team(const tutti_engine *e);
-/* Does a checkpoint have the same groups as this run? */
+/* Checks that the checkpoint of a run with node groups of `saved_team` workers, saved by
+   `saved_by` workers, fits this run's groups. TUTTI_ERR_USAGE. */
 tutti_status tutti_exchange_check_saved_team(const tutti_engine *e, int64_t saved_team,
                                              int saved_by, tutti_error *err);
 
 /* ---- from open to close ---- */
 
-/* After memory was allocated, pieces were split, and the lane's width was set. */
+/* Allocates the memory of the exchanging jobs. Call it when declared memory is allocated, pieces
+   are split and the lane's width is set. */
 tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err);
+/* Frees everything, and sets e->sums.exchange to NULL. */
 void tutti_engine_exchange_close(tutti_engine *e);
-/* Bytes allocated in addition to its declared state; between steps. */
+/* Returns the bytes allocated in addition to declared state; between steps. */
 size_t tutti_exchange_bytes(const tutti_engine *e);
-/* Before the first pass of a step, client thread, collective: codec-cost, before the first step of
-   this process. */
+/* Before the first step of this process: measures and reports what codec-cost asks for, and
+   decides whether the codec is used. Later calls do nothing. Collective; client thread. */
 tutti_status tutti_engine_exchange_weigh(tutti_engine *e, tutti_error *err);
-/* A step whose exchange begins, with no view in progress. group: for the codec's sums, which are
-   over when the call returns; for this call only. say: as in codec.h; NULL: messages are
-   dropped. */
+/* The step of an exchange that begins. */
 typedef struct tutti_engine_begun {
     tutti_engine *e;
-    tutti_group *group;
+    tutti_group *group;          /* for the codec's sums; used within the call only */
     uint64_t step, epoch;
     double lr;
-    void (*say)(void *with, const char *kind, const char *text);
-    void *with;
+    void (*say)(void *with, const char *kind, const char *text); /* receives the codec's messages,
+                                                                    as in codec.h; NULL: they are
+                                                                    dropped */
+    void *with;                  /* for `say` */
 } tutti_engine_begun;
-/* Collective; client thread, or the one that exchanges. */
+/* Begins the exchange of a step, while no tensor is being exchanged. Collective; the client
+   thread, or the thread that exchanges whole steps (late.c). */
 tutti_status tutti_engine_exchange_begin(const tutti_engine_begun *begun, tutti_error *err);
-/* The last step that began is skipped: restores the codecs' states to those before it. */
+/* The step whose exchange began last is skipped: restores the codec's states to those from its
+   beginning. */
 void tutti_engine_exchange_left_out(tutti_engine *e, uint64_t step);
-/* Will that step's exchange be measured for the codec report? */
+/* Returns whether the codec report measures that step's exchange. */
 bool tutti_engine_exchange_measures(const tutti_engine *e, uint64_t step);
-/* The worker that owns an element, if messages go by owners of shards. */
+/* Returns the worker that owns an element of a tensor of `count` elements, where messages go by
+   owners of shards. Needs no codec. */
 int tutti_exchange_owner(int tensor, size_t count, size_t element, int workers);
 #pragma GCC visibility pop
 #endif

@@ -32,7 +32,7 @@ static tutti_dtype number_type(const tutti_exchange_unit *u)
     return tutti_codec_number(u->codec, &u->view);
 }
 
-tutti_status tutti_exchange_room_for_linear(tutti_exchange_job *job, tutti_error *err)
+tutti_status tutti_exchange_reserve_linear(tutti_exchange_job *job, tutti_error *err)
 {
     tutti_exchange_slot *s = job->slot;
     size_t bytes[TUTTI_EXCHANGE_ROUNDS] = { 0 }, scratch = 0;
@@ -94,7 +94,7 @@ static size_t finite_until(tutti_device *d, const tutti_exchange_unit *u, int ro
 }
 
 /* Checks what this worker is about to send of a model's displacement, which is finite. */
-static tutti_status look_at(const tutti_exchange_job *job, const tutti_exchange_unit *u, int round, tutti_error *err)
+static tutti_status check_sent(const tutti_exchange_job *job, const tutti_exchange_unit *u, int round, tutti_error *err)
 {
     const tutti_engine *e = job->moves;
     const size_t bad = finite_until(job->exchange->space.device, u, round), all = round_width(u, round);
@@ -128,7 +128,7 @@ static tutti_status round_of(tutti_exchange_job *job, int round, tutti_dtype dty
         else
             u->codec->ops->fold(u->codec, &u->view, round, u->x, u->scratch, u->wire);
         if (job->moves != NULL)
-            TUTTI_TRY(look_at(job, u, round, err));
+            TUTTI_TRY(check_sent(job, u, round, err));
         job->exchange->payload[u->view.tensor] += n * tutti_dtype_bytes(dtype);
         first = first == NULL ? u->wire[round] : first;
         count += n;
@@ -150,7 +150,7 @@ tutti_status tutti_exchange_linear(tutti_exchange_job *job, tutti_error *err)
 {
     tutti_device *d = job->exchange->space.device;
 
-    TUTTI_TRY(tutti_exchange_room_for_linear(job, err));
+    TUTTI_TRY(tutti_exchange_reserve_linear(job, err));
     for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++)
         for (size_t t = 0; t < TUTTI_LENGTH(linear_types); t++)
             TUTTI_TRY(round_of(job, r, linear_types[t], err));

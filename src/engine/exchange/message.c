@@ -264,7 +264,7 @@ static tutti_status too_long(int from, size_t bytes, size_t most, tutti_error *e
 /* Gathers the `bytes` in `from` of all workers into `all`, worker by worker; counts: bytes of
    each. most: the maximum of each. */
 static tutti_status gather_bytes(tutti_exchange_job *job, uint8_t *from, size_t bytes, const size_t *most, bool fixed,
-                                 size_t *counts, tutti_exchange_room *all, tutti_error *err)
+                                 size_t *counts, tutti_exchange_buffer *all, tutti_error *err)
 {
     const int workers = job->group->size;
     size_t total = 0;
@@ -388,9 +388,9 @@ static tutti_status to_owners(tutti_exchange_job *job, const table *t, tutti_err
     return TUTTI_OK;
 }
 
-/* Encodes this worker's shards again and sends them to all: t->all. asked[i]: the mean of unit
+/* Encodes this worker's shards again and sends them to all: t->all. wrapped[i]: the mean of unit
    i's shard was finite, so its wrappers were applied. */
-static tutti_status from_owners(tutti_exchange_job *job, const table *t, bool *asked, tutti_error *err)
+static tutti_status from_owners(tutti_exchange_job *job, const table *t, bool *wrapped, tutti_error *err)
 {
     tutti_device *d = job->exchange->space.device;
     const int workers = job->group->size, me = job->group->index;
@@ -416,8 +416,8 @@ static tutti_status from_owners(tutti_exchange_job *job, const table *t, bool *a
         if (!chosen(u, true))
             continue;
         TUTTI_TRY(mean(job, u, &stage0, &t->theirs[i], units, y, err));
-        asked[i] = tutti_finite(d, v.count, y);
-        for (int w = 0; asked[i] && w < u->n_wrappers; w++)
+        wrapped[i] = tutti_finite(d, v.count, y);
+        for (int w = 0; wrapped[i] && w < u->n_wrappers; w++)
             if (u->wrapper[w]->ops->before != NULL)
                 x = u->wrapper[w]->ops->before(u->wrapper[w], &v, x);
         TUTTI_TRY(write_message(job, u, &v, x, (uint8_t *)job->slot->out.at + bytes, &m, &one, err));
@@ -445,14 +445,14 @@ static tutti_status by_owners(tutti_exchange_job *job, tutti_error *err)
     tutti_device *d = job->exchange->space.device;
     const int workers = job->group->size, me = job->group->index;
     const size_t units = (size_t)job->n_units;
-    bool *asked;
+    bool *wrapped;
     table t;
 
     TUTTI_TRY(open_table(job, &t, err));
     TUTTI_TRY(to_owners(job, &t, err));
-    TUTTI_TRY(tutti_exchange_grow(&job->slot->asked, units, sizeof *asked, err));
-    asked = job->slot->asked.at;
-    TUTTI_TRY(from_owners(job, &t, asked, err));
+    TUTTI_TRY(tutti_exchange_grow(&job->slot->wrapped, units, sizeof *wrapped, err));
+    wrapped = job->slot->wrapped.at;
+    TUTTI_TRY(from_owners(job, &t, wrapped, err));
     for (size_t i = 0; i < units; i++) {
         const tutti_exchange_unit *u = &job->unit[i];
         bool good;
@@ -468,7 +468,7 @@ static tutti_status by_owners(tutti_exchange_job *job, tutti_error *err)
             const tutti_view v = tutti_exchange_part_of(u, o, workers, 0);
             TUTTI_TRY(account(job, u, &v, &t.own[(size_t)o * units + i], err));
         }
-        if (good && asked[i]) {
+        if (good && wrapped[i]) {
             const tutti_view v = tutti_exchange_part_of(u, me, workers, 1);
             TUTTI_TRY(account(job, u, &v, &t.all[(size_t)me * units + i], err));
         }

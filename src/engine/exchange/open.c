@@ -243,7 +243,7 @@ tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err)
             for (int late = 0; late < 2; late++) {
                 tutti_exchange_job job = { .exchange = x, .slot = &x->slot[s] };
                 TUTTI_TRY(tutti_exchange_set_up(&job, &e->pieces[k], late ? TUTTI_EXCHANGE_LATE : 0, err));
-                TUTTI_TRY(tutti_exchange_room_for_linear(&job, err));
+                TUTTI_TRY(tutti_exchange_reserve_linear(&job, err));
                 if (s == 0)
                     TUTTI_TRY(tutti_exchange_check_owners(e, &job, err));
             }
@@ -260,7 +260,7 @@ size_t tutti_exchange_bytes(const tutti_engine *e)
     for (int s = 0; x != NULL && s < x->n_slots; s++) {
         const tutti_exchange_slot *t = &x->slot[s];
         bytes += t->units.bytes + t->scratch.bytes + t->send.bytes + t->receive.bytes + t->out.bytes + t->all.bytes +
-                 t->sums.bytes + t->table.bytes + t->asked.bytes + t->decoded.bytes;
+                 t->sums.bytes + t->table.bytes + t->wrapped.bytes + t->decoded.bytes;
         for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++)
             bytes += t->wire[r].bytes;
     }
@@ -275,10 +275,10 @@ void tutti_engine_exchange_close(tutti_engine *e)
         return;
     for (int s = 0; s < x->n_slots; s++) {
         tutti_exchange_slot *t = &x->slot[s];
-        tutti_exchange_room *const rooms[] = { &t->units, &t->scratch, &t->send,  &t->receive, &t->out,
-                                               &t->all,   &t->sums,    &t->table, &t->asked,   &t->decoded };
-        for (size_t i = 0; i < TUTTI_LENGTH(rooms); i++)
-            tutti_free(rooms[i]->at);
+        tutti_exchange_buffer *const buffers[] = { &t->units, &t->scratch, &t->send,  &t->receive, &t->out,
+                                                   &t->all,   &t->sums,    &t->table, &t->wrapped, &t->decoded };
+        for (size_t i = 0; i < TUTTI_LENGTH(buffers); i++)
+            tutti_free(buffers[i]->at);
         for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++)
             tutti_free(t->wire[r].at);
     }

@@ -27,10 +27,12 @@ enum { FIGURES = 4 };
 typedef struct tutti_exchange_measured {
     bool due;                    /* this exchange is to be measured */
     uint64_t last;               /* steps done with the last exchange; 0: there was none in this process */
-    double gradient2, input1, input2, lost2;
-    uint64_t bytes, kept;        /* kept: non-zero elements of d */
+    double gradient2, input1, input2, lost2; /* sums of the gradient's squares, of the magnitudes
+                                    and squares of what was encoded, and of the loss's squares */
+    uint64_t bytes;              /* of messages */
+    uint64_t kept;               /* non-zero elements of d */
     tutti_codec_figure figure[FIGURES];
-    tutti_exchange_room room[FIGURES];
+    tutti_exchange_buffer room[FIGURES];
     int n_figures;
 } tutti_exchange_measured;
 

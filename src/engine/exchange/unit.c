@@ -4,7 +4,7 @@
 
 #include "exchange_internal.h"
 
-tutti_status tutti_exchange_grow(tutti_exchange_room *room, size_t count, size_t size, tutti_error *err)
+tutti_status tutti_exchange_grow(tutti_exchange_buffer *buffer, size_t count, size_t size, tutti_error *err)
 {
     size_t bytes;
     void *more;
@@ -12,15 +12,15 @@ tutti_status tutti_exchange_grow(tutti_exchange_room *room, size_t count, size_t
     if (!tutti_size_mul(count, size, &bytes))
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
                           "a piece of %zu x %zu bytes does not fit in this machine's addresses", count, size);
-    if (bytes <= room->bytes)
+    if (bytes <= buffer->bytes)
         return TUTTI_OK;
     more = tutti_alloc(bytes, 1);
     if (more == NULL)
         return tutti_fail(
             err, TUTTI_ERR_MEMORY, ENOMEM,
             "no memory for the %zu bytes that a piece needs on its way through the codec; use smaller buckets", bytes);
-    tutti_free(room->at);
-    *room = (tutti_exchange_room){ more, bytes };
+    tutti_free(buffer->at);
+    *buffer = (tutti_exchange_buffer){ more, bytes };
     return TUTTI_OK;
 }
 

@@ -1,6 +1,6 @@
-/* assign.c: methods that decide how much of a step each worker computes (steps.h). The engine
-   keeps the assignment as declared state and in its share, from which weights, passes and the
-   client's loader follow; so a method changes numbers only. */
+/* assign.c: for methods that decide how much of a step each worker computes (steps.h). The engine
+   stores the assignment as declared state and in its share, from which weights, passes and the
+   positions of the client's samples follow. So a method only sets the numbers. */
 #include <errno.h>
 #include <string.h>
 

@@ -34,7 +34,7 @@ static uint64_t epoch_samples(const tutti_batches *t)
 
 /* ---- leases ---- */
 
-static tutti_batch_range *loan_of(const tutti_batches *t, int worker)
+static tutti_batch_range *lease_of(const tutti_batches *t, int worker)
 {
     return t->lease + TUTTI_BATCH_RANGES * worker;
 }
@@ -53,8 +53,9 @@ static uint64_t held(const tutti_batch_range *lease)
     return sum;
 }
 
-/* What a worker may take in a step: bounded so that a lease does not span many epochs. */
-static uint64_t loan_size(const tutti_batches *t)
+/* The most samples that a worker may take in a step. It is bounded by a part of the epoch so that a
+   lease does not extend over many epochs. */
+static uint64_t most_in_step(const tutti_batches *t)
 {
     const uint64_t part = epoch_samples(t) / (4 * (uint64_t)t->e->m.workers), pass = (uint64_t)t->pass,
                    cap = part > pass ? part : pass;
@@ -91,12 +92,12 @@ static void take_from(tutti_batch_range *lease, uint64_t n)
    many. */
 static uint64_t move(tutti_batches *t, int from, int to, uint64_t n)
 {
-    tutti_batch_range *lease = loan_of(t, from), *last = lease;
+    tutti_batch_range *lease = lease_of(t, from), *last = lease;
 
     for (int k = 1; k < TUTTI_BATCH_RANGES; k++)
         last = length(&lease[k]) > 0 ? &lease[k] : last;
     n = n < length(last) ? n : length(last);
-    if (n == 0 || !add_range(loan_of(t, to), (tutti_batch_range){ last->end - n, last->end }))
+    if (n == 0 || !add_range(lease_of(t, to), (tutti_batch_range){ last->end - n, last->end }))
         return 0;
     last->end -= n;
     if (length(last) == 0)
@@ -104,16 +105,17 @@ static uint64_t move(tutti_batches *t, int from, int to, uint64_t n)
     return n;
 }
 
-/* Gives each worker its due, from workers that have more, the largest surplus first. */
+/* Moves samples between leases until each worker has the number of samples that t->due states: from
+   workers that have more, the largest surplus first. Differences below `least` stay. */
 static void balance(tutti_batches *t, uint64_t least)
 {
     for (int to = 0; to < t->e->m.workers; to++)
         for (int tries = 0; tries < TUTTI_BATCH_RANGES; tries++) {
-            const int64_t lacks = t->due[to] - (int64_t)held(loan_of(t, to));
+            const int64_t lacks = t->due[to] - (int64_t)held(lease_of(t, to));
             int64_t most = 0;
             int from = to;
             for (int q = 0; q < t->e->m.workers; q++) {
-                const int64_t over = (int64_t)held(loan_of(t, q)) - t->due[q];
+                const int64_t over = (int64_t)held(lease_of(t, q)) - t->due[q];
                 from = over > most ? q : from;
                 most = over > most ? over : most;
             }
@@ -123,14 +125,15 @@ static void balance(tutti_batches *t, uint64_t least)
         }
 }
 
-static void lend(tutti_batches *t, uint64_t size)
+/* Extends the lease of each worker that has fewer than `size` samples by as many. */
+static void extend_leases(tutti_batches *t, uint64_t size)
 {
     const uint64_t end = t->limit > 0 ? t->limit : UINT64_MAX;
 
     for (int r = 0; r < t->e->m.workers; r++) {
         const uint64_t left = t->next < end ? end - t->next : 0, n = left < size ? left : size;
-        if (n > 0 && held(loan_of(t, r)) < size &&
-            add_range(loan_of(t, r), (tutti_batch_range){ t->next, t->next + n }))
+        if (n > 0 && held(lease_of(t, r)) < size &&
+            add_range(lease_of(t, r), (tutti_batch_range){ t->next, t->next + n }))
             t->next += n;
     }
 }
@@ -138,7 +141,7 @@ static void lend(tutti_batches *t, uint64_t size)
 /* Computes what this worker may take in this step, and whether it is the run's last. */
 static void allow(tutti_batches *t)
 {
-    const uint64_t size = loan_size(t), done = t->e->counts.progress.samples,
+    const uint64_t size = most_in_step(t), done = t->e->counts.progress.samples,
                    left = t->limit > done ? t->limit - done : 0;
     const bool parts = t->e->division.share.parts != NULL;
     uint64_t before = 0, mine;
@@ -151,10 +154,10 @@ static void allow(tutti_batches *t)
         tutti_share_apportion((int64_t)left, t->e->m.workers, t->weight, 0, t->due);
     t->last = t->limit > 0 && left <= before;
     if (!parts) {
-        lend(t, size);
+        extend_leases(t, size);
         if (t->limit > 0 && t->next >= t->limit)
             balance(t, left < 2 * before ? 1 : (uint64_t)t->pass);
-        mine = held(loan_of(t, t->e->m.rank));
+        mine = held(lease_of(t, t->e->m.rank));
     } else
         mine = t->limit > 0 ? (uint64_t)t->due[t->e->m.rank] : size;
     if (t->limit > 0 && left > before && left < 2 * before) {
@@ -206,7 +209,7 @@ static void lent_pass(const tutti_batches *t, tutti_pass *p)
         p->epoch = t->e->counts.progress.samples / d;
         p->position = t->mine + taken;
     } else if (n > 0) {
-        const tutti_batch_range *range = loan_of(t, t->e->m.rank);
+        const tutti_batch_range *range = lease_of(t, t->e->m.rank);
         uint64_t at = taken, end;
         for (; at >= length(range); range++)
             at -= length(range);
@@ -313,7 +316,7 @@ static tutti_status end_step(void *self, tutti_error *err)
     for (int r = 0; r < t->e->m.workers; r++) {
         t->e->counts.progress.samples += (uint64_t)t->of[r];
         if (t->leased && t->e->division.share.parts == NULL)
-            take_from(loan_of(t, r), (uint64_t)t->of[r]);
+            take_from(lease_of(t, r), (uint64_t)t->of[r]);
     }
     t->mine += (uint64_t)t->taken;
     return TUTTI_OK;
@@ -339,16 +342,16 @@ int tutti_engine_takes(const tutti_engine *e)
     return t == NULL ? 0 : t->even ? 1 : t->leased ? 3 : 2;
 }
 
-/* Every position below `next` was taken or is leased. Otherwise a run would wait for samples that
-   no worker has, or take some twice. */
-static bool loans_fit(const tutti_batches *t)
+/* True if every position below `next` was taken or is leased. Otherwise a run would wait for
+   samples that no worker has, or take some twice. */
+static bool leases_fit(const tutti_batches *t)
 {
     const uint64_t done = t->e->counts.progress.samples, next = t->next;
     uint64_t left = next - done;
 
     for (int r = 0; r < t->e->m.workers; r++)
         for (int k = 0; k < TUTTI_BATCH_RANGES; k++) {
-            const tutti_batch_range *range = &loan_of(t, r)[k];
+            const tutti_batch_range *range = &lease_of(t, r)[k];
             if (range->first > range->end || range->end > next || length(range) > left)
                 return false;
             left -= length(range);
@@ -367,7 +370,7 @@ static tutti_status check_loaded(const void *self, tutti_error *err)
     for (int r = 0; r < t->e->m.workers; r++)
         if (t->of[r] < 0 || (uint64_t)t->of[r] > done)
             wrong = "what each took in the last step (take.of)";
-    if (t->lease != NULL && !loans_fit(t))
+    if (t->lease != NULL && !leases_fit(t))
         wrong = "what each leases (take.loan, take.next)";
     if (t->e->division.share.parts != NULL && t->mine > done)
         wrong = "what this worker has taken of its part (take.mine)";

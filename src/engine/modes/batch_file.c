@@ -28,7 +28,7 @@ static int first_line(const tutti_batches *t, char *line, size_t bytes)
                     (long long)t->pass, (long long)t->most, (unsigned long long)t->e->options.seed);
 }
 
-/* Does the text at *at begin with `word`? Then skips it. */
+/* True if the text at *at begins with `word`, which is then skipped. */
 static bool skip(const char **at, const char *word)
 {
     const size_t n = strlen(word);

@@ -183,7 +183,7 @@ static tutti_status reported(tutti_engine *e, tutti_error *err)
     if (status != TUTTI_OK || !e->failure.flag || err == NULL)
         return status;
     /* an exchange was closed without an error message: a service has failed */
-    TUTTI_TRY(tutti_engine_services_look(e, err));
+    TUTTI_TRY(tutti_engine_check_services(e, err));
     return tutti_fail_rank(err, TUTTI_ERR_STATE, e->m.rank,
                            "worker %d: an exchange of method '%s' was closed before it was over", e->m.rank,
                            e->m.ops->name);

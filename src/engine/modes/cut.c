@@ -1,4 +1,4 @@
-/* cut.c: see pipeline.h. */
+/* cut.c: partitions the units of a model into stages (tutti_cut_stages, method/pipeline.h). */
 #include <errno.h>
 
 #include "pipeline/plan.h"

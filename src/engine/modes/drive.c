@@ -122,7 +122,7 @@ static const int *cuts_of(const tutti_drive_options *o, int pipeline)
     return o->first + (o->own_cuts ? (size_t)pipeline * ((size_t)o->stages + 1) : 0);
 }
 
-/* Do the stages begin at allowed units, and are their tensors contiguous? */
+/* True if the stages begin at units that allow it, and each stage's tensors are contiguous. */
 static bool is_cut(const tutti_engine *e, const int *first, int stages)
 {
     const tutti_method *m = &e->m;
@@ -208,11 +208,11 @@ tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_
     d->peers = tutti_alloc((size_t)o->pipelines, sizeof *d->peers);
     if (d->peers == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "placing %d pipelines", o->pipelines);
-    while (d->worker[d->place] != m->rank)
-        d->place++;
-    m->member = e->division.member = d->place / place_of(o, o->stages);
+    while (d->worker[d->index] != m->rank)
+        d->index++;
+    m->member = e->division.member = d->index / place_of(o, o->stages);
     memcpy(d->first, cuts_of(o, m->member), ((size_t)o->stages + 1) * sizeof *d->first);
-    m->replica = d->place % place_of(o, o->stages);
+    m->replica = d->index % place_of(o, o->stages);
     for (m->stage = 0; m->replica >= d->width[m->stage]; m->stage++)
         m->replica -= d->width[m->stage];
     m->replicas = d->width[m->stage];
@@ -231,7 +231,7 @@ tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_
     if (m->member > 0 && !o->alike) /* each pipeline has its own momenta */
         snprintf(prefix, sizeof prefix, "optim-%d", m->member);
     TUTTI_TRY(tutti_drive_optimizer(m, plan, prefix, &m->optim, err));
-    TUTTI_TRY(tutti_units_declare_looks(e, err));
+    TUTTI_TRY(tutti_units_declare_evaluations(e, err));
     e->rate.base = tutti_optim_lr(m->optim);
     return TUTTI_OK;
 }
@@ -242,7 +242,7 @@ static tutti_status prepare(void *self, tutti_error *err)
     tutti_engine *e = d->e;
     const tutti_model *model = e->options.model;
 
-    d->replicas = tutti_group_of(e->world, d->worker + d->place - e->m.replica, e->m.replicas,
+    d->replicas = tutti_group_of(e->world, d->worker + d->index - e->m.replica, e->m.replicas,
                                  tutti_port_of("stage", (uint64_t)e->m.stage, (uint64_t)e->m.member));
     TUTTI_TRY(model->open(model->self, d->first[e->m.stage], d->first[e->m.stage + 1], d->o.slots, d->o.samples,
                           d->o.apart, err));
@@ -290,8 +290,8 @@ static tutti_status initial(void *self, tutti_group *workers, bool *done, tutti_
     return status;
 }
 
-tutti_status tutti_drive_bring(tutti_engine *e, int unit, tutti_range range, float *values, tutti_group *workers,
-                                      tutti_error *err)
+tutti_status tutti_drive_broadcast_unit(tutti_engine *e, int unit, tutti_range range, float *values,
+                                        tutti_group *workers, tutti_error *err)
 {
     const tutti_driven *d = tutti_drive_of(e);
     const tutti_method *m = &e->m;
@@ -310,7 +310,7 @@ tutti_status tutti_drive_bring(tutti_engine *e, int unit, tutti_range range, flo
 static tutti_status drive(tutti_engine *e, uint64_t until, tutti_error *err)
 {
     TUTTI_TRY(tutti_engine_unquiesce(e, err));
-    TUTTI_TRY(tutti_engine_services_look(e, err));
+    TUTTI_TRY(tutti_engine_check_services(e, err));
     TUTTI_TRY(tutti_facilities_begin(e, err));
     return e->m.ops->drive(&e->m, until, err);
 }
@@ -337,7 +337,7 @@ tutti_status tutti_engine_drive(tutti_engine *e, uint64_t until, tutti_error *er
     if (status != TUTTI_OK) {
         /* a call that was ended by a failed service of this worker has no error message of its
            own */
-        const tutti_status own = status == TUTTI_CLOSED ? tutti_engine_services_look(e, err) : TUTTI_OK;
+        const tutti_status own = status == TUTTI_CLOSED ? tutti_engine_check_services(e, err) : TUTTI_OK;
         e->stage = STAGE_FAILED;
         return own != TUTTI_OK ? own : tutti_engine_cause(e, status, err);
     }

@@ -48,13 +48,14 @@ typedef struct late_slot {
     tutti_engine *e;
     int index;
     tutti_job job;
-    tutti_piece *pieces;         /* n_pieces: copies of the engine's, except g, group, step and weight */
-    tutti_engine_piece *state;   /* n_pieces: jobs on the engine's lane, and non-finite numbers */
-    tutti_group sums, votes;
-    tutti_engine_begun begun;
-    double scale;
-    int64_t who;
-    bool under_way;
+    tutti_piece *pieces;         /* [n_pieces]: copies of the engine's, with g, group, step and
+                                    weight of this exchange */
+    tutti_engine_piece *state;   /* [n_pieces]: jobs on the engine's lane, and non-finite numbers */
+    tutti_group sums, votes;     /* groups of the pieces' sums, and of the vote */
+    tutti_engine_begun begun;    /* the step */
+    double scale;                /* the loss scale of its gradient */
+    int64_t vote;                /* its result (tutti_engine_vote) */
+    bool under_way;              /* started, and not waited for */
     tutti_status status;         /* how the exchange ended */
     tutti_error error;
     late_line *reported;         /* messages of the codec, the last first */
@@ -65,14 +66,14 @@ struct late {
     int steps;                   /* number of steps by which a gradient is applied late */
     uint64_t from;
     bool drains;
-    float *g[TUTTI_LATE_MOST];   /* declared, n each, by step modulo `steps` */
+    float *g[TUTTI_LATE_MOST];   /* [steps][n], declared: the gradient of slot step modulo `steps` */
     struct {                     /* declared */
         uint64_t first, pending; /* the pending gradients are those of `pending` steps from
                                     `first` on */
         uint64_t lag;            /* number of steps by which updates are behind */
         tutti_applied_gradient of[TUTTI_LATE_MOST];
     } now;
-    late_slot *slot;             /* `steps` of them */
+    late_slot *slot;             /* [steps] */
     tutti_lane *lane;            /* the exchanges of whole steps, in order */
     bool ends;                   /* the run is ending: pending gradients are drained */
     tutti_applied_gradient in_g;  /* the one that is applied */
@@ -96,13 +97,13 @@ static void keep_line(void *with, const char *kind, const char *text)
     s->reported = line;
 }
 
-static tutti_status look_at_all(late_slot *s, tutti_error *err)
+static tutti_status check_all(late_slot *s, tutti_error *err)
 {
     tutti_engine *e = s->e;
 
     for (int k = 0; k < e->layout.n_pieces; k++) {
         tutti_engine_unscale(e, &s->pieces[k], s->scale);
-        TUTTI_TRY(tutti_engine_look(e, &s->pieces[k], &s->state[k].bad, err));
+        TUTTI_TRY(tutti_engine_check_piece(e, &s->pieces[k], &s->state[k].bad, err));
     }
     return TUTTI_OK;
 }
@@ -117,7 +118,7 @@ static tutti_status exchange_piece(tutti_job *job, tutti_error *err)
     if (!e->failure.flag)
         status = e->m.ops->exchange(&e->m, p, err);
     if (status == TUTTI_OK)
-        status = tutti_engine_look_decoded(e, p, &s->state[job->index].bad, err);
+        status = tutti_engine_check_decoded(e, p, &s->state[job->index].bad, err);
     if (status != TUTTI_OK)
         e->failure.flag = true;
     return status;
@@ -153,14 +154,14 @@ static tutti_status exchange_step(late_slot *s, tutti_error *err)
 {
     tutti_engine *e = s->e;
 
-    TUTTI_TRY(look_at_all(s, err));
+    TUTTI_TRY(check_all(s, err));
     TUTTI_TRY(tutti_engine_exchange_begin(&s->begun, err));
     TUTTI_TRY(exchange_pieces(s, err));
-    s->who = 0;
+    s->vote = 0;
     if (!tutti_engine_may_skip(e))
         return TUTTI_OK;
-    TUTTI_TRY(tutti_engine_vote(e, s->state, s->begun.step, &s->votes, &s->who, err));
-    if (s->who > 0)
+    TUTTI_TRY(tutti_engine_vote(e, s->state, s->begun.step, &s->votes, &s->vote, err));
+    if (s->vote > 0)
         tutti_engine_exchange_left_out(e, s->begun.step);
     return TUTTI_OK;
 }
@@ -289,7 +290,7 @@ static void join(late_slot *s)
     s->of->waited_ns += tutti_now_ns(e->rt) - begin;
     tutti_engine_doing(e, was);
     s->under_way = false;
-    s->of->now.of[s->index].who = s->who;
+    s->of->now.of[s->index].vote = s->vote;
     e->clock.comm_ns += s->job.ended_ns - s->job.started_ns;
     for (int k = 0; k < e->layout.n_pieces && s->status == TUTTI_OK; k++)
         tutti_engine_mark(e, "exchange", k, 1, s->state[k].job.started_ns, s->state[k].job.ended_ns);

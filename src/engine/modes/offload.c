@@ -112,7 +112,7 @@ static tutti_status await_update(tutti_engine *e, tutti_error *err)
 /* The number of staging buffers. All gradients of a unit arrive at its end, within the time of a
    copy, and the disk writes them while the next unit is computed. So there is a buffer for each
    piece of a unit, and one for the next, as long as that is little memory. */
-static int rooms(const tutti_engine *e)
+static int count_staging(const tutti_engine *e)
 {
     tutti_offload *offload = tutti_offload_of(e);
     int most = 2;
@@ -124,9 +124,9 @@ static int rooms(const tutti_engine *e)
     return most < (int)TUTTI_LENGTH(offload->io) ? most : (int)TUTTI_LENGTH(offload->io);
 }
 
-/* Bytes of one buffer: a shard begins in it at the same offset in a block as in the tier, which
-   allows direct transfers. */
-static size_t bytes_of_room(const tutti_engine *e)
+/* Bytes of one staging buffer: a shard begins in it at the same offset in a block as in the tier,
+   which allows direct transfers. */
+static size_t staging_bytes(const tutti_engine *e)
 {
     tutti_shards *shards = tutti_shards_of(e);
     size_t largest = 0;
@@ -136,9 +136,9 @@ static size_t bytes_of_room(const tutti_engine *e)
     return (largest * sizeof(float) + TUTTI_FILE_BLOCK - 1) / TUTTI_FILE_BLOCK * TUTTI_FILE_BLOCK + TUTTI_FILE_BLOCK;
 }
 
-static size_t bytes_of_rooms(const tutti_engine *e)
+static size_t staging_total(const tutti_engine *e)
 {
-    return (size_t)rooms(e) * bytes_of_room(e);
+    return (size_t)count_staging(e) * staging_bytes(e);
 }
 
 static uint64_t place_of(const tutti_engine *e, int piece)
@@ -146,16 +146,17 @@ static uint64_t place_of(const tutti_engine *e, int piece)
     return tutti_offload_of(e)->g.at + tutti_shards_of(e)->at[piece] * sizeof(float);
 }
 
-/* Where a piece's shard is in buffer k. */
-static float *room_at(const tutti_engine *e, int k, int piece)
+/* The address of a piece's shard in staging buffer k. */
+static float *staging_at(const tutti_engine *e, int k, int piece)
 {
     tutti_offload *offload = tutti_offload_of(e);
     const size_t within = (size_t)(place_of(e, piece) % TUTTI_FILE_BLOCK);
 
-    return offload->room + ((size_t)k * offload->room_bytes + within) / sizeof(float);
+    return offload->staging + ((size_t)k * offload->staging_bytes + within) / sizeof(float);
 }
 
-static tutti_status await_room(tutti_engine *e, int k, tutti_error *err)
+/* Waits until the transfer of staging buffer k has ended. */
+static tutti_status await_staging(tutti_engine *e, int k, tutti_error *err)
 {
     tutti_offload *offload = tutti_offload_of(e);
     tutti_io *const one = &offload->io[k];
@@ -163,14 +164,15 @@ static tutti_status await_room(tutti_engine *e, int k, tutti_error *err)
     return tutti_tier_wait(offload->g.tier, &one, 1, err);
 }
 
-static tutti_status await_rooms(tutti_engine *e, tutti_error *err)
+static tutti_status await_all_staging(tutti_engine *e, tutti_error *err)
 {
-    for (int k = 0; k < tutti_offload_of(e)->rooms; k++)
-        TUTTI_TRY(await_room(e, k, err));
+    for (int k = 0; k < tutti_offload_of(e)->n_staging; k++)
+        TUTTI_TRY(await_staging(e, k, err));
     return TUTTI_OK;
 }
 
-/* Are there gradients in a tier without addresses? Then one worker's exchange has work, too. */
+/* True if gradients are in a tier without addresses: then the exchange has work even with one
+   worker. */
 static bool exchanges_alone(const void *self)
 {
     const tutti_offload *o = self;
@@ -178,52 +180,52 @@ static bool exchanges_alone(const void *self)
     return tutti_units_of(o->e) != NULL && o->g.memory == NULL;
 }
 
-float *tutti_offload_looks(const tutti_engine *e, int piece)
+float *tutti_offload_staged(const tutti_engine *e, int piece)
 {
     const tutti_offload *o = tutti_offload_of(e);
 
-    return o != NULL && o->room != NULL ? room_at(e, 0, piece) : NULL;
+    return o != NULL && o->staging != NULL ? staging_at(e, 0, piece) : NULL;
 }
 
-tutti_status tutti_offload_takes(tutti_engine *e, int piece, bool adds, float **to, tutti_error *err)
+tutti_status tutti_offload_stage(tutti_engine *e, int piece, bool adds, float **to, tutti_error *err)
 {
     tutti_offload *o = tutti_offload_of(e);
     const size_t count = tutti_shards_of(e)->mine[piece].count;
 
-    if (o == NULL || o->room == NULL)
+    if (o == NULL || o->staging == NULL)
         return TUTTI_OK;
     o->brought = -1;
-    *to = room_at(e, o->next, piece);
+    *to = staging_at(e, o->next, piece);
     if (!adds || count == 0)
-        return await_room(e, o->next, err);
-    TUTTI_TRY(await_rooms(e, err)); /* what is read may still be being written from another buffer */
+        return await_staging(e, o->next, err);
+    TUTTI_TRY(await_all_staging(e, err)); /* what is read may still be being written from another buffer */
     TUTTI_TRY(tutti_tier_read(o->g.tier, &o->io[o->next], place_of(e, piece), *to, count * sizeof(float), err));
-    return await_room(e, o->next, err);
+    return await_staging(e, o->next, err);
 }
 
-tutti_status tutti_offload_keeps(tutti_engine *e, int piece, float *from, tutti_error *err)
+tutti_status tutti_offload_write(tutti_engine *e, int piece, float *from, tutti_error *err)
 {
     tutti_offload *o = tutti_offload_of(e);
     const size_t count = tutti_shards_of(e)->mine[piece].count;
     tutti_io *io;
 
-    if (o == NULL || o->room == NULL || count == 0)
+    if (o == NULL || o->staging == NULL || count == 0)
         return TUTTI_OK;
     io = &o->io[o->next];
-    o->next = (o->next + 1) % o->rooms;
+    o->next = (o->next + 1) % o->n_staging;
     return tutti_tier_write(o->g.tier, io, place_of(e, piece), from, count * sizeof(float), err);
 }
 
-tutti_status tutti_offload_bring(tutti_engine *e, int piece, tutti_error *err)
+tutti_status tutti_offload_read(tutti_engine *e, int piece, tutti_error *err)
 {
     tutti_offload *o = tutti_offload_of(e);
 
-    if (o == NULL || o->room == NULL || o->brought == piece)
+    if (o == NULL || o->staging == NULL || o->brought == piece)
         return TUTTI_OK;
-    TUTTI_TRY(await_rooms(e, err));
-    TUTTI_TRY(tutti_tier_read(o->g.tier, &o->io[0], place_of(e, piece), room_at(e, 0, piece),
+    TUTTI_TRY(await_all_staging(e, err));
+    TUTTI_TRY(tutti_tier_read(o->g.tier, &o->io[0], place_of(e, piece), staging_at(e, 0, piece),
                               tutti_shards_of(e)->mine[piece].count * sizeof(float), err));
-    TUTTI_TRY(await_room(e, 0, err));
+    TUTTI_TRY(await_staging(e, 0, err));
     o->brought = piece;
     return TUTTI_OK;
 }
@@ -241,11 +243,11 @@ static tutti_status open_by_unit(tutti_engine *e, tutti_error *err)
     o->brought = -1;
     if (o->g.memory != NULL)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_arena_take(e->memory.host, "g.rooms", bytes_of_rooms(e), TUTTI_FILE_BLOCK, &room, err));
-    o->room = room;
-    o->rooms = rooms(e);
-    o->room_bytes = bytes_of_room(e);
-    tutti_tier_pin(o->g.tier, room, bytes_of_rooms(e));
+    TUTTI_TRY(tutti_arena_take(e->memory.host, "g.rooms", staging_total(e), TUTTI_FILE_BLOCK, &room, err));
+    o->staging = room;
+    o->n_staging = count_staging(e);
+    o->staging_bytes = staging_bytes(e);
+    tutti_tier_pin(o->g.tier, room, staging_total(e));
     return TUTTI_OK;
 }
 
@@ -279,7 +281,7 @@ static size_t list_memory(const void *self, tutti_memory_record *records)
     if (strcmp(o->options.tier, "host") == 0)
         return 0;
     records[0] = (tutti_memory_record){ "tiles", TUTTI_MEMORY_BUFFERS,
-                                        tutti_placed_bytes(e->m.optim, &tiles) + (by_unit ? bytes_of_rooms(e) : 0) };
+                                        tutti_placed_bytes(e->m.optim, &tiles) + (by_unit ? staging_total(e) : 0) };
     return 1;
 }
 
@@ -296,11 +298,11 @@ static void close_offload(void *self)
 {
     tutti_offload *o = self;
 
-    for (int k = 0; k < o->rooms; k++) {
+    for (int k = 0; k < o->n_staging; k++) {
         tutti_io *const one = &o->io[k];
         tutti_tier_wait(o->g.tier, &one, 1, NULL);
     }
-    tutti_arena_give(o->e->memory.host, o->room);
+    tutti_arena_give(o->e->memory.host, o->staging);
     tutti_placed_close(o->placed);
     tutti_free(o->part);
     tutti_free(o);
@@ -381,8 +383,8 @@ static void start_update(tutti_engine *e, const tutti_rate *rate)
     o->job = (tutti_job){ .run = update_beside, .owner = e };
     o->now.ahead = 1;
     o->filled = true;
-    o->half = !o->half;
-    tutti_shards_of(e)->g = (float *)o->g.memory + (o->half ? e->m.optim->count : 0);
+    o->second_half = !o->second_half;
+    tutti_shards_of(e)->g = (float *)o->g.memory + (o->second_half ? e->m.optim->count : 0);
     tutti_lane_start(o->lane, &o->job);
 }
 
@@ -394,7 +396,7 @@ tutti_status tutti_offload_step(tutti_method *m, tutti_error *err)
     tutti_rate rate;
     bool skip;
 
-    TUTTI_TRY(await_rooms(e, err));
+    TUTTI_TRY(await_all_staging(e, err));
     TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
     if (o->options.delayed)
         TUTTI_TRY(await_update(e, err));

@@ -14,9 +14,10 @@
 #include "engine/engine_internal.h"
 
 typedef struct given {
-    int64_t most;                      /* the most samples in a pass, and to one worker */
-    uint8_t *in, *out;                 /* declared: `most` x sample_bytes each */
-    tutti_request *receives, **wanted; /* one per worker */
+    int64_t most;            /* the most samples received in a pass, and sent to one worker */
+    uint8_t *in, *out;       /* [most][sample_bytes], declared */
+    tutti_request *receives; /* [workers] */
+    tutti_request **wanted;  /* [workers]: scratch, the receives that are waited for */
 } given;
 
 static void close_given(void *self)

@@ -43,8 +43,8 @@ tutti_shards *tutti_shards_of(const tutti_engine *e)
 
 /* ---- the partition ---- */
 
-/* Where shard w begins in `count` elements that are split over `workers`; w = workers: their
-   end. */
+/* The first element of shard w of `count` elements that are split over `workers`; w = workers:
+   count. */
 static size_t shard_at(size_t count, int workers, int w)
 {
     const size_t lines = (count + LINE - 1) / LINE, base = lines / (size_t)workers, more = lines % (size_t)workers,
@@ -91,11 +91,11 @@ size_t tutti_shards_count(const tutti_method *m, int worker)
     return count;
 }
 
-/* Where the mean of my shard of a piece is, from its exchange on. */
+/* The memory of the mean of this worker's shard of a piece, valid from the piece's exchange on. */
 static float *gradient_of(const tutti_engine *e, int piece)
 {
     const tutti_shards *shards = tutti_shards_of(e);
-    float *const looked_at = tutti_offload_looks(e, piece); /* it is in a tier */
+    float *const looked_at = tutti_offload_staged(e, piece); /* it is in a tier */
 
     if (looked_at != NULL)
         return looked_at;
@@ -107,7 +107,7 @@ float *tutti_shard_gradient(const tutti_engine *e, int piece)
     return gradient_of(e, piece);
 }
 
-/* The same for a stretch of it. */
+/* The memory of the mean for a stretch of the shard. */
 static float *gradient_at(const tutti_engine *e, const stretch *s)
 {
     return gradient_of(e, s->piece) + (s->first - tutti_shards_of(e)->mine[s->piece].first);
@@ -125,7 +125,7 @@ static tutti_status no_memory(const tutti_engine *e, tutti_error *err)
 static tutti_status plan_norm(tutti_engine *e, tutti_error *err)
 {
     tutti_shards *s = tutti_shards_of(e);
-    const size_t workers = (size_t)s->team, me = (size_t)s->place;
+    const size_t workers = (size_t)s->team, me = (size_t)s->index;
     size_t out = 0, in = 0;
     int adds = 0;
     stretch at = { 0 };
@@ -245,7 +245,7 @@ static tutti_status find_teams(tutti_engine *e, tutti_error *err)
     int teams;
 
     s->team = s->team > 0 ? s->team : e->m.workers;
-    s->place = e->m.rank % s->team;
+    s->index = e->m.rank % s->team;
     s->inside = *all;
     teams = e->m.workers / s->team;
     if (teams == 1)
@@ -254,9 +254,9 @@ static tutti_status find_teams(tutti_engine *e, tutti_error *err)
     if (s->ranks == NULL)
         return no_memory(e, err);
     for (int j = 0; j < s->team; j++)
-        s->ranks[j] = tutti_group_rank(all, e->m.rank - s->place + j);
+        s->ranks[j] = tutti_group_rank(all, e->m.rank - s->index + j);
     for (int k = 0; k < teams; k++)
-        s->ranks[s->team + k] = tutti_group_rank(all, k * s->team + s->place);
+        s->ranks[s->team + k] = tutti_group_rank(all, k * s->team + s->index);
     s->inside = tutti_group_of(e->world, s->ranks, s->team, tutti_port_of("shards", 1, 0));
     s->between = tutti_group_of(e->world, s->ranks + s->team, teams, tutti_port_of("shards", 2, 0));
     return TUTTI_OK;
@@ -285,8 +285,8 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
         const tutti_piece *p = &e->pieces[k];
         for (int w = 0; w < s->team; w++)
             s->counts[k * s->team + w] = shard_at(p->count, s->team, w + 1) - shard_at(p->count, s->team, w);
-        s->mine[k].first = p->first + shard_at(p->count, s->team, s->place);
-        s->mine[k].count = s->counts[k * s->team + s->place];
+        s->mine[k].first = p->first + shard_at(p->count, s->team, s->index);
+        s->mine[k].count = s->counts[k * s->team + s->index];
         s->at[k] = all;
         all += s->mine[k].count;
     }
@@ -360,7 +360,7 @@ tutti_status tutti_shards_exchange(tutti_method *m, tutti_piece *p, tutti_error 
 
     if ((float)p->weight != 1)
         tutti_scale(m->device, p->count, (float)p->weight, p->g);
-    status = tutti_offload_takes(e, p->index, adds, &to, err);
+    status = tutti_offload_stage(e, p->index, adds, &to, err);
     sum = adds ? p->g + (mine->first - p->first) : to;
     if (status == TUTTI_OK)
         status = tutti_reduce_scatter_v(&p->group, TUTTI_SUM, shards->counts + p->index * shards->team, whole,
@@ -368,7 +368,7 @@ tutti_status tutti_shards_exchange(tutti_method *m, tutti_piece *p, tutti_error 
     TUTTI_TRY(sum_of_teams(e, p, sum, status, err));
     if (adds)
         tutti_add(m->device, mine->count, sum, to);
-    return tutti_offload_keeps(e, p->index, to, err);
+    return tutti_offload_write(e, p->index, to, err);
 }
 
 /* Exchanges border elements: sends those that others add up, and receives those that this worker
@@ -385,9 +385,9 @@ static tutti_status move_borders(tutti_engine *e, tutti_group *g, tutti_error *e
     }
     while (next_stretch(e, &of)) {
         const int adds = s->adder[of.block];
-        if (of.worker != s->place || adds == s->place)
+        if (of.worker != s->index || adds == s->index)
             continue;
-        TUTTI_TRY(tutti_offload_bring(e, of.piece, err));
+        TUTTI_TRY(tutti_offload_read(e, of.piece, err));
         memcpy(s->out + s->cursor[adds], gradient_at(e, &of), of.count * sizeof *s->out);
         s->cursor[adds] += of.count;
     }
@@ -410,15 +410,15 @@ static tutti_status add_blocks(tutti_engine *e, tutti_error *err)
     for (bool more = next_stretch(e, &of); more;) {
         const stretch was = of;
         const float *from;
-        if (s->adder[of.block] == s->place && of.worker == s->place)
-            TUTTI_TRY(tutti_offload_bring(e, of.piece, err));
-        from = s->adder[of.block] != s->place ? NULL
-               : of.worker == s->place        ? gradient_at(e, &of)
+        if (s->adder[of.block] == s->index && of.worker == s->index)
+            TUTTI_TRY(tutti_offload_read(e, of.piece, err));
+        from = s->adder[of.block] != s->index ? NULL
+               : of.worker == s->index        ? gradient_at(e, &of)
                                               : s->in + s->cursor[of.worker];
         more = next_stretch(e, &of);
         if (from == NULL)
             continue;
-        if (was.worker != s->place)
+        if (was.worker != s->index)
             s->cursor[was.worker] += was.count;
         if (held == 0 && (!more || of.block != was.block)) { /* the whole block is mine */
             s->sums[n++] = tutti_norm2(e->m.device, was.count, from);
@@ -446,7 +446,7 @@ static tutti_status sum_norm2(void *self, double *norm2, tutti_error *err)
     if (status == TUTTI_OK)
         status = add_blocks(e, err);
     if (status == TUTTI_OK)
-        status = tutti_allgather_v(&g, s->blocks_of, tutti_host(s->sums, s->blocks_of[s->place], TUTTI_F64),
+        status = tutti_allgather_v(&g, s->blocks_of, tutti_host(s->sums, s->blocks_of[s->index], TUTTI_F64),
                                    tutti_host(s->all_sums, s->blocks, TUTTI_F64), err);
     tutti_engine_doing(e, was);
     TUTTI_TRY(status);

@@ -42,7 +42,7 @@ void tutti_unit_release(tutti_engine *e, tutti_unit *u)
     u->values = NULL;
 }
 
-/* Where piece k's values are in a unit's. */
+/* The address of piece k's values in the memory of a unit's values. */
 static float *piece_in(const tutti_engine *e, const tutti_unit *u, int k)
 {
     return u->values + (e->pieces[k].first - u->first);
@@ -110,9 +110,9 @@ tutti_status tutti_unit_await(tutti_engine *e, tutti_unit *u, tutti_error *err)
     status = tutti_job_wait(units->lane, &u->job, err);
     tutti_engine_doing(e, was);
     u->pending = false;
-    if (status == TUTTI_OK && u->counts) {
+    if (status == TUTTI_OK && u->is_timed) {
         e->clock.comm_ns += u->job.ended_ns - u->job.started_ns;
-        tutti_engine_mark(e, "gather", u->job.index, units->beside, u->job.started_ns, u->job.ended_ns);
+        tutti_engine_mark(e, "gather", u->job.index, units->overlaps, u->job.started_ns, u->job.ended_ns);
     }
     return status == TUTTI_CLOSED ? what_failed(e, err) : status;
 }
@@ -275,7 +275,7 @@ tutti_status tutti_units_compare(tutti_engine *e, int64_t what, uint32_t turn, i
 /* The sequence number of an order message. */
 static uint32_t next_turn(tutti_units *s)
 {
-    return s->says ? s->order_seq++ : 0;
+    return s->compares ? s->order_seq++ : 0;
 }
 
 void tutti_units_start_piece(void *self, tutti_piece *p)
@@ -290,9 +290,9 @@ tutti_status tutti_units_begin_piece(void *self, tutti_piece *p, tutti_error *er
 {
     const tutti_units *s = self;
 
-    return s->says ? tutti_units_compare(s->e, TUTTI_UNITS_END - 1 - p->index, s->e->piece_state[p->index].order_seq,
-                                         s->words + s->e->m.workers, err)
-                   : TUTTI_OK;
+    return s->compares ? tutti_units_compare(s->e, TUTTI_UNITS_END - 1 - p->index,
+                                             s->e->piece_state[p->index].order_seq, s->words + s->e->m.workers, err)
+                       : TUTTI_OK;
 }
 
 static tutti_status gather_unit(tutti_engine *e, tutti_unit *u, tutti_error *err)
@@ -301,11 +301,11 @@ static tutti_status gather_unit(tutti_engine *e, tutti_unit *u, tutti_error *err
     const tutti_shards *of = tutti_shards_of(e);
     int team;
 
-    if (units->says)
+    if (units->compares)
         TUTTI_TRY(tutti_units_compare(e, u - units->unit, u->order_seq, units->words, err));
     if (units->drives)
-        return tutti_drive_bring(e, (int)(u - units->unit), (tutti_range){ u->first, u->count }, u->values, &u->group,
-                                 err);
+        return tutti_drive_broadcast_unit(e, (int)(u - units->unit), (tutti_range){ u->first, u->count }, u->values,
+                                          &u->group, err);
     if (units->x == NULL)
         TUTTI_TRY(read_ends(e, u, err));
     team = of->team;
@@ -348,10 +348,10 @@ void tutti_unit_gather(tutti_engine *e, tutti_unit *u)
         u->group.algorithm = e->sums.collective;
     u->turn += units->drives ? 1 : (uint32_t)(u->pieces.end - u->pieces.first);
     u->order_seq = next_turn(units);
-    u->counts = e->clock.running && e->clock.doing != TUTTI_DOING_OUTSIDE && e->clock.doing != TUTTI_DOING_REPORT;
+    u->is_timed = e->clock.running && e->clock.doing != TUTTI_DOING_OUTSIDE && e->clock.doing != TUTTI_DOING_REPORT;
     u->job = (tutti_job){ .run = gather_job, .owner = u, .index = unit };
     u->pending = true;
-    was = units->beside ? e->clock.doing : tutti_engine_expose(e); /* without a thread it is over now */
+    was = units->overlaps ? e->clock.doing : tutti_engine_expose(e); /* without a thread it is over now */
     tutti_lane_start(units->lane, &u->job);
     tutti_engine_doing(e, was);
 }
@@ -373,7 +373,7 @@ tutti_status tutti_unit_start(tutti_engine *e, int unit, bool ahead, tutti_error
         u->posted = true;
         TUTTI_TRY(read(e, u, err));
     }
-    if (units->beside || !ahead)
+    if (units->overlaps || !ahead)
         tutti_unit_gather(e, u);
     return TUTTI_OK;
 }

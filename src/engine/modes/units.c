@@ -75,7 +75,7 @@ static tutti_status list_units(tutti_engine *e, tutti_error *err)
                           "(tutti_engine_unit_acquire, engine_options.needs); take a client that does, or a method "
                           "that has all values (of zero: stage=2)",
                           e->m.ops->name);
-    s->says = e->m.workers > 1 && !e->options.same_order;
+    s->compares = e->m.workers > 1 && !e->options.same_order;
     s->unit = tutti_alloc((size_t)e->layout.n_units, sizeof *s->unit);
     s->words = tutti_alloc(2 * (size_t)e->m.workers, sizeof *s->words);
     return s->unit != NULL && s->words != NULL ? TUTTI_OK : no_memory(e, err);
@@ -177,7 +177,7 @@ static tutti_status cut(void *self, tutti_error *err)
     }
     if (s->io != NULL)
         tutti_tier_pin(s->place.tier, s->memory, (size_t)s->buffers * s->room * sizeof *s->memory);
-    return tutti_lane_open(&s->lane, e->rt, "values", s->beside ? 1 : 0, err);
+    return tutti_lane_open(&s->lane, e->rt, "values", s->overlaps ? 1 : 0, err);
 }
 
 /* Reports what the steps have moved to and from a tier. */
@@ -199,9 +199,9 @@ static tutti_status start_of_run(void *self, tutti_error *err)
     tutti_units *units = tutti_units_of(e);
 
     (void)err;
-    if (units->io != NULL && !units->counts)
+    if (units->io != NULL && !units->begun)
         units->before = tutti_tier_count(units->place.tier);
-    units->counts = true;
+    units->begun = true;
     return TUTTI_OK;
 }
 
@@ -226,9 +226,9 @@ tutti_status tutti_units_declare(tutti_engine *e, size_t keep, tutti_error *err)
     s = tutti_units_of(e);
     s->more_name = "x.more";
     TUTTI_TRY(find_units(e, err));
-    s->beside = e->m.lane_width > 0 && e->options.lane >= 0 && (several || offload != NULL);
-    s->ahead = offload != NULL && (s->beside || strcmp(offload->options.tier, "host") != 0) ? offload->options.ahead
-                                                                                            : s->beside;
+    s->overlaps = e->m.lane_width > 0 && e->options.lane >= 0 && (several || offload != NULL);
+    s->ahead = offload != NULL && (s->overlaps || strcmp(offload->options.tier, "host") != 0) ? offload->options.ahead
+                                                                                              : s->overlaps;
     TUTTI_TRY(guess_order(e, err));
     for (int i = 0; i < e->layout.n_units; i++) {
         tutti_unit *u = &s->unit[i];
@@ -260,7 +260,7 @@ tutti_status tutti_units_declare(tutti_engine *e, size_t keep, tutti_error *err)
 
 /* Stages are whole units, and include the elements between them. An evaluation that would not fit
    in memory is refused while opening: memory for the largest unit is reserved from there on. */
-tutti_status tutti_units_declare_looks(tutti_engine *e, tutti_error *err)
+tutti_status tutti_units_declare_evaluations(tutti_engine *e, tutti_error *err)
 {
     tutti_units *units;
 
@@ -397,7 +397,7 @@ static tutti_status end_pass(void *self, tutti_error *err)
         tutti_metric(&e->m, "units_live", -1, s->resident_peak);
         tutti_metric(&e->m, "values_live", -1, (double)s->live_values_most);
     }
-    if (!s->says)
+    if (!s->compares)
         return TUTTI_OK;
     was = tutti_engine_expose(e);
     status = tutti_units_compare(e, TUTTI_UNITS_END, s->order_seq++, s->words, err);
@@ -451,7 +451,7 @@ static void begin_filled(tutti_engine *e)
             continue;
         u->filled = false;
         u->posted = true;
-        if (s->beside)
+        if (s->overlaps)
             tutti_unit_gather(e, u);
     }
 }

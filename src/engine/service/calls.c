@@ -1,6 +1,6 @@
-/* calls.c: services call each other: requests and replies are matched by tickets. Waiting for
-   them ends when no rank is left to answer, when a service has failed or when the worker closes
-   (service.c explains why). */
+/* calls.c: the calls of services to each other. A ticket matches a reply to its request. A wait
+   for replies ends when no rank is left to answer, when a service has failed or when the worker
+   closes (service.c explains why). */
 #include "service_internal.h"
 
 /* A reply has a port of its own: worker, service and number of the call. */

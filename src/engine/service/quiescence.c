@@ -55,7 +55,7 @@ static tutti_status waves(tutti_engine *e, uint64_t *discarded, tutti_error *err
                 lost = tutti_engine_misses(e, r) ? r : lost;
             }
         tutti_unlock(e->services.monitor);
-        TUTTI_TRY(tutti_engine_services_look(e, err));
+        TUTTI_TRY(tutti_engine_check_services(e, err));
         count[2] = lost >= 0;
         status = tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(count, 4, TUTTI_I64), err);
         if (status != TUTTI_OK)
@@ -97,7 +97,7 @@ static tutti_status come_to_rest(tutti_engine *e, tutti_error *err)
            which is no failure. If a service of this worker has failed, a peer that called it left
            because of that. Then this worker's failure is the cause. */
         if (status != TUTTI_OK)
-            TUTTI_TRY(tutti_engine_services_look(e, err));
+            TUTTI_TRY(tutti_engine_check_services(e, err));
         if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
             return status;
         status = tutti_engine_settle(e, status, &again, err);
@@ -119,11 +119,11 @@ static bool servers_rest(const tutti_engine *e)
     return true;
 }
 
-/* From now on the client has exclusive access to the servers' state. A server may just have been
-   woken by the news of a loss. It sends nothing because of it, so this wait depends on no other
-   rank. A rank that leaves now may have reached the end of the run, so the services' error is
-   checked only if a server does not come to rest. */
-static tutti_status keep_quiet(tutti_engine *e, tutti_error *err)
+/* Waits until all servers of this rank rest: from then on the client has exclusive access to their
+   state. A server may just have been woken by a loss. It sends nothing because of the loss, so this
+   wait depends on no other rank. Another rank that leaves now may have reached the end of the run,
+   so the services' error is checked only if a server does not rest. */
+static tutti_status await_servers(tutti_engine *e, tutti_error *err)
 {
     bool rest;
 
@@ -132,7 +132,7 @@ static tutti_status keep_quiet(tutti_engine *e, tutti_error *err)
         tutti_wait(e->services.monitor, TUTTI_FOREVER, NULL);
     e->services.quiescent = true;
     tutti_unlock(e->services.monitor);
-    return rest ? TUTTI_OK : tutti_engine_services_look(e, err);
+    return rest ? TUTTI_OK : tutti_engine_check_services(e, err);
 }
 
 tutti_status tutti_engine_quiesce(tutti_engine *e, tutti_error *err)
@@ -160,7 +160,7 @@ tutti_status tutti_engine_quiesce(tutti_engine *e, tutti_error *err)
     if (status == TUTTI_OK)
         status = come_to_rest(e, err);
     if (status == TUTTI_OK)
-        status = keep_quiet(e, err);
+        status = await_servers(e, err);
     if (status == TUTTI_OK)
         status = tutti_hooks_quiesce(e, err);
     tutti_engine_doing(e, was);
@@ -209,7 +209,7 @@ static tutti_status leave_together(tutti_engine *e, tutti_error *err)
         for (int turn = 0; status == TUTTI_OK && turn < BARRIERS; turn++)
             status = tutti_barrier(&e->services.group, err);
         if (status != TUTTI_OK)
-            TUTTI_TRY(tutti_engine_services_look(e, err)); /* as in come_to_rest */
+            TUTTI_TRY(tutti_engine_check_services(e, err)); /* as in come_to_rest */
         if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
             return status;
         status = tutti_engine_settle(e, status, &again, err);

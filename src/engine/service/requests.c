@@ -15,11 +15,12 @@
    receivers have received it. Only if no copy is free, or too many replies are in flight, does
    the service wait: for whichever reply completes first. Replies to failed ranks are dropped.
 
-   Buffers that keep their requests (setup.keeps) replace the copies. A request stays in its
-   buffer until it is answered. A reply's payload is copied into the buffer of one of the answered
-   requests, unless it is already in one, and is sent from there. The buffer receives requests
-   again when all its replies have been received. So there must be as many buffers as requests
-   that may be unanswered at a time; fewer suffice only if each is answered before the next.
+   Buffers that keep their requests (setup.keep_until_answered) replace the copies. A request
+   stays in its buffer until it is answered. A reply's payload is copied into the buffer of one of
+   the answered requests, unless it is already in one, and is sent from there. The buffer receives
+   requests again when all its replies have been received. So there must be as many buffers as
+   requests that may be unanswered at a time; fewer suffice only if each is answered before the
+   next.
 
    Pacing. Replies that are given one by one wait while the replies in flight fill the link. If
    this worker's own link is the bottleneck, they therefore go out one after the other. The next
@@ -92,7 +93,7 @@ tutti_status tutti_requests_open(queue *q, tutti_engine *e, int index, const tut
                                  tutti_error *err)
 {
     const int ranks = e->m.workers + e->m.servers, most = ranks < TUTTI_REQUESTS_MOST ? ranks : TUTTI_REQUESTS_MOST;
-    const size_t buffers = (size_t)(setup->rooms > 0 ? setup->rooms : most);
+    const size_t buffers = (size_t)(setup->buffers > 0 ? setup->buffers : most);
     const size_t replies = buffers + (size_t)most; /* one for each request, and those of tutti_requests_notify */
     bool enough;
 
@@ -102,8 +103,8 @@ tutti_status tutti_requests_open(queue *q, tutti_engine *e, int index, const tut
     q->out = setup->out;
     q->in_bytes = setup->in_bytes;
     q->out_bytes = setup->out_bytes;
-    q->stable = setup->stays;
-    q->keep_until_answered = setup->keeps;
+    q->stable = setup->stable;
+    q->keep_until_answered = setup->keep_until_answered;
     q->at_once = setup->at_once;
     q->current = -1;
     q->request = tutti_alloc(buffers, sizeof *q->request);
@@ -128,7 +129,7 @@ tutti_status tutti_requests_open(queue *q, tutti_engine *e, int index, const tut
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "service '%s': taking %zu requests at a time",
                           e->services.at[index].name, buffers);
     for (size_t k = 0; k < buffers; k++) {
-        q->source_rank[k] = setup->of != NULL ? setup->of[k] : TUTTI_ANY;
+        q->source_rank[k] = setup->sources != NULL ? setup->sources[k] : TUTTI_ANY;
         if (setup->bytes != NULL)
             q->offset[k + 1] = q->offset[k] + setup->bytes[k];
     }
@@ -300,7 +301,8 @@ static sent *first_waiting(queue *q)
     return first;
 }
 
-/* May this reply go? If not, *due_ns: when one in flight stops being counted. */
+/* True if this reply may be sent now. If not, *due_ns is the time at which a reply in flight stops
+   being counted. */
 static bool may_go(queue *q, const sent *a, int64_t *due_ns)
 {
     tutti_engine *e = q->engine;

@@ -83,13 +83,14 @@ static service *forget(tutti_engine *e, uint64_t ticket)
     return NULL;
 }
 
-static tutti_status open_queue(service *s, int rooms, tutti_error *err)
+/* Opens the service's queue, unless it is open. buffers: as tutti_requests_setup has it. */
+static tutti_status open_queue(service *s, int buffers, tutti_error *err)
 {
     const int index = (int)(s - s->engine->services.at);
 
     if (s->queue.n_buffers > 0)
         return TUTTI_OK;
-    return tutti_requests_open(&s->queue, s->engine, index, &(tutti_requests_setup){ .rooms = rooms }, err);
+    return tutti_requests_open(&s->queue, s->engine, index, &(tutti_requests_setup){ .buffers = buffers }, err);
 }
 
 /* ---- threads ---- */
@@ -352,7 +353,7 @@ void tutti_engine_services_close(tutti_engine *e)
     e->services.n = 0;
 }
 
-tutti_status tutti_engine_services_look(tutti_engine *e, tutti_error *err)
+tutti_status tutti_engine_check_services(tutti_engine *e, tutti_error *err)
 {
     tutti_status status;
 
@@ -373,7 +374,7 @@ tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_erro
     if (status == TUTTI_ERR_PEER && err != NULL && err->rank != e->m.rank) /* else this worker itself was excluded */
         own = tutti_engine_left_look(e, err);
     if (status == TUTTI_ERR_PEER && own == TUTTI_OK)
-        own = tutti_engine_services_look(e, err);
+        own = tutti_engine_check_services(e, err);
     if (status == TUTTI_ERR_PEER && own == TUTTI_OK)
         own = tutti_engine_pieces_own_failure(e, err);
     return own != TUTTI_OK ? own : status;
@@ -453,7 +454,7 @@ tutti_status tutti_round_await(tutti_method *m, int index, int64_t most, tutti_e
         tutti_wait(e->services.monitor, TUTTI_FOREVER, NULL);
     tutti_unlock(e->services.monitor);
     tutti_engine_doing(e, was);
-    return tutti_engine_services_look(e, err);
+    return tutti_engine_check_services(e, err);
 }
 
 static void wait_at(tutti_engine *e, tutti_monitor *at)
@@ -479,7 +480,7 @@ tutti_status tutti_await(tutti_method *m, tutti_monitor *at, bool (*ready)(void 
     was = tutti_engine_expose(e);
     wait_at(e, at);
     while (!(is = ready(of)) && status == TUTTI_OK) {
-        status = tutti_engine_services_look(e, err);
+        status = tutti_engine_check_services(e, err);
         if (status == TUTTI_OK)
             status = tutti_wait(at, deadline_ns, err);
     }

@@ -18,8 +18,8 @@ typedef struct tutti_reply_slot {
     uint64_t sequence;           /* order of sending */
     int source;                  /* memory the payload is sent from: k < n_buffers: request buffer
                                     k; n_buffers + k: copy k; -1: none of these */
-    int64_t began_ns;            /* when the send was posted; 0: not posted, no payload bytes on the
-                                    wire, or sent to this rank */
+    int64_t began_ns;            /* when the send was posted; 0: not posted, no payload bytes on
+                                    the wire, or sent to this rank */
     int concurrent;              /* replies in flight when this one was posted, without those on
                                     slow links */
 } tutti_reply_slot;
@@ -35,12 +35,13 @@ struct tutti_request_queue {
                                     copies of payloads, out_bytes each; owned by the caller */
     size_t in_bytes, out_bytes;
     bool at_once;                /* replies are not paced */
-    bool stable;                 /* the caller does not change a payload until it is received, so it
-                                    is not copied */
+    bool stable;                 /* the caller does not change a payload until it is received, so
+                                    it is not copied */
     tutti_request *request;      /* [buffers]: its receive */
     uint64_t *posted;            /* [buffers]: sequence number of its latest receive */
     bool keep_until_answered;    /* buffers keep their requests until these are answered */
-    bool *arrived;               /* [buffers]: a request has arrived since the receive was posted */
+    bool *arrived;               /* [buffers]: a request has arrived since the receive was
+                                    posted */
     bool *taken_out;             /* [buffers]: the service has taken that request */
     bool *kept;                  /* [buffers]: and has not answered it (keep_until_answered) */
     int *fifo;                   /* buffers with requests that wait, in order of arrival */
@@ -64,8 +65,8 @@ struct tutti_request_queue {
     uint64_t released;           /* number of replies that have completed or failed */
     double single_rate;          /* highest rate of one reply, bytes/ns */
     double total_rate;           /* highest rate of concurrent replies together, bytes/ns */
-    bool single_is_known;        /* single_rate was measured on a reply without others in flight, or
-                                    hardly any */
+    bool single_is_known;        /* single_rate was measured on a reply without others in flight,
+                                    or hardly any */
     bool *answered_before;       /* [ranks]: it has received a reply with a payload */
 };
 
@@ -100,8 +101,8 @@ typedef struct tutti_engine_services {
     int n;
     int pool;                    /* index of the engine's service that hands out gradients */
     tutti_request end;           /* control message that ends the watch thread */
-    tutti_request **wanted;      /* [ranks]: what the watch thread waits for; entry r ends when rank
-                                    r leaves; this rank's entry is &end */
+    tutti_request **wanted;      /* [ranks]: what the watch thread waits for; entry r ends when
+                                    rank r leaves; this rank's entry is &end */
     bool held;                   /* services must rest: from the beginning of tutti_engine_quiesce
                                     (initially, from open) to the end of unquiesce. Written by the
                                     client. */
@@ -133,10 +134,10 @@ tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_services_end(tutti_engine *e);
 /* Ends services and frees what the lane may still have used: after the lane is closed or idle. */
 void tutti_engine_services_close(tutti_engine *e);
-/* Call when a collective of the client failed. If status is TUTTI_ERR_PEER, another worker may have
-   left because of what happened here first: a rank has left the run in order, a service has failed,
-   or a piece of the lane has. Returns the first of these, in that order, and fills err; else
-   returns status. */
+/* Call when a collective of the client failed. If status is TUTTI_ERR_PEER, another worker may
+   have left because of what happened here first: a rank has left the run in order, a service has
+   failed, or a piece of the lane has. Returns the first of these, in that order, and fills err;
+   else returns status. */
 tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_error *err);
 
 /* ---- calls.c ---- */

@@ -197,7 +197,10 @@ static tutti_status open_rows(void *self, tutti_error *err)
     tutti_stage_rows *s = self;
     tutti_engine *e = s->m->engine;
     const tutti_requests_setup queue = {
-        .rooms = s->m->replicas, .in = s->rooms, .in_bytes = s->most * sizeof *s->rooms, .keeps = true
+        .buffers = s->m->replicas,
+        .in = s->rooms,
+        .in_bytes = s->most * sizeof *s->rooms,
+        .keep_until_answered = true,
     };
 
     if (s->rooms == NULL)

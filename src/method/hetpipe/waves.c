@@ -184,14 +184,14 @@ tutti_status tutti_waves_declare(tutti_waves **out, tutti_method *m, tutti_plan 
 static tutti_status open_queue(tutti_waves *w, size_t *bytes, int *of, tutti_error *err)
 {
     tutti_engine *e = w->m->engine;
-    tutti_requests_setup queue = { .of = of, .in = w->rooms, .bytes = bytes, .keeps = true };
+    tutti_requests_setup queue = { .sources = of, .in = w->rooms, .bytes = bytes, .keep_until_answered = true };
 
     if (bytes == NULL || of == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "rooms for %d pushes", w->calls);
     for (int k = 0; k < w->segments; k++)
         for (int v = 0; v < w->o.pipelines && my_part(w, k).count > 0; v++) {
-            bytes[queue.rooms] = my_part(w, k).count * sizeof(float);
-            of[queue.rooms++] = w->segment[k].worker[v];
+            bytes[queue.buffers] = my_part(w, k).count * sizeof(float);
+            of[queue.buffers++] = w->segment[k].worker[v];
         }
     return tutti_requests_open(tutti_request_queue_of(e, w->o.service), e, w->o.service, &queue, err);
 }

@@ -150,7 +150,7 @@ static tutti_status open_queues(void *self, tutti_error *err)
     tutti_queues *q = self;
     tutti_engine *e = q->m->engine;
     const tutti_requests_setup models = {
-        .rooms = q->ledger->n_in, .of = q->of, .in = q->rooms, .in_bytes = q->m->n * sizeof(float)
+        .buffers = q->ledger->n_in, .sources = q->of, .in = q->rooms, .in_bytes = q->m->n * sizeof(float)
     };
 
     TUTTI_TRY(tutti_monitor_open(&q->lock, q->m->rt, err));

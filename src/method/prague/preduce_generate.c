@@ -436,7 +436,7 @@ tutti_status tutti_preduce_generator_open(tutti_preduce *p, tutti_error *err)
                                 },
                                 err));
     return tutti_requests_open(tutti_request_queue_of(m->engine, p->service[GENERATE]), m->engine, p->service[GENERATE],
-                               &(tutti_requests_setup){ .rooms = p->rooms,
+                               &(tutti_requests_setup){ .buffers = p->rooms,
                                                         .copies = p->rooms,
                                                         .in = p->in,
                                                         .out = p->out,
