@@ -442,7 +442,7 @@ typedef struct tutti_engine_options {
     /* Size of the training set; the share of each step follows from it. 0: every step is full. */
     uint64_t data_samples;
     /* Steps of each worker in the whole run, whatever the method: for the schedule. 0: unknown;
-       then only constant and step schedules are accepted. */
+       then cosine and linear schedules are refused. */
     uint64_t steps;
     uint64_t seed;                   /* of all random draws */
 

@@ -7,7 +7,8 @@
    step t from 0:
        t < W         (t + 1) / W: the first step moves already, the last of the warm-up has the
                      whole rate
-       t >= W        the shape at (t - W) of S - W steps; from t = S on its last value
+       t >= W        the shape at (t - W) of S - W steps; from t = S on its last value. S unknown:
+                     the shape at t - W, which cosine and linear do not have
    cosine is Loshchilov and Hutter, ICLR 2017 (SGDR), eq. (5), without restarts. */
 #include "optim_internal.h"
 #include "optim/schedule.h"
@@ -131,7 +132,7 @@ tutti_status tutti_lr_schedule_open(tutti_lr_schedule **out, const char *text, u
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for schedule '%s'", text);
         goto out;
     }
-    s->steps = steps;
+    s->steps = steps > 0 ? steps : UINT64_MAX; /* unknown: the shape does not look at it */
     status = tutti_fail_within(err, tutti_spec_open(&spec, text, err), "schedule");
     if (status != TUTTI_OK)
         goto out;
@@ -146,7 +147,12 @@ tutti_status tutti_lr_schedule_open(tutti_lr_schedule **out, const char *text, u
     status = tutti_spec_apply(spec, what, s->ops->options, &s->options, err);
     if (status != TUTTI_OK)
         goto out;
-    if ((uint64_t)s->options.warmup > steps)
+    if (steps == 0 && s->ops->options == decay_options)
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "%s falls until the end of the run, whose number of steps is not known; give it (steps), "
+                            "or take constant or step",
+                            what);
+    else if (steps > 0 && (uint64_t)s->options.warmup > steps)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
                             "%s: a warm-up of %llu steps is longer than the run of %llu steps; "
                             "take a shorter warmup or a longer run",

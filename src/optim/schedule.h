@@ -7,8 +7,8 @@
    Specs: constant(warmup=W), step(every=E,gamma=G,warmup=W), cosine(warmup=W,floor=F),
    linear(warmup=W,floor=F). In the warm-up, steps t < W, the factor is (t+1)/W. Then the shape
    follows, over the steps from W to `steps`, the number of steps of the run. From t = steps on it
-   has its last value (cosine, linear: floor, exactly). A warm-up longer than `steps` is
-   refused. */
+   has its last value (cosine, linear: floor, exactly). A warm-up longer than `steps` is refused.
+   steps 0: unknown; cosine and linear are refused. */
 #ifndef TUTTI_OPTIM_SCHEDULE_H
 #define TUTTI_OPTIM_SCHEDULE_H
 #include "tutti/base.h"

@@ -144,7 +144,7 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
     const tutti_engine_options options = {
         .method = c->method,
         .optimizer = c->optimizer,
-        .lr_schedule = c->lr_schedule,
+        .lr_schedule = run->steps > 0 ? c->lr_schedule : "constant", /* 0 steps would be "unknown" */
         .collective = c->collective,
         .codec = c->codec,
         .codec_cost = (tutti_codec_cost)c->codec_cost,

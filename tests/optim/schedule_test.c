@@ -104,8 +104,22 @@ static void a_run_that_is_all_warm_up_ends_at_the_floor(void **state)
     assert_true(tutti_lr_schedule_factor(s, 3) == 1);
     assert_true(tutti_lr_schedule_factor(s, 4) == 0.25);
     tutti_lr_schedule_close(s);
-    s = schedule("linear", 0); /* no steps at all: at its end from the start */
-    assert_true(tutti_lr_schedule_factor(s, 0) == 0);
+}
+
+static void a_run_of_unknown_length_takes_constant_and_step(void **state)
+{
+    tutti_lr_schedule *s = schedule("step(every=10,gamma=0.5,warmup=4)", 0);
+
+    (void)state;
+    assert_true(tutti_lr_schedule_factor(s, 0) == 0.25);
+    assert_true(tutti_lr_schedule_factor(s, 3) == 1);
+    assert_true(tutti_lr_schedule_factor(s, 13) == 1);
+    assert_true(tutti_lr_schedule_factor(s, 14) == 0.5);
+    assert_true(tutti_lr_schedule_factor(s, 1000000004) == 0);
+    tutti_lr_schedule_close(s);
+    s = schedule("constant(warmup=2)", 0);
+    assert_true(tutti_lr_schedule_factor(s, 0) == 0.5);
+    assert_true(tutti_lr_schedule_factor(s, 1000) == 1);
     tutti_lr_schedule_close(s);
 }
 
@@ -131,6 +145,12 @@ static void invalid_settings_are_rejected_with_a_message(void **state)
     refuse("cosine(warmup=500)", 100,
            "schedule 'cosine': a warm-up of 500 steps is longer than the run of 100 steps; take a shorter "
            "warmup or a longer run");
+    refuse("cosine", 0,
+           "schedule 'cosine' falls until the end of the run, whose number of steps is not known; give it (steps), or "
+           "take constant or step");
+    refuse("linear(warmup=3)", 0,
+           "schedule 'linear' falls until the end of the run, whose number of steps is not known; give it (steps), or "
+           "take constant or step");
     refuse("cosin", 100, "unknown schedule 'cosin'; did you mean 'cosine'? (there are constant, step, cosine, linear)");
     for (size_t k = 0; k < TUTTI_LENGTH(bad); k++) {
         tutti_lr_schedule *s;
@@ -163,6 +183,7 @@ int main(void)
         cmocka_unit_test(step_schedule_drops_at_fixed_intervals),
         cmocka_unit_test(cosine_and_linear_meet_one_and_the_floor),
         cmocka_unit_test(a_run_that_is_all_warm_up_ends_at_the_floor),
+        cmocka_unit_test(a_run_of_unknown_length_takes_constant_and_step),
         cmocka_unit_test(invalid_settings_are_rejected_with_a_message),
         cmocka_unit_test(every_schedule_of_the_table_opens_with_its_defaults),
     };
