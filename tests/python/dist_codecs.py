@@ -366,6 +366,8 @@ def disagree(wrong, n, rank):
         wrong.append("not noticed")
     except tutti.StateError as e:
         wrong.unless(f"rank {(rank + 1) % n}" in str(e) and "seed" in str(e), e)
+    except tutti.PeerError as e:  # the other has noticed first
+        wrong.unless(e.rank == (rank + 1) % n, e)
 
 
 CASES = (lossless, by_definition, uneven, feedback, stays_exact, refused, apart, saved)
