@@ -75,13 +75,12 @@ class Codec:
     def __init__(self, members: Members, options: Options, drain: Callable[[], None]):
         self.spec, self.minimum = options.codec, options.minimum
         self.epoch, self.lr = 0, 0.0
-        self.coded = self.exact = 0
+        self.coded = self.exact = self.bytes_encoded = 0
         self.shapes: dict[int, Shapes] = {}
         self._members, self._seed, self._drain = members, options.seed, drain
         self._votes = traits_of(self.spec) & _abi.TUTTI_CODEC_VOTES != 0
         self._steps = Steps()
         self._loaded: dict[str, Any] = {}
-        self._before = 0  # bytes_encoded of coders that were dropped
 
     # ---- calls ----
 
@@ -120,26 +119,22 @@ class Codec:
 
     def _coder(self, order: Order) -> Coder:
         if order.coder is None:
-            setting = Setting(self.spec, self._seed, self.shapes)
+            setting = Setting(self.spec, self._seed, self.shapes, self._count)
             order.coder = Coder(self._members, setting, order, self._loaded.pop(order.name, None))
         return order.coder
+
+    def _count(self, made: int) -> None:
+        self.bytes_encoded += made
 
     def step(self, name: str) -> contextlib.AbstractContextManager[None]:
         return self._steps.scope(name)
 
     # ---- what scripts ask ----
 
-    @property
-    def bytes_encoded(self) -> int:
-        return self._before + sum(coder.bytes_encoded for coder in self._coders())
-
-    def _coders(self) -> list[Coder]:
-        return [order.coder for order in self._steps.orders.values() if order.coder is not None]
-
     def use_shapes_of(self, model: torch.nn.Module) -> None:
         """The matrices of a model that fully_shard has sharded, for this group's all-reduces or reduce-scatters.
         Without them a codec of matrices (powersgd) makes one of each call. Before the codec's first step."""
-        if self._coders():
+        if any(order.coder is not None for order in self._steps.orders.values()):
             raise StateError(f"use_shapes_of after the codec '{self.spec}' has begun; call it before the first "
                              "backward, or reset() before it")
         self.shapes.update(shapes_of(model))
@@ -147,7 +142,6 @@ class Codec:
     def reset(self) -> None:
         """Drops what the codec keeps, and learns the order of calls anew. On all ranks, between two steps."""
         self._drain()
-        self._before = self.bytes_encoded
         self._steps.forget()
         self._loaded = {}
 

@@ -19,7 +19,7 @@ import itertools
 import math
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -87,11 +87,12 @@ def _close(parcels: list[ctypes.c_void_p], relay: ctypes.c_void_p) -> None:
 
 
 class Setting(NamedTuple):
-    """shapes: matrices, by the elements of a call."""
+    """shapes: matrices, by the elements of a call. made: told of the bytes of each message."""
 
     spec: str
     seed: int
     shapes: dict[int, Shapes]
+    made: Callable[[int], None]
 
 
 class Coder:
@@ -100,7 +101,7 @@ class Coder:
     def __init__(self, members: Members, setting: Setting, order: Order, loaded: dict[str, Any] | None):
         self._members, self._spec, self._seed = members, setting.spec, setting.seed
         self._order, self._sites = order.name, list(order.fixed or ())
-        self.bytes_encoded = 0
+        self._made = setting.made
         whole, number = traits_of(self._spec) & _abi.TUTTI_CODEC_WHOLE_TENSOR != 0, itertools.count()
         self._parts: list[list[_Part]] = []
         for site in self._sites:
@@ -214,7 +215,7 @@ class Coder:
 
     def _numbers(self, freight: _abi.tutti_freight) -> torch.Tensor:
         numbers = _memory(freight.data, freight.count, _DTYPES[freight.dtype])
-        self.bytes_encoded += numbers.nbytes
+        self._made(numbers.nbytes)
         return numbers
 
     def allreduce(self, place: int, x: torch.Tensor) -> None:
