@@ -73,8 +73,13 @@ def test_shapes_of_a_call(count, known, whole, shapes):
 # ---- calls ----
 
 def test_calls_with_a_codec(tmp_path):
-    names = [case.__name__ for case in (*dist_codecs.CASES, dist_codecs.traffic, dist_codecs.disagree)]
+    names = [case.__name__ for case in (*dist_codecs.CASES, dist_codecs.disagree)]
     nothing_wrong(on_ranks(2, dist_codecs.cases, str(tmp_path), names))
+
+
+@pytest.mark.parametrize("transport", ["tcp", pytest.param("shm", marks=SLOW)])
+def test_a_codec_sends_what_it_has_encoded_and_no_more(tmp_path, transport):
+    nothing_wrong(on_ranks(2, dist_codecs.cases, str(tmp_path), ["traffic"], transport=transport))
 
 
 @SLOW
