@@ -366,6 +366,9 @@ tutti_status tutti_relay_open(tutti_relay **out, const char *spec,
 /* Accepts NULL. Close its parcels before. */
 void tutti_relay_close(tutti_relay *r);
 
+/* Properties of the codec: TUTTI_CODEC_UNBIASED and the others. */
+unsigned tutti_relay_traits(const tutti_relay *r);
+
 /* The i-th of the codec's states and its memory, for a checkpoint; NULL: beyond the end. Those of
    TUTTI_SCRATCH need not be saved. Not while parcels are in use. */
 const tutti_state *tutti_relay_state(const tutti_relay *r, size_t i, void **memory);
@@ -412,6 +415,11 @@ typedef struct tutti_freight {
     const uint8_t *all;
     size_t stride;
     const size_t *counts;
+    /* MEAN: the codec needs this mean on every worker, for its next round or its state. false: a
+       worker that does not use the gradients may leave the numbers as they are. GATHER: such a
+       worker may give its own bytes for those of all. What it gets as gradients is then undefined,
+       and what the codec keeps is the same, unless another worker's gradients are not finite. */
+    bool everyone;
 } tutti_freight;
 
 /* Encodes. gradient[i]: of tensor[i], replaced by the mean; its memory is used until

@@ -39,6 +39,8 @@ TUTTI_SUM = 0
 TUTTI_MEAN = 1
 TUTTI_MAX = 2
 TUTTI_MIN = 3
+TUTTI_CODEC_WHOLE_TENSOR = 4
+TUTTI_CODEC_VOTES = 128
 TUTTI_FREIGHT_MEAN = 0
 TUTTI_NONFINITE_STOP = 0
 TUTTI_NONFINITE_SKIP = 1
@@ -771,6 +773,7 @@ class tutti_freight(Structure):
         ("all", POINTER(c_uint8)),
         ("stride", c_ulong),
         ("counts", POINTER(c_ulong)),
+        ("everyone", c_bool),
     ]
 
 
@@ -936,6 +939,7 @@ FUNCTIONS = {
     "tutti_relay_resume": (None, [c_void_p, c_ulong]),
     "tutti_relay_state": (POINTER(tutti_state), [c_void_p, c_ulong, POINTER(c_void_p)]),
     "tutti_relay_steps": (c_ulong, [c_void_p]),
+    "tutti_relay_traits": (c_uint, [c_void_p]),
     "tutti_runtime_close": (None, [POINTER(tutti_runtime)]),
     "tutti_runtime_open_posix": (c_int, [POINTER(POINTER(tutti_runtime)), POINTER(tutti_error)]),
     "tutti_safetensors_close": (None, [c_void_p]),

@@ -155,6 +155,11 @@ void tutti_relay_close(tutti_relay *r)
     tutti_free(r);
 }
 
+unsigned tutti_relay_traits(const tutti_relay *r)
+{
+    return tutti_codec_traits(r->codec);
+}
+
 const tutti_state *tutti_relay_state(const tutti_relay *r, size_t i, void **memory)
 {
     *memory = NULL;
@@ -303,6 +308,7 @@ static void relay_fold(tutti_parcel *p, int round, tutti_dtype type, tutti_freig
             u->leaf->ops->fold(u->leaf, &u->view, round, u->x, u->scratch, u->wire);
         f->data = f->data == NULL ? u->wire[round] : f->data;
         f->count += relay_width(u, round, type);
+        f->everyone = f->everyone || u->leaf->ops->rounds > 1; /* with one round a mean is a result and nothing else */
     }
 }
 

@@ -103,6 +103,32 @@ static void bring(relays *r, int k, tutti_freight *f, tutti_status *status)
         assert_int_equal(status[w], TUTTI_CLOSED);
 }
 
+/* bring, where worker `who` gets none of what it does not need. */
+static void drop(relays *r, int who, tutti_freight *f, tutti_status *status, bool everyone)
+{
+    static uint8_t all[WORKERS * 16 * MOST], own[16 * MOST];
+
+    while (status[0] == TUTTI_OK) {
+        const bool is_mean = f[who].kind == TUTTI_FREIGHT_MEAN;
+        const size_t bytes = f[who].count * (is_mean ? tutti_dtype_bytes(f[who].dtype) : 1);
+        size_t counts[WORKERS], of_own[WORKERS];
+        assert_int_equal(f[who].everyone, is_mean && everyone);
+        assert_true(bytes <= sizeof own);
+        memcpy(own, f[who].data, bytes);
+        carry(f, all, counts);
+        for (int w = 0; w < WORKERS; w++)
+            of_own[w] = bytes;
+        if (!is_mean)
+            f[who].all = own, f[who].stride = 0, f[who].counts = of_own;
+        else if (!f[who].everyone)
+            memcpy(f[who].data, own, bytes);
+        for (int w = 0; w < WORKERS; w++)
+            status[w] = tutti_parcel_next(r->parcel[w][0], &f[w], NULL);
+    }
+    for (int w = 0; w < WORKERS; w++)
+        assert_int_equal(status[w], TUTTI_CLOSED);
+}
+
 static void relay_gives_the_same_result_as_an_exchange(void **state)
 {
     static const char *const specs[] = {
@@ -197,6 +223,58 @@ static void relay_state_can_be_copied_to_another_relay(void **state)
     close_all(&r[0]), close_all(&r[1]);
 }
 
+/* Worker 3 does not use what comes out: of means that only results need, and of others' messages, it gets nothing. It
+   keeps the same states as a worker that does. */
+static void workers_that_drop_the_result_keep_the_same_states(void **state)
+{
+    static const struct { const char *spec; bool everyone; } rows[] = {
+        { "ef(topk(ratio=0.05))", false }, { "ef(sign)", false }, { "ef(fp16)", false },
+        { "ef(randomk(ratio=0.1))", false }, { "ef(powersgd(rank=2))", true },
+    };
+    static float g[WORKERS][MOST], again[WORKERS][MOST];
+    uint64_t seed = 8;
+    (void)state;
+
+    for (size_t s = 0; s < TUTTI_LENGTH(rows); s++) {
+        tutti_freight f[WORKERS], of_all[WORKERS];
+        tutti_status status[WORKERS];
+        void *from, *to;
+        relays r[2];
+        open_all(&r[0], rows[s].spec), open_all(&r[1], rows[s].spec);
+        for (int step = 0; step < 3; step++) {
+            for (int w = 0; w < WORKERS; w++)
+                subject_fill(2467, g[w], 0, &seed);
+            memcpy(again, g, sizeof g);
+            begin(&r[0]), begin(&r[1]);
+            send(&r[0], 0, 0, TENSORS, g, f, status), bring(&r[0], 0, f, status);
+            send(&r[1], 0, 0, TENSORS, again, of_all, status);
+            drop(&r[1], 3, of_all, status, rows[s].everyone);
+        }
+        for (size_t i = 0; tutti_relay_state(r[0].relay[3], i, &from) != NULL; i++) {
+            const tutti_state *one = tutti_relay_state(r[1].relay[3], i, &to);
+            if (one->keep != TUTTI_SCRATCH)
+                assert_memory_equal(to, from, one->count * tutti_dtype_bytes(one->dtype));
+        }
+        close_all(&r[0]), close_all(&r[1]);
+    }
+}
+
+static void traits_of_a_relay_are_its_codec_s(void **state)
+{
+    static const struct { const char *spec; unsigned has; } rows[] = {
+        { "ef(powersgd(rank=2))", TUTTI_CODEC_WHOLE_TENSOR }, { "topk", TUTTI_CODEC_CONTRACTIVE },
+        { "sign-vote", TUTTI_CODEC_VOTES }, { "dgc(topk(ratio=0.05))", TUTTI_CODEC_MOMENTUM },
+    };
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        tutti_relay *r;
+        assert_int_equal(tutti_relay_open(&r, rows[k].spec, shapes, TENSORS, 0, WORKERS, 1, NULL), TUTTI_OK);
+        assert_int_equal(tutti_relay_traits(r) & rows[k].has, rows[k].has);
+        tutti_relay_close(r);
+    }
+}
+
 /* What comes from worker 2 is refused by its name: too long, cut off, a length that is none. */
 static void invalid_relay_messages_are_rejected(void **state)
 {
@@ -276,6 +354,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(relay_gives_the_same_result_as_an_exchange),
         cmocka_unit_test(relay_state_can_be_copied_to_another_relay),
+        cmocka_unit_test(workers_that_drop_the_result_keep_the_same_states),
+        cmocka_unit_test(traits_of_a_relay_are_its_codec_s),
         cmocka_unit_test(invalid_relay_messages_are_rejected),
         cmocka_unit_test(invalid_relay_arguments_are_rejected_before_sending),
     };

@@ -7,6 +7,10 @@ or for one axis of a mesh only, of which the others keep their backend:
 
     init_device_mesh("cpu", (2, 4), mesh_dim_names=("replicate", "shard"), backend_override={"replicate": "tutti"})
 
+With a codec for gradients (_codec.py):
+
+    backend_override={"replicate": ("tutti", tutti.torch.distributed.options(codec="ef(powersgd(rank=4))"))}
+
 One world a job or one a group? _worlds.py says which, and why.
 """
 
@@ -16,10 +20,13 @@ from typing import Any
 
 import torch.distributed as dist
 
+from ._codec import Codec, codec_of, gradients
 from ._group import ProcessGroupTutti
 from ._options import Options
 
-__all__ = ["Options", "ProcessGroupTutti"]
+__all__ = ["Codec", "Options", "ProcessGroupTutti", "codec_of", "gradients", "options"]
+
+options = Options
 
 
 def _make(opts: Any, options: Any) -> ProcessGroupTutti:

@@ -18,9 +18,10 @@ from torch import Tensor
 from ...errors import StateError
 from . import _worlds
 from ._calls import Members
+from ._codec import Codec, Coded
 from ._options import Options
 from ._points import Points
-from ._reductions import reduction
+from ._reductions import Reduction, reduction
 from ._tensors import alike, check, flat, joined, plain, put, room, spread
 from ._work import Queue, Work, seconds
 
@@ -54,6 +55,9 @@ class ProcessGroupTutti(dist.ProcessGroup):
         self._members = Members(self._shared.world, ranks, self._shared.context(self._name))
         self._queue = Queue(self._members, self._name, self._shared.explain, self._shared.missing)
         self._points = Points(self._shared, self._queue, self._timeout.total_seconds())
+        self._codec: Codec | None = None
+        if options.codec:
+            self._codec = Codec(self._members, options, self._queue.drain)
         self._shared.join(self._queue)
 
     # ---- names and ends ----
@@ -149,9 +153,18 @@ class ProcessGroupTutti(dist.ProcessGroup):
 
     # ---- reductions ----
 
+    def _how(self, what: str, op: Any, dtypes: Sequence[torch.dtype],
+             counts: Sequence[Sequence[int]]) -> Sequence[Reduction | Coded]:
+        """Of each tensor, with its codec where it has one. counts: elements of its parts."""
+        how = [reduction(what, op, dtype) for dtype in dtypes]
+        if self._codec is None:
+            return how
+        return [self._codec.instead_of(exact, what, op, dtype, of_one)
+                for exact, dtype, of_one in zip(how, dtypes, counts, strict=True)]
+
     def _allreduce(self, what: str, tensors: Sequence[Tensor], opts: Any) -> Work:
         check(what, tensors)
-        how = [reduction(what, _operation(opts), t.dtype) for t in tensors]
+        how = self._how(what, _operation(opts), [t.dtype for t in tensors], [[t.numel()] for t in tensors])
 
         def run() -> None:
             for t, of_it in zip(tensors, how, strict=True):
@@ -191,7 +204,9 @@ class ProcessGroupTutti(dist.ProcessGroup):
                 raise ValueError(
                     f"{what}: {out.numel()} elements out, and {parts[self.rank()].numel()} in this rank's part"
                 )
-        how = [reduction(what, _operation(opts), out.dtype) for out in outs]
+        counts = [[t.numel() for t in parts] if len(parts) == self.size() else [out.numel()] * self.size()
+                  for out, parts in zip(outs, ins, strict=True)]
+        how = self._how(what, _operation(opts), [out.dtype for out in outs], counts)
 
         def run() -> None:
             for out, parts, of_it in zip(outs, ins, how, strict=True):

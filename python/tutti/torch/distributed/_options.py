@@ -7,11 +7,24 @@ from datetime import timedelta
 from torch.distributed.constants import default_pg_timeout
 from torch._C._distributed_c10d import Backend
 
+from ._coder import traits_of
+
 
 class Options(Backend.Options):
     """transport: "shm", "tcp", with options (docs/CLUSTERS.md); "": as the processes of the group are placed, or as
-    TUTTI_TRANSPORT has it. timeout: of a call, where torch is not given another one."""
+    TUTTI_TRANSPORT has it. timeout: of a call, where torch is not given another one.
 
-    def __init__(self, transport: str = "", timeout: timedelta = default_pg_timeout):
+    codec: what gradients go through ("ef(topk(ratio=0.01))", tutti.codecs() lists them); "" and "none": they are sent
+    as they are. minimum: elements from which on a tensor does. seed: of random codecs' draws. The three are the same on
+    all ranks. ValueError: a codec that is none; the sentence has near names.
+    """
+
+    def __init__(self, transport: str = "", timeout: timedelta = default_pg_timeout, *, codec: str = "",
+                 minimum: int = 1024, seed: int = 0):
         super().__init__("tutti", timeout)
+        if minimum < 1:
+            raise ValueError(f"minimum={minimum}: elements from which on a tensor goes through the codec, from 1")
         self.transport = transport
+        self.codec, self.minimum, self.seed = "" if codec == "none" else codec, minimum, seed
+        if self.codec:
+            traits_of(self.codec)

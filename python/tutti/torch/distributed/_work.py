@@ -220,6 +220,13 @@ class Queue:
         with self._lock:
             return next((w for w in self._open.values() if now > w.deadline + 1 and not w.is_completed()), None)
 
+    def drain(self) -> None:
+        """Waits for what was issued."""
+        with self._lock:
+            works = list(self._open.values())
+        for work in works:
+            work.wait()
+
     def abort(self) -> None:
         self.fail(StateError("the group was aborted"))
         self.members.give_up()
