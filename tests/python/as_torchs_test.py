@@ -68,14 +68,18 @@ def _told(of, names):
     return told
 
 
+def methods(of):
+    return [name for name in dir(of) if not name.startswith(("__", "_pybind11"))]
+
+
 def every_attribute_of_torchs_object_is_there():
     theirs, ours = _TORCHS(net()), DistributedDataParallel(net())
     told = _told(ours, sorted(set(vars(theirs)) | set(dir(theirs))))
     assert list(told) == ["_bucket_config"] and "Tutti's engine" in told["_bucket_config"]
     assert not hasattr(ours, "_bucket_config") and getattr(ours, "_bucket_config", 3) == 3
     assert not hasattr(ours, "an_attribute_of_nobody")
-    _told(ours.logger, [n for n in dir(theirs.logger) if not n.startswith("__")])
-    told = _told(ours.reducer, [n for n in dir(theirs.reducer) if not n.startswith("__")])
+    _told(ours.logger, methods(theirs.logger))
+    told = _told(ours.reducer, methods(theirs.reducer))
     assert all("reducer" in text for text in told.values())
     for name in ("prepare_for_backward", "prepare_for_forward", "_rebuild_buckets", "_check_reducer_finalized"):
         assert name not in told

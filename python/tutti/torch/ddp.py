@@ -97,7 +97,7 @@ class DistributedDataParallel(Torchs):
         **others: Any,
     ):
         if torchs and isinstance(torchs[0], str):
-            method, torchs = torchs[0], (None, *torchs[1:])
+            method, torchs = torchs[0], torchs[1:] and (None, *torchs[1:])
         if not isinstance(method, str):
             raise TypeError(f"DistributedDataParallel: method={method!r}; it is a spec, such as 'ddp'")
         arguments = _arguments.read(torchs, others)
