@@ -332,7 +332,7 @@ CHECKS = [
 
 def begin(folder, n):
     torch.set_num_threads(1)
-    ddp_checks.RANK = int(os.environ["TUTTI_RANK"])
+    ddp_checks.RANK = int(os.environ["TUTTI_RANK"] if "TUTTI_RANK" in os.environ else os.environ["RANK"])
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=ddp_checks.RANK, world_size=n)
 
 
@@ -395,6 +395,14 @@ def parted(folder, launched):
 def test_the_workers_are_those_of_the_process_group(tmp_path, launched):
     answers = [a.get("value", a) for a in forked.ranks(3, parted, str(tmp_path), launched)]
     assert [[size for size, _ in a] for a in answers] == [[2, 3, 2, 3], [1, 3, 1, 3], [2, 3, 2, 3]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["tutti", "torchrun"])
+def test_real_launchers_have_parts_of_their_ranks(run, tmp_path, launcher):
+    script = "import sys, json, as_torchs_test as t\nprint(json.dumps(t.parted(sys.argv[1], True)))"
+    ranks = run(script, n=3, launcher=launcher, args=[tmp_path]).ranks
+    assert [[size for size, _ in r.last] for r in ranks] == [[2, 3, 2, 3], [1, 3, 1, 3], [2, 3, 2, 3]]
 
 
 # ---- without a process group ----

@@ -254,6 +254,13 @@ def _by_group(asked: str, members: _Members) -> World:
         world = World(asked)
     if not members.whole:
         _of_parts.add(world)
+        if (world.rank, world.size) != (members.rank, members.size):
+            transport = world.transport
+            world.close()
+            raise ValueError(
+                f"transport '{transport}' has all ranks, and the process group {members.size} of them; leave transport= "
+                "out, or give 'tcp' or 'shm'"
+            )
     return world
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -51,11 +51,11 @@ class Reducer:
     def __init__(self, wrapper: Torchs):
         self._wrapper = weakref.ref(wrapper)
 
-    def prepare_for_backward(self, outputs: Sequence[torch.Tensor]) -> None:
+    def prepare_for_backward(self, outputs: torch.Tensor | Iterable[torch.Tensor]) -> None:
         """The next backward is exchanged, whatever its forward was told."""
         wrapper = self._wrapper()
         if wrapper is not None:
-            wrapper._arm(outputs)
+            wrapper._arm([outputs] if isinstance(outputs, torch.Tensor) else outputs)
 
     def _check_reducer_finalized(self) -> None:
         wrapper = self._wrapper()
@@ -147,7 +147,7 @@ class Torchs(_Torch):
     engine: Any
     _binding: Any
     _alone: bool
-    _arm: Callable[[Sequence[torch.Tensor]], None]
+    _arm: Callable[[Iterable[torch.Tensor]], None]
     _check_ended: Callable[[], None]
     _unhook: Callable[[], None]
     _idle: Callable[[], bool]
