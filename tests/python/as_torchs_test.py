@@ -17,7 +17,6 @@ from ddp_checks import alone, data, grads, mean, near, net, same_everywhere  # n
 from torch import nn  # noqa: E402
 from torch.distributed.algorithms.join import Join  # noqa: E402
 
-import tutti.torch  # noqa: E402
 from tutti.errors import StateError  # noqa: E402
 from tutti.torch import DistributedDataParallel  # noqa: E402
 

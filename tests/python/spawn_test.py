@@ -1,5 +1,5 @@
 """Scripts whose place is known to torch.distributed: torch.multiprocessing.spawn, launchers of frameworks; and those
-that are told two places, or none."""
+with two places, or none."""
 
 import json
 import multiprocessing
@@ -238,7 +238,7 @@ def test_half_of_a_place_is_refused_without_a_group():
 
 
 def alone(how):
-    """What a child of multiprocessing is told that nobody has given a rank."""
+    """The warnings in a child of multiprocessing without a rank."""
     forget_the_launcher()
     context = multiprocessing.get_context("fork")
     said = context.SimpleQueue()
@@ -260,6 +260,6 @@ def alone(how):
 
 
 @pytest.mark.parametrize("how", ["wrapper", "prepare"])
-def test_child_that_nobody_gave_a_rank_is_told_that_it_trains_alone(how):
+def test_child_without_a_rank_is_warned_that_it_trains_alone(how):
     (answer,) = forked.ranks(1, alone, how)
     assert len(answer["value"]) == 1 and "nothing gives it a rank, so it trains alone" in answer["value"][0], answer

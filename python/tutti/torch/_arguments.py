@@ -1,7 +1,8 @@
 """The arguments of torch's DistributedDataParallel, and what each of them means here.
 
-A script that changes one line hands all of them over. What is a hint, or is so anyway, is taken in silence. What has no
-effect is taken, and told once. What would promise something that does not come is refused in a sentence.
+A script that changes one line hands all of them over. Hints, and what is so anyway, are accepted without a message. An
+argument without effect is accepted with one warning. What would promise something that does not come is refused in a
+sentence.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ _NOT_OF_USE = {
     "accumulate", "batch_of", "parts", "data_samples", "servers", "fingerprint", "nonfinite", "whole_batches",
 }  # fmt: skip
 _ENGINE = {name for name, _ in _abi.tutti_engine_options._fields_} - _NOT_OF_USE
-_told: set[str] = set()  # names of arguments
+_warned: set[str] = set()  # names of arguments
 
 
 @dataclasses.dataclass
 class Arguments:
-    """What a DistributedDataParallel was given besides its module and what is Tutti's own."""
+    """Arguments of a DistributedDataParallel, without its module, method, codec and transport."""
 
     torchs: dict[str, Any]  # by name, with torch's defaults
     engine: dict[str, Any]  # options of the engine
@@ -71,13 +72,13 @@ class Arguments:
         mesh = self.torchs["device_mesh"]
         return self.torchs["process_group"] if mesh is None else mesh.get_group(mesh_dim=0)
 
-    def tell(self) -> None:
-        """Warns of arguments without effect: of each once."""
-        new = {name: why for name, why in self.no_effect.items() if name not in _told}
-        _told.update(new)
+    def warn(self) -> None:
+        """Names arguments without effect: each once a process."""
+        new = {name: why for name, why in self.no_effect.items() if name not in _warned}
+        _warned.update(new)
         if new:
-            said = "; ".join(f"{name}: {why}" for name, why in new.items())
-            warnings.warn(f"DistributedDataParallel: these arguments have no effect here ({said})", stacklevel=3)
+            reasons = "; ".join(f"{name}: {why}" for name, why in new.items())
+            warnings.warn(f"DistributedDataParallel: these arguments have no effect here ({reasons})", stacklevel=3)
 
 
 def _unknown(name: str) -> str:

@@ -4,8 +4,8 @@ Where torch.distributed is initialised, rank and size are those of its process g
 however it was started: by torch.multiprocessing.spawn, by a launcher of Lightning's or Accelerate's, from a notebook.
 Without a process group they come from a launcher's variables (launch.h).
 
-The ranks of a group meet over its store: each tells on which host it is and whether a launcher's variables contradict
-the group, and rank 0 tells where it listens. The library gets this as torchrun's variables, while the world is opened.
+The ranks of a group meet over its store: each writes its host there and whether a launcher's variables contradict the
+group, and rank 0 where it listens. The library gets this as torchrun's variables, while the world is opened.
 Tutti's own launcher, MPI and Slurm have a wire of their own: there the world is opened by their variables, once all
 ranks have agreed.
 
@@ -159,9 +159,9 @@ def _address(store: dist.Store) -> str:
     return socket.gethostname()
 
 
-def _read_all(store: dist.Store, what: str, size: int) -> list[Any]:
-    """What each rank has told. StateError: some have not come within the store's time."""
-    keys = [f"{what} {r}" for r in range(size)]
+def _read_all(store: dist.Store, size: int) -> list[Any]:
+    """What each rank has stored. StateError: some have not come within the store's time."""
+    keys = [f"rank {r}" for r in range(size)]
     try:
         store.wait(keys)
     except RuntimeError:
@@ -185,12 +185,12 @@ def _meet(members: _Members, contradicts: str) -> dict[str, str | None]:
     if rank == 0:
         mine |= {"address": _address(store), "port": _free_port(), "run": secrets.token_hex(16)}
     store.set(f"rank {rank}", json.dumps(mine))
-    told = _read_all(store, "rank", size)
-    for r, of in enumerate(told):
+    stored = _read_all(store, size)
+    for r, of in enumerate(stored):
         text = contradicts or (of["contradicts"] and f"on rank {r} " + of["contradicts"])
         if text:
             raise StateError(f"{text}: {_MEND}")
-    hosts, first = [of["host"] for of in told], told[0]
+    hosts, first = [of["host"] for of in stored], stored[0]
     alone = all(h == hosts[0] for h in hosts)
     return {
         "RANK": str(rank),
@@ -199,8 +199,8 @@ def _meet(members: _Members, contradicts: str) -> dict[str, str | None]:
         "LOCAL_WORLD_SIZE": str(hosts.count(hosts[rank])),
         "MASTER_ADDR": "127.0.0.1" if alone else first["address"],
         "MASTER_PORT": str(first["port"]),
-        # Not torchrun's name of its run: with it ranks would look for a launcher that is above all of them, and one
-        # of Lightning's ranks has started the others.
+        # Not torchrun's name of its run: with that, ranks look for a process that has started
+        # all of them, and one of Lightning's ranks has started the others.
         "TUTTI_RUN_ID": first["run"],
     }
 
@@ -258,8 +258,8 @@ def _by_group(asked: str, members: _Members) -> World:
             transport = world.transport
             world.close()
             raise ValueError(
-                f"transport '{transport}' has all ranks, and the process group {members.size} of them; leave transport= "
-                "out, or give 'tcp' or 'shm'"
+                f"transport '{transport}' has all ranks, and the process group {members.size} of them; leave "
+                "transport= out, or give 'tcp' or 'shm'"
             )
     return world
 

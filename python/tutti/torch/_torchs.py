@@ -52,7 +52,7 @@ class Reducer:
         self._wrapper = weakref.ref(wrapper)
 
     def prepare_for_backward(self, outputs: torch.Tensor | Iterable[torch.Tensor]) -> None:
-        """The next backward is exchanged, whatever its forward was told."""
+        """The next backward is exchanged, even if its forward was within no_sync()."""
         wrapper = self._wrapper()
         if wrapper is not None:
             wrapper._arm([outputs] if isinstance(outputs, torch.Tensor) else outputs)
@@ -141,7 +141,7 @@ class _Shadow(JoinHook):
 class Torchs(_Torch):
     """The state of torch's class, made without its __init__: there is no Reducer, and no process group is needed.
 
-    The wrapper has `world` and `engine` besides, and overrides forward and join."""
+    The wrapper adds `world` and `engine`, and overrides forward and join."""
 
     world: Any
     engine: Any
@@ -206,7 +206,7 @@ class Torchs(_Torch):
     def _distributed_rank(self) -> int:
         return self.world.rank
 
-    # ---- what torch offers besides ----
+    # ---- other calls of torch's class ----
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
         """For torch's Join over this and others, a ZeroRedundancyOptimizer say."""
@@ -233,8 +233,8 @@ class Torchs(_Torch):
         tables = [b.name for b in self._binding.bound if b.table]
         if tables:
             raise ValueError(
-                f"register_comm_hook: '{tables[0]}' is of an embedding with sparse=True, and buckets are dense; make it "
-                "with sparse=False"
+                f"register_comm_hook: '{tables[0]}' is of an embedding with sparse=True, and buckets are dense; make "
+                "it with sparse=False"
             )
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 

@@ -67,7 +67,7 @@ class DistributedDataParallel(Torchs):
     """Trains `module` on all workers of the run: gradients are exchanged during backward, by a method of Tutti's.
 
     It is torch.nn.parallel.DistributedDataParallel to all that ask isinstance, and takes its arguments in its order.
-    Those that have no effect here are told once; docs/PYTORCH.md has each. The process finds its place among the
+    One warning names those without effect here; docs/PYTORCH.md has each. The process finds its place among the
     workers in its process group, or without one in its launcher's environment.
 
     method: one that exchanges gradients: "ddp", "powersgd(rank=4)" ... (`tutti methods`). Others need the optimiser
@@ -117,7 +117,7 @@ class DistributedDataParallel(Torchs):
             b.param.register_post_accumulate_grad_hook(weakly(self._final, b.index)) for b in self._binding.bound
         ]
         if self.world.rank == 0:
-            arguments.tell()
+            arguments.warn()
         self._check_batch_norms()
 
     def _open(
@@ -462,7 +462,7 @@ class DistributedDataParallel(Torchs):
             self._join = None
 
     def _idle(self) -> bool:
-        """A step of the workers that still have inputs, of which this one is none. False: there are none."""
+        """A step of the workers that still have inputs, as one that has none. False: no worker has any."""
         join = self._join = self._join or _Join(self._divide_by_initial_world_size, False)
         n = self.world.size
         said = self.world.reduce([0.0] * (n + 2))
