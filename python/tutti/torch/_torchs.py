@@ -239,7 +239,8 @@ class Torchs(_Torch):
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
         self.logger._set_comm_hook_name(getattr(hook, "__qualname__", type(hook).__name__))
-        if hook is default_hooks.allreduce_hook and state in (None, getattr(self, "process_group", None)):
+        over = state if state is not None or not dist.is_initialized() else dist.group.WORLD  # as the hook takes it
+        if hook is default_hooks.allreduce_hook and over == getattr(self, "process_group", None):
             return
         self._comm_hooks.append((hook, state))
         self._alone = False
