@@ -4,6 +4,7 @@
 
     lightning.Trainer(strategy="tutti", devices=4)
     lightning.Trainer(strategy=tutti.lightning.TuttiStrategy(codec="qsgd(bits=8)"), devices=4)
+    lightning.Trainer(strategy=tutti.lightning.PreparedStrategy("local-sgd(period=8)"), devices=4)
 
 The import is needed: Lightning 2.6 finds a strategy's name in its registries, and reads no entry point before that.
 
@@ -13,7 +14,7 @@ take the ranks of a second host for those of the first, and within Slurm the pla
 Both strategies are Lightning's DDPStrategy and differ from it in few places. Of it they override _setup_model (of the
 Trainer's), setup_module (of Fabric's), _get_process_group_backend, reduce or all_reduce, on_exception and teardown.
 They read _ddp_kwargs, root_device, lightning_module, model, process_group_backend, determine_ddp_device_ids() (Fabric:
-_determine_ddp_device_ids()).
+_determine_ddp_device_ids()). PreparedStrategy has the list of what more it overrides.
 
 Lightning is installed as `lightning`, and as `pytorch_lightning` with `lightning_fabric`. These have classes and
 registries of their own. The strategies here are for those that the script has imported.
@@ -21,6 +22,7 @@ registries of their own. The strategies here are for those that the script has i
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -32,8 +34,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from .torch import DistributedDataParallel
-from .torch import distributed as _  # noqa: F401 (registers the backend)
+from .torch import DistributedDataParallel, Optimizer, prepare
+from .torch import distributed as _backend  # noqa: F401 (registers it)
 
 _PACKAGES = (("lightning.pytorch", "lightning.fabric"), ("pytorch_lightning", "lightning_fabric"))
 _NAMES = {"tutti": "popen", "tutti_spawn": "spawn", "tutti_fork": "fork", "tutti_notebook": "fork"}
@@ -172,6 +174,108 @@ class TuttiStrategy(_Tutti, _trainer.DDPStrategy):
         super().teardown()
 
 
+class _Steps(Optimizer):
+    """A prepared optimizer as Lightning steps it: by a closure that has forward and backward in it."""
+
+    def step(self, closure: Callable[[], Any] | None = None, **more: Any) -> Any:  # type: ignore[override]
+        if closure is None or self._run.again:
+            return super().step(closure, **more)
+        with torch.enable_grad():
+            loss = closure()
+        super().step(loss=loss, **more)
+        return loss
+
+    @property
+    def is_over(self) -> bool:
+        return self._run.finished or self._run.ended
+
+
+class PreparedStrategy(TuttiStrategy):
+    """strategy= of Lightning's Trainer: tutti.torch.prepare() of the module and its optimizer, so any method.
+
+    method, codec, transport, and others: those of prepare() (`clip_norm`, `steps`, `sampler`, `validation` ...), or
+    Lightning's. Validations and checkpoints are of the model that all ranks agree on, and so is the module after fit().
+    A checkpoint has rank 0's torch optimizer and nothing that the method keeps, which begins again from it.
+
+    ValueError in fit(): manual optimization, several optimizers, accumulate_grad_batches, ranks that only serve.
+
+    Of DDPStrategy it overrides what TuttiStrategy does, and configure_ddp, setup_optimizers, training_step,
+    on_validation_start and _end, on_train_end, lightning_module_state_dict, optimizer_state. It calls
+    _forward_redirection, by which a training_step begins with a call of the module.
+    """
+
+    def __init__(self, method: str, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, method=method, **kwargs)
+        self._prepared: _Steps | None = None
+        self._evaluation: contextlib.ExitStack | None = None  # while Lightning validates
+
+    def configure_ddp(self) -> None:
+        """The module stays what it is."""
+
+    def _check(self, trainer: Any) -> None:
+        given, counts = self._ddp_kwargs, trainer.accumulate_grad_batches
+        for wrong, why in (
+            (not self.lightning_module.automatic_optimization, "manual optimization: a step() is a whole step of it"),
+            (len(self.optimizers) != 1, f"{len(self.optimizers)} optimizers: a run has one"),
+            (counts != 1, f"accumulate_grad_batches={counts}: Lightning divides the loss, and Tutti would again"),
+            ("accumulate" in given, "accumulate=: Lightning steps after each batch"),
+            ("loss_scale" in given, "loss_scale=: Lightning calls backward() of the loss itself; take bf16-mixed"),
+            (given.get("servers"), "servers=: ranks that only serve are not in the Trainer's barriers"),
+        ):
+            if wrong:
+                raise ValueError(f"tutti.lightning.PreparedStrategy cannot be used with {why}")
+
+    def setup_optimizers(self, trainer: Any) -> None:
+        super().setup_optimizers(trainer)
+        self._check(trainer)
+        prepared = prepare(self.lightning_module, self.optimizers[0], **self._ddp_kwargs)[1]
+        self._prepared = _Steps(prepared._run)
+        self.optimizers = [self._prepared]
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        module = self.lightning_module
+        with self.precision_plugin.train_step_context():
+            return self._forward_redirection(module, module, "training_step", *args, **kwargs)
+
+    def on_validation_start(self) -> None:
+        super().on_validation_start()
+        if self._prepared is not None and not self._prepared.is_over:
+            self._evaluation = contextlib.ExitStack()
+            self._evaluation.enter_context(self._prepared.evaluate())
+
+    def on_validation_end(self) -> None:
+        evaluation, self._evaluation = self._evaluation, None
+        if evaluation is not None:
+            evaluation.close()
+        super().on_validation_end()
+
+    def on_train_end(self) -> None:
+        super().on_train_end()
+        if self._prepared is not None:
+            self._prepared.finish()
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        if self._prepared is None or self._prepared.is_over or self._evaluation is not None:
+            return super().lightning_module_state_dict()
+        with self._prepared.evaluate():
+            state = super().lightning_module_state_dict()
+            return {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in state.items()}
+
+    def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
+        return super().optimizer_state(optimizer if self._prepared is None else self._prepared.optimizer)
+
+    def on_exception(self, exception: BaseException) -> None:
+        super().on_exception(exception)
+        if self._prepared is not None:
+            self._prepared._run.fail(exception)
+
+    def teardown(self) -> None:
+        prepared, self._prepared, self._evaluation = self._prepared, None, None
+        if prepared is not None:
+            prepared.close()
+        super().teardown()
+
+
 class TuttiFabricStrategy(_Tutti, _fabric.DDPStrategy):
     """strategy= of Lightning's Fabric, as TuttiStrategy is of its Trainer. A module that is no longer referenced leaves
     the run."""
@@ -186,4 +290,4 @@ class TuttiFabricStrategy(_Tutti, _fabric.DDPStrategy):
 TuttiStrategy.register_strategies(_trainer.StrategyRegistry)
 TuttiFabricStrategy.register_strategies(_fabric.STRATEGY_REGISTRY)
 
-__all__ = ["TuttiEnvironment", "TuttiFabricStrategy", "TuttiStrategy"]
+__all__ = ["PreparedStrategy", "TuttiEnvironment", "TuttiFabricStrategy", "TuttiStrategy"]

@@ -45,6 +45,18 @@ def replaced(script, before, after):
     return script.replace(before, after)
 
 
+def caught(script):
+    """The script of the Trainer, of which fit() is refused: it prints the reason."""
+    return replaced(script, "    trainer.fit(model, data)\n", """\
+    try:
+        trainer.fit(model, data)
+    except (RuntimeError, ValueError) as error:
+        if trainer.is_global_zero:
+            print(" ".join(str(error).split()))
+        sys.exit()
+""")
+
+
 def as_pytorch(script):
     """The script without Tutti."""
     script = script.replace('"tutti"', '"ddp"' if 'strategy="tutti"' in script else '"gloo"')
@@ -112,16 +124,56 @@ def test_a_method_that_takes_the_optimizer_is_refused(run, tmp_path):
     needs("lightning", "torchmetrics")
     strategy = 'strategy=tutti.lightning.TuttiStrategy(method="local-sgd")'
     script = replaced(blocks(LIGHTNING, "Trainer")[0], 'strategy="tutti"', strategy)
-    script = replaced(script, "    trainer.fit(model, data)\n", """\
-    try:
-        trainer.fit(model, data)
-    except ValueError as error:
-        if trainer.is_global_zero:
-            print(error)
-        sys.exit()
-""")
-    (line,) = printed(run, tmp_path, "import sys\n" + script)
+    (line,) = printed(run, tmp_path, "import sys\n" + caught(script))
     assert "local-sgd" in line and "prepare" in line
+
+
+@pytest.mark.parametrize("method", ["ddp", "page 0", "page 1"])
+def test_a_prepared_optimizer_trains_by_any_method(run, tmp_path, trainer_of_ddp, method):
+    given = re.findall(r"(?m)^strategy = (.*)$", "".join(blocks(LIGHTNING, "Methods that take the optimizer")))
+    assert len(given) == 2
+    strategy = 'tutti.lightning.PreparedStrategy("ddp")' if method == "ddp" else given[int(method.split()[1])]
+    script = replaced(blocks(LIGHTNING, "Trainer")[0], 'strategy="tutti"', f"strategy={strategy}")
+    (line,) = printed(run, tmp_path, script)
+    assert ([line] == trainer_of_ddp) == (method == "ddp") and figure(line) < 1.3, (line, trainer_of_ddp)
+
+
+def test_validations_and_checkpoints_are_of_the_agreed_model(run, tmp_path):
+    """The last step is in the middle of a period, when the ranks' own models differ."""
+    needs("lightning", "torchmetrics")
+    script = blocks(LIGHTNING, "Trainer")[0].split('if __name__ == "__main__":')[0] + """
+import json
+
+L.seed_everything(1)
+x = torch.randn(416, 20)
+data = DataLoader(TensorDataset(x, x[:, :4].argmax(1)), batch_size=16)
+model = Classifier()
+trainer = L.Trainer(strategy=tutti.lightning.PreparedStrategy("local-sgd(period=8)"), accelerator="cpu", devices=2,
+                    max_epochs=2, logger=False, enable_progress_bar=False, default_root_dir="out")
+trainer.fit(model, data, data)
+validated = float(trainer.callback_metrics["loss"])
+saved = torch.load(trainer.checkpoint_callback.best_model_path, weights_only=False)
+same = all(torch.allclose(saved["state_dict"][k], v) for k, v in model.state_dict().items() if "net" in k)
+weights = torch.cat([p.detach().flatten() for p in model.parameters()])
+(figures,) = trainer.validate(model, data, verbose=False)
+print(json.dumps([same, abs(figures["loss"] - validated) < 1e-4, weights.double().sum().item()]))
+"""
+    (tmp_path / "train.py").write_text(script)
+    ranks = run(tmp_path / "train.py", n=2, launcher="torchrun", env=OFFLINE, timeout=300).ranks
+    assert ranks[0].last[:2] == [True, True] and ranks[0].last == ranks[1].last
+
+
+@pytest.mark.parametrize(("before", "after", "words"), [
+    ("lr=0.01)", "lr=0.01), torch.optim.SGD([self.net[0].bias], lr=1.0)", "manual optimization|2 optimizers|multiple"),
+    ("max_epochs=4", "max_epochs=4, accumulate_grad_batches=2", "accumulate_grad_batches=2"),
+    ('"ddp")', '"ddp", servers=1)', "servers="),
+])
+def test_a_prepared_optimizer_is_refused_with_a_reason(run, tmp_path, before, after, words):
+    needs("lightning", "torchmetrics")
+    strategy = 'strategy=tutti.lightning.PreparedStrategy("ddp")'
+    script = replaced(replaced(blocks(LIGHTNING, "Trainer")[0], 'strategy="tutti"', strategy), before, after)
+    (line,) = printed(run, tmp_path, "import sys\n" + caught(script))
+    assert re.search(words, line, re.I), line
 
 
 def test_an_exception_in_fit_is_the_other_ranks_reason(run, tmp_path):
