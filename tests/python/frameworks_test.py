@@ -241,6 +241,10 @@ fabric.print(f"loss {loss:.8f}")
 
 def test_a_model_of_timm_trains_to_the_digits_of_ddp(run, tmp_path):
     needs("lightning", "timm", "torchvision")
+    try:
+        import torchvision  # noqa: F401
+    except Exception as error:  # a build for another PyTorch
+        pytest.skip(f"torchvision does not load here: {error}")
     assert printed(run, tmp_path, TIMM) == printed(run, tmp_path, as_pytorch(TIMM), over_gloo=True)
 
 
