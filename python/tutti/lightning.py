@@ -102,7 +102,7 @@ class TuttiEnvironment(_environments.ClusterEnvironment):
 
 def _reduced(by: Callable[..., Any], tensor: Any, group: dist.ProcessGroup | None, reduce_op: Any) -> Any:
     """by(tensor, group, reduce_op). The mean of integers is the quotient of their sum, as Lightning makes it over Gloo;
-    it asks all other backends for AVG, which the backend "tutti" has of floating point alone."""
+    it asks all other backends for AVG, which the backend "tutti" refuses of integers."""
     is_mean = isinstance(reduce_op, str) and reduce_op.lower() in ("mean", "avg")
     if not is_mean or not isinstance(tensor, torch.Tensor) or tensor.is_floating_point() or tensor.is_complex():
         return by(tensor, group, reduce_op)
