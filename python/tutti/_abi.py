@@ -39,9 +39,14 @@ TUTTI_SUM = 0
 TUTTI_MEAN = 1
 TUTTI_MAX = 2
 TUTTI_MIN = 3
+TUTTI_BY_NOBODY = 0
+TUTTI_BY_TUTTI = 1
+TUTTI_BY_SLURM = 5
+TUTTI_BY_TORCHRUN = 6
 TUTTI_CODEC_WHOLE_TENSOR = 4
 TUTTI_CODEC_VOTES = 128
 TUTTI_FREIGHT_MEAN = 0
+TUTTI_FREIGHT_GATHER = 1
 TUTTI_NONFINITE_STOP = 0
 TUTTI_NONFINITE_SKIP = 1
 TUTTI_NONFINITE_KEEP = 2
@@ -762,6 +767,22 @@ class tutti_received(Structure):
     ]
 
 
+class tutti_launch_place(Structure):
+    _fields_ = [
+        ("rank", c_int),
+        ("size", c_int),
+        ("local_rank", c_int),
+        ("by", c_int),
+        ("name", c_char_p),
+        ("found", (c_char * 160)),
+        ("host", (c_char * 128)),
+        ("meet", (c_char * 300)),
+        ("meet_at_rank_0", c_bool),
+        ("run", (c_char * 256)),
+        ("one_host", c_bool),
+    ]
+
+
 class tutti_freight(Structure):
     _fields_ = [
         ("kind", c_int),
@@ -911,10 +932,12 @@ FUNCTIONS = {
     "tutti_group_give_up": (None, [POINTER(tutti_group), c_int]),
     "tutti_group_of": (tutti_group, [c_void_p, POINTER(c_int), c_int, c_ulong]),
     "tutti_keep_name": (c_char_p, [c_int]),
+    "tutti_launch_find_place": (c_int, [POINTER(c_char_p), POINTER(tutti_launch_place), POINTER(tutti_error)]),
     "tutti_method_default_of": (c_bool, [POINTER(tutti_method_ops), c_char_p, c_char_p, c_char_p, c_int, c_void_p]),
     "tutti_method_find": (POINTER(tutti_method_ops), [c_char_p]),
     "tutti_method_traits": (c_bool, [c_char_p, POINTER(c_uint)]),
     "tutti_optim_find": (POINTER(tutti_optim_ops), [c_char_p]),
+    "tutti_parcel_close": (None, [c_void_p]),
     "tutti_parcel_next": (c_int, [c_void_p, POINTER(tutti_freight), POINTER(tutti_error)]),
     "tutti_parcel_open": (c_int, [POINTER(c_void_p), c_void_p, POINTER(tutti_error)]),
     "tutti_parcel_send": (c_int, [c_void_p, POINTER(c_int), POINTER(POINTER(c_float)), c_int, POINTER(tutti_freight),

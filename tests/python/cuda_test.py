@@ -233,11 +233,12 @@ class Net(nn.Module):
 
 def train(device, steps=6):
     torch.manual_seed(0)
-    model = tutti.torch.DistributedDataParallel(Net().to(device))
+    # inputs stay on the host: device_ids moves them
+    model = tutti.torch.DistributedDataParallel(Net().to(device), device_ids=None if device == "cpu" else [0])
     g = torch.Generator().manual_seed(model.world.rank)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for step in range(steps):
-        x, y = torch.randn(8, 1, 8, 8, generator=g).to(device), torch.randint(0, 3, (8,), generator=g).to(device)
+        x, y = torch.randn(8, 1, 8, 8, generator=g), torch.randint(0, 3, (8,), generator=g).to(device)
         optimizer.zero_grad(set_to_none=step % 2 == 0)
         if step == 3:
             with model.no_sync():

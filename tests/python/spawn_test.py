@@ -1,9 +1,13 @@
-"""Scripts whose place is known to torch.distributed alone: torch.multiprocessing.spawn."""
+"""Scripts whose place is known to torch.distributed: torch.multiprocessing.spawn, launchers of frameworks; and those
+with two places, or none."""
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
+import traceback
+import warnings
 
 import pytest
 
@@ -66,11 +70,15 @@ def train(rank, n, how, folder, late=False):
     return [transport, state]
 
 
-def without_a_launcher(n, *arguments):
+def forget_the_launcher():
     rank = int(os.environ["TUTTI_RANK"])
     for name in [name for name in os.environ if name.startswith("TUTTI_") and name != "TUTTI_LIBRARY"]:
         del os.environ[name]
-    return train(rank, n, *arguments)
+    return rank
+
+
+def without_a_launcher(n, *arguments):
+    return train(forget_the_launcher(), n, *arguments)
 
 
 def spawned(n, *arguments):
@@ -94,6 +102,52 @@ def test_a_spawned_script_trains_as_under_torchs_class(tmp_path, n):
 def test_other_methods_spawn_as_well(tmp_path, method):
     said = spawned(3, method, str(tmp_path))
     assert said[0]["value"][1] == said[1]["value"][1] == said[2]["value"][1]
+
+
+def as_lightning_starts_them(words, how, folder):
+    """Rank 0 starts the other, and both know all but RANK by variables."""
+    forget_the_launcher()
+    os.environ.update(words)
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.environ["LOCAL_RANK"] = "1"
+            os.write(write, json.dumps(train(1, 2, how, folder)).encode())
+        except BaseException:  # noqa: BLE001
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    os.close(write)
+    first = train(0, 2, how, folder)
+    with os.fdopen(read) as f:
+        second = json.load(f)
+    os.waitpid(pid, 0)
+    return [first, second]
+
+
+LIGHTNING = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "NODE_RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
+
+
+@pytest.mark.parametrize("words", [LIGHTNING, {}])
+def test_rank_that_starts_the_others_trains_with_them(tmp_path, words):
+    wanted = [a["value"][1] for a in spawned(2, "torch", str(tmp_path))]
+    for how in ("wrapper", "ddp"):
+        (answer,) = forked.ranks(1, as_lightning_starts_them, words, how, str(tmp_path))
+        assert answer.get("value") == [["shm", state] for state in wanted], answer
+
+
+def one_a_node(folder):
+    rank = forget_the_launcher()
+    os.environ.update(SLURM_STEP_ID="0", SLURM_NTASKS="2", SLURM_PROCID=str(rank // 2), SLURM_STEP_NUM_NODES="2",
+                      SLURM_JOB_ID="7", SLURM_STEP_NODELIST="a,b")
+    return train(rank, 4, "ddp", folder)
+
+
+@pytest.mark.slow
+def test_slurm_tasks_that_spawn_train_in_one_run(tmp_path):
+    said = [a["value"] for a in forked.ranks(4, one_a_node, str(tmp_path))]
+    assert said == 4 * [said[0]] and said[0][0] == "shm"
 
 
 @pytest.mark.slow
@@ -146,3 +200,66 @@ def test_rank_mismatch_with_the_launcher_is_reported(wrapped):
 def test_mismatch_with_a_single_rank_launcher_is_reported(tmp_path):
     for rank, answer in enumerate(forked.ranks(2, by_a_launcher_of_one, str(tmp_path))):
         assert f"reports that this is rank {rank} of 2, and Tutti's launcher that it is rank 0 of 1" in answer["text"]
+
+
+def contradicted(words, folder, wrapped):
+    """Each rank's own variables, as RANK and WORLD_SIZE."""
+    import torch.distributed as dist
+
+    rank = forget_the_launcher()
+    if words[rank] is not None:
+        os.environ.update(RANK=words[rank][0], WORLD_SIZE=words[rank][1], MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    if wrapped:
+        tutti.torch.DistributedDataParallel(torch.nn.Linear(2, 2))
+    else:
+        prepared("ddp")
+
+
+@pytest.mark.parametrize("words, wrapped", [(["10"[r] + "2" for r in range(2)], False), ([None, "13"], True)])
+def test_variables_that_contradict_the_group_are_named_on_all_ranks(tmp_path, words, wrapped):
+    for rank, answer in enumerate(forked.ranks(2, contradicted, words, str(tmp_path), wrapped, timeout=30)):
+        assert answer["error"] == "StateError", answer
+        at = rank if words[rank] else 1
+        place = f"(RANK={words[at][0]}, WORLD_SIZE={words[at][1]})"
+        assert f"torch.distributed reports that this is rank {at} of 2, and torchrun's launcher" in answer["text"]
+        assert place in answer["text"] and ("on rank 1 " in answer["text"]) == (at != rank)
+
+
+def incomplete():
+    forget_the_launcher()
+    os.environ["WORLD_SIZE"] = "2"
+    prepared("ddp")
+
+
+def test_half_of_a_place_is_refused_without_a_group():
+    (answer,) = forked.ranks(1, incomplete)
+    assert answer["error"] == "ValueError" and "RANK is '(not set)' and WORLD_SIZE is '2'" in answer["text"]
+
+
+def alone(how):
+    """The warnings in a child of multiprocessing without a rank."""
+    forget_the_launcher()
+    context = multiprocessing.get_context("fork")
+    said = context.SimpleQueue()
+
+    def child():
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            if how == "wrapper":
+                tutti.torch.DistributedDataParallel(torch.nn.Linear(2, 2)).close()
+            else:
+                prepared("ddp")[1].finish()
+        said.put([str(w.message) for w in told])
+
+    process = context.Process(target=child)
+    process.start()
+    answer = said.get()
+    process.join()
+    return answer
+
+
+@pytest.mark.parametrize("how", ["wrapper", "prepare"])
+def test_child_without_a_rank_is_warned_that_it_trains_alone(how):
+    (answer,) = forked.ranks(1, alone, how)
+    assert len(answer["value"]) == 1 and "nothing gives it a rank, so it trains alone" in answer["value"][0], answer

@@ -13,69 +13,31 @@ they ask each other, by one small reduction.
 
 import contextlib
 import dataclasses
-import difflib
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.autograd import Variable
+from torch.distributed.algorithms.join import _JoinConfig
 from torch.nn.parallel import DistributedDataParallel as _Torch
 
 from .. import _abi
 from .._library import library as _c
 from ..errors import Error, StateError
-from . import _place
-from ._bind import Binding, warn_unused
+from . import _arguments, _comm, _place
+from ._bind import Binding, Bound, warn_unused
 from ._buffers import Copies
 from ._cuda import exchange_of
 from ._runs import weakly
-
-# Arguments of torch's class that have no meaning here: what to do instead. Their defaults are
-# accepted.
-_TORCH = {
-    "device_ids": (None, "the module's own device is used; leave device_ids out"),
-    "output_device": (None, "outputs stay where the module makes them; leave output_device out"),
-    "dim": (0, "nothing is scattered over devices of one process; leave dim out"),
-    "init_sync": (True, "all workers begin with rank 0's parameters; leave init_sync out"),
-    "process_group": (None, "Tutti's workers are those of the launcher, not a process group; leave process_group out"),
-    "bucket_cap_mb": (None, "the method determines how much is exchanged at once; leave bucket_cap_mb out"),
-    "bucket_cap_mb_list": (None, "the method determines how much is exchanged at once; leave bucket_cap_mb_list out"),
-    "delay_all_reduce_named_params": (None, "gradients are exchanged as they come; leave it out"),
-    "param_to_hook_all_reduce": (None, "gradients are exchanged as they come; leave it out"),
-    "mixed_precision": (None, "wrap a module that is bfloat16 already, or use torch.autocast"),
-    "device_mesh": (None, "Tutti's workers are those of the launcher, not a device mesh; leave device_mesh out"),
-    "skip_all_reduce_unused_params": (False, "unused parameters are found in each backward; leave it out"),
-}
-# These promise or hint something that is found out here anyway: any value is accepted.
-_NEEDLESS = ("find_unused_parameters", "static_graph", "check_reduction", "batched_grad_copy")
+from ._torchs import Torchs
 
 _NOT_PICKLED = (
     "a DistributedDataParallel has a world and an engine, which cannot be pickled or copied; "
     "take its module (ddp.module) or its state_dict()"
 )
-
-
-def _options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The engine's options among the keywords, after torch's were looked at."""
-    engine = {name for name, _ in _abi.tutti_engine_options._fields_}
-    # what a module that trains with an optimiser of torch's has no use for
-    engine -= {"user", "initial", "evaluate", "update", "optimizer", "lr_schedule", "loss_scale", "own_values"}
-    engine -= {"batch", "accumulate", "batch_of", "parts", "data_samples", "servers", "fingerprint", "nonfinite"}
-    engine -= {"whole_batches"}
-    options = {}
-    for name, value in given.items():
-        if name in _TORCH:
-            usual, instead = _TORCH[name]
-            if value is not usual and value != usual and not (name == "device_ids" and value == []):
-                raise ValueError(f"DistributedDataParallel: {name}={value!r}: {instead}")
-        elif name in engine:
-            options[name] = value
-        elif name not in _NEEDLESS:
-            near = difflib.get_close_matches(name, [*engine, *_TORCH, *_NEEDLESS], 3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise TypeError(f"DistributedDataParallel: there is no argument '{name}'{hint}")
-    return options
 
 
 def _tensors(of: object) -> Iterator[torch.Tensor]:
@@ -101,22 +63,25 @@ class _Join:
         self.active: list[int] = []
 
 
-class DistributedDataParallel(nn.Module):
+class DistributedDataParallel(Torchs):
     """Trains `module` on all workers of the run: gradients are exchanged during backward, by a method of Tutti's.
 
-    It stands in the place of torch.nn.parallel.DistributedDataParallel and takes its arguments, where they mean
-    something here. The process finds its place among the workers in its launcher's environment. No process group of
-    torch's is made or needed.
+    It is torch.nn.parallel.DistributedDataParallel to all that ask isinstance, and takes its arguments in its order.
+    One warning names those without effect here; docs/PYTORCH.md has each. The process finds its place among the
+    workers in its process group, or without one in its launcher's environment.
 
     method: one that exchanges gradients: "ddp", "powersgd(rank=4)" ... (`tutti methods`). Others need the optimiser
-        too: tutti.torch.prepare.
+        too: tutti.torch.prepare. It may also be the second positional argument.
     codec: what gradients are encoded with: "ef(topk(ratio=0.01))".
     transport: "shm", "tcp", "mpi"; None: by the launcher.
     broadcast_buffers: rank 0's buffers come to all before a forward that follows one in training.
         forward_sync_buffers is the same by torch's newer name; with False they still come to all once, here.
+    process_group: the workers are its ranks. None: all of torch.distributed, or of the launcher.
+    device_ids: inputs are moved to this GPU, where the module is.
+    init_sync: False: frozen parameters and buffers stay each worker's own in the beginning.
     gradient_as_bucket_view: `.grad` of a float32 parameter is a view of the engine's memory, and the next backward
-        writes there. False: it has memory of its own, for one more copy.
-    options: those of the engine by their names (tutti_engine_options): collective, codec_checksum, seed, clip_norm ...
+        writes there: True here unless given. False: it has memory of its own, for one more copy.
+    others: those of the engine by their names (tutti_engine_options): collective, codec_checksum, seed, clip_norm ...
 
     Raises ValueError for a spec or a module that cannot be, PeerError(rank) from forward or backward when a worker is
     gone.
@@ -125,49 +90,47 @@ class DistributedDataParallel(nn.Module):
     def __init__(
         self,
         module: nn.Module,
+        *torchs: Any,
         method: str = "ddp",
-        *,
         codec: str | None = None,
         transport: str | None = None,
-        broadcast_buffers: bool = True,
-        forward_sync_buffers: bool | None = None,
-        gradient_as_bucket_view: bool = True,
-        **options: Any,
+        **others: Any,
     ):
+        if torchs and isinstance(torchs[0], str):
+            method, torchs = torchs[0], torchs[1:] and (None, *torchs[1:])
         if not isinstance(method, str):
-            raise TypeError(
-                f"DistributedDataParallel: method={method!r}; the second argument is the method's spec, such as 'ddp'; "
-                "device_ids are not needed"
-            )
-        options = _options(options)
-        super().__init__()
-        self.module = module
-        self.broadcast_buffers = broadcast_buffers if forward_sync_buffers is None else forward_sync_buffers
-        self.require_backward_grad_sync = True
-        self._ignored = frozenset(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
-        self._binding = Binding(module, self._ignored)
+            raise TypeError(f"DistributedDataParallel: method={method!r}; it is a spec, such as 'ddp'")
+        arguments = _arguments.read(torchs, others)
+        super().__init__(module, arguments)
+        self._binding = Binding(module, frozenset(self.parameters_to_ignore))
         exchange = exchange_of(self._binding)
-        self._send_buffers = True  # before the next forward
+        self._place_devices(arguments)
         self._hooks: list[Any] = []
-        self._open(exchange, method, codec, transport or "", gradient_as_bucket_view, options)
+        self._open(exchange, method, codec, transport or "", arguments)
 
-        others = [p for _, p in self._binding.frozen]
-        if broadcast_buffers or forward_sync_buffers is not None:
-            others += [b for _, b in self._binding.buffers()]
-        self._copies.broadcast(others)
-
+        if arguments.torchs["init_sync"]:
+            untrained = [p for _, p in self._binding.frozen]
+            if arguments.begins_with_buffers:
+                untrained += [b for _, b in self._binding.buffers()]
+            self._copies.broadcast(untrained)
         self._hooks = [
             b.param.register_post_accumulate_grad_hook(weakly(self._final, b.index)) for b in self._binding.bound
         ]
+        if self.world.rank == 0:
+            arguments.warn()
+        self._check_batch_norms()
 
-    def _open(self, exchange: type, method: str, codec: str | None, transport: str, views: bool, options: dict) -> None:
-        binding = self._binding
-        self.world = _place.open_world(transport)
+    def _open(
+        self, exchange: type, method: str, codec: str | None, transport: str, arguments: _arguments.Arguments
+    ) -> None:
+        binding, options, group = self._binding, arguments.engine, arguments.group
+        self.world = _place.open_world(transport, group)
         try:
             self.engine = _place.open_engine(
                 self.world,
                 binding.params(),
                 transport,
+                group,
                 method=method,
                 codec=codec,
                 optimizer="client",
@@ -183,7 +146,7 @@ class DistributedDataParallel(nn.Module):
             raise
         binding.attach(self.engine)
         self._copies = Copies(self.world)
-        self._exchange = exchange(binding, self.engine, views)
+        self._exchange = exchange(binding, self.engine, self.gradient_as_bucket_view)
         # Alone, and nothing on the way that would change a gradient: a backward has nothing to do.
         coded = _c.tutti_exchange_codec(self.engine.method) is not None
         self._alone = self.world.size == 1 and not coded and not options.get("clip_norm")
@@ -207,32 +170,37 @@ class DistributedDataParallel(nn.Module):
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         # torch.compile compiles what stands between the two calls, which it leaves alone
         self._before()
+        if self.device_ids:
+            inputs, kwargs = self._moved(inputs, kwargs)
         output = self.module(*inputs, **kwargs)
         self._after(output)
         return output
 
     @torch.compiler.disable
+    def _moved(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Inputs on the device of device_ids, as torch's class moves them."""
+        args, named = self.to_kwargs(inputs, kwargs, self.device_ids[0])
+        return args[0], named[0]
+
+    @torch.compiler.disable
     def _before(self) -> None:
         if self._failure is not None:
             raise self._failure
-        if self._active and torch._C._current_graph_task_id() == -1:
-            self._fail(
-                StateError(
-                    "the last backward of this module did not come to its end, so this worker is no longer at the "
-                    "same step as the others; an exception in a backward ends a run"
-                )
-            )
+        self._check_ended()
         self._binding.check_module()
         self._binding.check_frozen()
         if not self._looked:
-            self._looked = True
             _place.check(self.world)
+            self._check_optimizers()
+            self._looked = True
+        if self._join_config.enable:  # of torch's Join
+            self._join = self._join or _Join(self._divide_by_initial_world_size, False)
+            self._notify_join()
         sync = torch.is_grad_enabled() and self.require_backward_grad_sync
-        send = self._send_buffers and self.broadcast_buffers
-        self._send_buffers = sync  # as torch: not again before a forward in training
+        send = self._check_sync_bufs_pre_fwd()
         root = self._meet(sync, send) if self._join is not None else 0
         if send:
-            self._copies.broadcast([b for _, b in self._binding.buffers()], root)
+            self._sync_module_buffers(root)
         # torch.compile cuts its graphs where gradients are exchanged, as it does for torch's class
         self._outer, _Torch._active_ddp_module = _Torch._active_ddp_module, self
 
@@ -240,22 +208,61 @@ class DistributedDataParallel(nn.Module):
     def _after(self, output: object) -> None:
         """The backward of this forward is to be exchanged, if it is not within no_sync()."""
         _Torch._active_ddp_module, self._outer = (None if self._outer is self else self._outer), None
+        if self._check_sync_bufs_post_fwd():
+            self._sync_module_buffers(0)
+        sync = torch.is_grad_enabled() and self.require_backward_grad_sync
+        self.require_forward_param_sync = sync  # as torch: not again before a forward in training
+        if sync:
+            self._arm(_tensors(output))
+        elif torch.is_grad_enabled():
+            self._armed = False
+
+    def _arm(self, outputs: Iterable[torch.Tensor]) -> None:
+        """The next backward is exchanged, and those through these outputs."""
         if self._alone or not torch.is_grad_enabled():
             return
-        self._armed = self.require_backward_grad_sync
-        if self._armed:
-            for t in _tensors(output):
-                if t.grad_fn is not None:
-                    t.grad_fn.register_prehook(weakly(self._through))
+        self._armed = True
+        for t in outputs:
+            if t.grad_fn is not None:
+                t.grad_fn.register_prehook(weakly(self._through))
 
-    @contextlib.contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Within it a forward's backward only accumulates. The next one outside exchanges the sums."""
-        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
-        try:
-            yield
-        finally:
-            self.require_backward_grad_sync = before
+    def _check_ended(self) -> None:
+        if self._active and torch._C._current_graph_task_id() == -1:
+            self._fail(
+                StateError(
+                    "the last backward of this module did not come to its end, so this worker is no longer at the "
+                    "same step as the others; an exception in a backward ends a run"
+                )
+            )
+
+    def _check_optimizers(self) -> None:
+        for b in self._binding.bound:
+            if hasattr(b.param, "_in_backward_optimizers"):
+                raise ValueError(
+                    f"parameter '{b.name}' has an optimizer that steps within backward "
+                    "(_apply_optimizer_in_backward), before gradients are exchanged; call step() after backward"
+                )
+
+    def _check_batch_norms(self) -> None:
+        if self.world.size > 1 and not (dist.is_available() and dist.is_initialized()):
+            if any(isinstance(m, nn.SyncBatchNorm) for m in self.module.modules()):
+                warnings.warn(
+                    "SyncBatchNorm exchanges over torch.distributed, which is not initialised, so it is a BatchNorm of "
+                    "each worker alone; call init_process_group before the module is wrapped",
+                    stacklevel=3,
+                )
+
+    def _sync_module_buffers(self, authoritative_rank: int) -> None:
+        """One rank's buffers come to all; or what _register_buffer_comm_hook was given does it."""
+        if hasattr(self, "buffer_hook"):
+            self._assign_modules_buffers()
+            if self.modules_buffers:
+                super()._sync_module_buffers(authoritative_rank)
+        else:
+            self._copies.broadcast([b for _, b in self._binding.buffers()], authoritative_rank)
+
+    def will_sync_module_buffers(self) -> bool:
+        return self.require_forward_param_sync and self.forward_sync_buffers
 
     # ---- backward ----
     def _through(self, _grads: object) -> None:
@@ -297,8 +304,9 @@ class DistributedDataParallel(nn.Module):
                 )
             )
         self._taken[b.index] = 1
-        with self._failing(), torch.no_grad():
-            self._exchange.take(b)
+        if not self._comm_hooks:
+            with self._failing(), torch.no_grad():
+                self._exchange.take(b)
 
     def _begin(self) -> None:
         if self._failure is not None:
@@ -306,8 +314,9 @@ class DistributedDataParallel(nn.Module):
         if self._task is None:
             Variable._execution_engine.queue_callback(self._end)
         self._active = True
-        with self._failing():
-            self._exchange.begin()
+        if not self._comm_hooks:
+            with self._failing():
+                self._exchange.begin()
 
     def _end(self) -> None:
         """The backward is over."""
@@ -319,10 +328,34 @@ class DistributedDataParallel(nn.Module):
 
     def _finish(self) -> None:
         """Ends the step and gives each parameter its gradient."""
-        bound, missing = self._binding.bound, ()
+        bound = self._binding.bound
+        missing = [b for b in bound if not self._taken[b.index]] if 0 in self._taken else []
+        if self._comm_hooks:
+            self._by_hook()
+        else:
+            self._by_engine(missing)
+        if missing and not self._told_unused:
+            self._told_unused = True
+            warn_unused([b.name for b in missing])
+        n = len(bound)
+        self._taken, self._used = bytearray(n), bytearray(n)
+
+    def _by_hook(self, shadow: bool = False) -> None:
+        """The exchange by a communication hook of torch's. shadow: this worker has no gradients, and wants none."""
+        used = self.world.reduce([float(u) for u in self._used], "max")
+        hook, state = self._comm_hooks[0]
+        for b, grad in _comm.exchange(hook, state, self._binding.bound, shadow):
+            if shadow or used[b.index] == 0:
+                continue
+            if b.param.grad is None:
+                b.param.grad = grad.to(b.param.dtype, copy=True)
+            else:
+                b.param.grad.copy_(grad)
+
+    def _by_engine(self, missing: list[Bound]) -> None:
+        bound = self._binding.bound
         kept: dict[int, torch.Tensor] = {}
-        if 0 in self._taken:
-            missing = [b for b in bound if not self._taken[b.index]]
+        if missing:
             for b in missing:  # what an earlier backward has left in .grad counts, as it does under torch
                 if b.param.grad is not None:
                     if b.lies_in(b.param.grad):
@@ -335,11 +368,6 @@ class DistributedDataParallel(nn.Module):
                 self._exchange.give(b)
             elif b.index in kept:
                 b.g.copy_(kept[b.index])
-        if missing and not self._told_unused:
-            self._told_unused = True
-            warn_unused([b.name for b in missing])
-        n = len(bound)
-        self._taken, self._used = bytearray(n), bytearray(n)
 
     def _used_by_nobody(self) -> frozenset[int]:
         """The same on all workers: see the head of this file."""
@@ -426,30 +454,46 @@ class DistributedDataParallel(nn.Module):
         self._join = join = _Join(divide_by_initial_world_size, throw_on_early_termination)
         try:
             yield
-            n, last = self.world.size, join.active
-            while True:
-                said = self.world.reduce([0.0] * (n + 2))
-                join.active = [r for r in range(n) if said[r] > 0]
-                if not join.active:
-                    break
-                if join.throw:
-                    self._early()
-                last = join.active
-                if said[n + 1] > 0:
-                    self._copies.broadcast([b for _, b in self._binding.buffers()], last[-1])
-                if said[n] > 0:
-                    self._shadow()
-            if last:
-                self._last_model(last[-1])
+            while self._idle():
+                pass
+            if join.active:
+                self._last_model(join.active[-1])
         finally:
             self._join = None
 
+    def _idle(self) -> bool:
+        """A step of the workers that still have inputs, as one that has none. False: no worker has any."""
+        join = self._join = self._join or _Join(self._divide_by_initial_world_size, False)
+        n = self.world.size
+        said = self.world.reduce([0.0] * (n + 2))
+        active = [r for r in range(n) if said[r] > 0]
+        if not active:
+            return False
+        join.active = active
+        if join.throw:
+            self._early()
+        if said[n + 1] > 0:
+            self._sync_module_buffers(active[-1])
+        if said[n] > 0:
+            self._shadow()
+        return True
+
+    def _all_joined(self) -> None:
+        """The end of torch's Join: all have the model of one that came last."""
+        join, self._join = self._join, None
+        self._join_config = _JoinConfig.construct_disabled_join_config()
+        if join is not None and join.active:
+            self._last_model(join.active[-1])
+
     def _shadow(self) -> None:
         """A step without inputs of this worker."""
+        self._used = bytearray(len(self._binding.bound))
         with self._failing(), torch.no_grad():
+            if self._comm_hooks:
+                self._by_hook(shadow=True)
+                return
             self._exchange.begin()
             self._exchange.end()
-            self._used = bytearray(len(self._binding.bound))
             self._used_by_nobody()
 
     def _last_model(self, root: int) -> None:
@@ -478,12 +522,15 @@ class DistributedDataParallel(nn.Module):
                 )
         return self
 
-    def close(self) -> None:
-        """Leaves the run, in order. Parameters and gradients have memory of their own from here on. A wrapper that
-        is no longer referenced leaves by itself."""
+    def _unhook(self) -> None:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+
+    def close(self) -> None:
+        """Leaves the run, in order. Parameters and gradients have memory of their own from here on. A wrapper that
+        is no longer referenced leaves by itself."""
+        self._unhook()
         self._flat = torch.empty(0)
         self._exchange.close()
         self._binding.detach()
