@@ -166,7 +166,7 @@ static tutti_status check_pieces(const tutti_engine *e, tutti_error *err)
                                            ", or take a method whose pieces end between tensors (ddp)" };
     const tutti_method *m = &e->m;
 
-    if (m->cut_bytes)
+    if (m->cut_bytes && e->sums.exchange != NULL)
         TUTTI_TRY(tutti_refuse(m, &inside, 1, err));
     if (m->order != TUTTI_ORDER_READY && (m->ops->exchange == NULL || e->is_async || m->whole ||
                                           tutti_facility_does(m, TUTTI_LATE_GRADIENTS) != NULL))

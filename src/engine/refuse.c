@@ -23,7 +23,7 @@ static bool asks(const tutti_engine *e, tutti_asked asked, char what[128], const
         *undo = e->scaler.on ? "leave it off" : "leave nonfinite at stop";
         return e->scaler.on || e->options.nonfinite == TUTTI_NONFINITE_SKIP;
     case TUTTI_ASKED_CODEC:
-        if (e->sums.exchange == NULL)
+        if (tutti_exchange_codec(&e->m) == NULL)
             return false;
         snprintf(what, 128, "codec is '%.80s'", tutti_exchange_codec(&e->m));
         *undo = "omit codec";
