@@ -107,11 +107,12 @@ static void bring(relays *r, int k, tutti_freight *f, tutti_status *status)
 static void drop(relays *r, int who, tutti_freight *f, tutti_status *status, bool everyone)
 {
     static uint8_t all[WORKERS * 16 * MOST], own[16 * MOST];
+    static size_t of_own[WORKERS];
 
     while (status[0] == TUTTI_OK) {
         const bool is_mean = f[who].kind == TUTTI_FREIGHT_MEAN;
         const size_t bytes = f[who].count * (is_mean ? tutti_dtype_bytes(f[who].dtype) : 1);
-        size_t counts[WORKERS], of_own[WORKERS];
+        size_t counts[WORKERS];
         assert_int_equal(f[who].everyone, is_mean && everyone);
         assert_true(bytes <= sizeof own);
         memcpy(own, f[who].data, bytes);
