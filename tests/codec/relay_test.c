@@ -224,8 +224,8 @@ static void relay_state_can_be_copied_to_another_relay(void **state)
     close_all(&r[0]), close_all(&r[1]);
 }
 
-/* Worker 3 does not use what comes out: of means that only results need, and of others' messages, it gets nothing. It
-   keeps the same states as a worker that does. */
+/* Worker 3 does not use what comes out: of means that only results need, and of others' messages,
+   it gets nothing. It keeps the same states as a worker that does. */
 static void workers_that_drop_the_result_keep_the_same_states(void **state)
 {
     static const struct { const char *spec; bool everyone; } rows[] = {

@@ -168,7 +168,7 @@ static void a_killed_worker_ends_the_run_everywhere(void **state)
         assert_int_equal(result.rank, 3);
         assert_int_equal(result.signal, SIGKILL);
         assert_int_equal(result.pid, record_of(3).pid);
-        /* "host c: worker ..." of its agent, or "... on host c ..." if that had no time to report */
+        /* "host c: worker ..." of its agent, or "... on host c ..." if that had no time */
         assert_says(result.text, "host c");
         assert_says(result.text, "was killed by signal 9 (SIGKILL)");
         assert_true(now_ns() - start < (int64_t)20000000000);
