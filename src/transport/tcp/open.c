@@ -501,9 +501,10 @@ static bool all_local(const tcp_endpoint *e)
     return (uint32_t)here <= e->table[e->rank].cores;
 }
 
-static tutti_status watch_fd(tcp_endpoint *e, int fd, uint64_t what, tutti_error *err)
+/* blocked: heartbeats have filled the connection while this rank waited for others to connect. */
+static tutti_status watch_fd(tcp_endpoint *e, int fd, bool blocked, uint64_t what, tutti_error *err)
 {
-    struct epoll_event wanted = { .events = EPOLLIN, .data.u64 = what };
+    struct epoll_event wanted = { .events = EPOLLIN | (blocked ? EPOLLOUT : 0u), .data.u64 = what };
 
     return epoll_ctl(e->epoll, EPOLL_CTL_ADD, fd, &wanted) == 0
                ? TUTTI_OK
@@ -560,10 +561,10 @@ tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_e
         status = connect_all(&f, err);
     for (size_t i = 0; i < links && status == TUTTI_OK; i++) {
         if (e->links[i].fd >= 0)
-            status = watch_fd(e, e->links[i].fd, i, err);
+            status = watch_fd(e, e->links[i].fd, e->links[i].blocked, i, err);
     }
     if (status == TUTTI_OK && e->control.fd >= 0)
-        status = watch_fd(e, e->control.fd, links, err);
+        status = watch_fd(e, e->control.fd, false, links, err);
     if (status == TUTTI_OK && !all_local(e))
         e->options.spin = 0; /* fewer cores than workers: a thread that waits must let the others work */
 out:
