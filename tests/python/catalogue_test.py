@@ -1,4 +1,5 @@
-"""`import tutti` gives without PyTorch what the command prints from the same tables, and needs no PyTorch."""
+"""`import tutti` gives without PyTorch what the command prints from the same tables, and needs no PyTorch; `import tutti.torch`
+needs no more of PyTorch than training does."""
 
 import json
 import math
@@ -22,6 +23,15 @@ def test_neither_torch_nor_numpy_is_imported():
     done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True,
                           env=processes.environment())
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.torch
+def test_the_compiler_of_torch_is_not_imported():
+    """torch._dynamo takes as long as all the rest of PyTorch."""
+    code = "import sys, tutti.torch\nprint('torch' in sys.modules, 'torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True,
+                          env=processes.environment())
+    assert done.stdout == "True False\n"
 
 
 def test_the_version_is_that_of_the_headers_and_of_the_command():

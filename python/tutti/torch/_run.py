@@ -215,7 +215,7 @@ class Run:
                     "optimizer.evaluate()"
                 )
 
-    @torch.compiler.disable
+    @torch._disable_dynamo
     def _before_rows(self, b: Bound, args: tuple, named: dict[str, Any]) -> None:
         """Called before an embedding reads rows: acquires them."""
         if self._pass is None or self._given[b.index]:
@@ -243,7 +243,7 @@ class Run:
 
     # ---- a pass ----
 
-    @torch.compiler.disable
+    @torch._disable_dynamo
     def _before_forward(self, module: nn.Module, _args: Any) -> None:
         if module.training and torch.is_grad_enabled() and self._trains():
             self.begin()

@@ -205,7 +205,7 @@ class Units:
 
     # ---- forward ----
 
-    @torch.compiler.disable
+    @torch._disable_dynamo
     def _enter(self, module: nn.Module, units: list[int]) -> None:
         frame = _Frame(module)
         if module is self._model:
@@ -227,7 +227,7 @@ class Units:
             self._acquire(unit)
             frame.units.append(unit)
 
-    @torch.compiler.disable
+    @torch._disable_dynamo
     def _leave(self, module: nn.Module, output: Any) -> Any:
         if all(f.module is not module for f in self._frames):
             return None  # its own pre-hook has failed

@@ -176,13 +176,13 @@ class DistributedDataParallel(Torchs):
         self._after(output)
         return output
 
-    @torch.compiler.disable
+    @torch._disable_dynamo
     def _moved(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Inputs on the device of device_ids, as torch's class moves them."""
         args, named = self.to_kwargs(inputs, kwargs, self.device_ids[0])
         return args[0], named[0]
 
-    @torch.compiler.disable
+    @torch._disable_dynamo
     def _before(self) -> None:
         if self._failure is not None:
             raise self._failure
@@ -204,7 +204,7 @@ class DistributedDataParallel(Torchs):
         # torch.compile cuts its graphs where gradients are exchanged, as it does for torch's class
         self._outer, _Torch._active_ddp_module = _Torch._active_ddp_module, self
 
-    @torch.compiler.disable
+    @torch._disable_dynamo
     def _after(self, output: object) -> None:
         """The backward of this forward is to be exchanged, if it is not within no_sync()."""
         _Torch._active_ddp_module, self._outer = (None if self._outer is self else self._outer), None
