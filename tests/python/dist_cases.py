@@ -333,13 +333,59 @@ def functional(c: Checks):
             torch.full((c.n,), float(c.me)))
 
 
+def rows_of(rank, dtype, shape=(7, 3, 2), sparse_dim=2, places=5):
+    """A sparse tensor with rows of its own, some of them twice."""
+    g = torch.Generator().manual_seed(rank)
+    at = torch.stack([torch.randint(0, length, (places,), generator=g) for length in shape[:sparse_dim]])
+    values = (torch.randn(places, *shape[sparse_dim:], generator=g) * 9).to(dtype)
+    return torch.sparse_coo_tensor(at, values, shape, check_invariants=True)
+
+
+def sparse(c: Checks):
+    """All-reduces of sparse tensors: those of the dense ones, in the order of ranks."""
+    for dtype in (*FLOATS, torch.int64, torch.int8):
+        for name in ("SUM", "AVG") if dtype.is_floating_point else ("SUM",):
+            parts = [rows_of(r, dtype) for r in range(c.n)]
+            wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+            total = torch.zeros(7, 3, 2, dtype=wide)
+            for part in parts:
+                total += part.coalesce().to_dense().to(wide) * (1 / c.n if name == "AVG" else 1)
+            x = parts[c.me]
+            dist.all_reduce(x, getattr(ReduceOp, name), group=c.group)
+            c.check(f"sparse {name} of {dtype}", x.to_dense(), total.to(dtype))
+            places = {tuple(i) for part in parts for i in part._indices().t().tolist()}
+            if not x.is_coalesced() or x._nnz() != len(places):
+                c.wrong.append(f"sparse {name} of {dtype}: {x._nnz()} rows, and {len(places)} places")
+    x = torch.sparse_coo_tensor(torch.empty(1, 0, dtype=torch.int64), torch.empty(0, 2), (4, 2)) if c.me == 0 else \
+        torch.sparse_coo_tensor([[3]], [[float(c.me), 1.0]], (4, 2))
+    dist.all_reduce(x, group=c.group)
+    c.check("sparse, where one rank has no row", x.to_dense()[3], torch.tensor([float(sum(range(c.n))), c.n - 1.0]))
+    for shape, sparse_dim in (((0, 2), 1), ((3,), 0), ((4,), 1)):
+        x = torch.sparse_coo_tensor(torch.zeros(sparse_dim, 0, dtype=torch.int64),
+                                    torch.zeros(0, *shape[sparse_dim:]), shape)
+        dist.all_reduce(x, group=c.group)
+        c.check(f"sparse and empty, {shape}", x.to_dense(), torch.zeros(shape))
+    with torch.inference_mode():
+        x = rows_of(c.me, torch.float32)
+        dist.all_reduce(x, group=c.group)
+    c.check("sparse in inference mode", x.to_dense(), sum(rows_of(r, torch.float32).to_dense() for r in range(c.n)))
+    x, dense = rows_of(c.me, torch.float32), torch.ones(3)
+    c.group.allreduce_coalesced([dense, x, dense.clone()]).wait()
+    c.check("dense beside sparse", dense, torch.full((3,), float(c.n)))
+    x._values().mul_(2)  # as an optimizer or a clipping does
+
+
 def refused(c: Checks):
     """Alike on all ranks, by name, and the group can be used as before."""
     tries = {
         "no BAND of torch.float32": lambda: dist.all_reduce(torch.ones(2), ReduceOp.BAND, group=c.group),
         "no AVG of torch.int64": lambda: dist.all_reduce(torch.ones(2, dtype=torch.int64), ReduceOp.AVG, group=c.group),
         "moved and not reduced": lambda: dist.all_reduce(torch.ones(2).to(torch.float8_e5m2), group=c.group),
-        "torch.sparse_coo": lambda: dist.all_reduce(torch.eye(2).to_sparse(), group=c.group),
+        "no MAX of sparse": lambda: dist.all_reduce(torch.eye(2).to_sparse(), ReduceOp.MAX, group=c.group),
+        "no SUM of sparse": lambda: dist.all_reduce(torch.eye(2).bool().to_sparse(), group=c.group),
+        "no SUM of sparse tensors of torch.complex64": lambda: c.group.allreduce([rows_of(0, torch.complex64)]),
+        "torch.sparse_csr": lambda: c.group.allreduce([torch.eye(2).to_sparse_csr()]),
+        "this one is torch.sparse_coo": lambda: c.group.broadcast([torch.eye(2).to_sparse()]),
         "host memory": lambda: c.group.allreduce([torch.empty(2, device="meta")]),
         "elements of each of": lambda: c.group.all_gather_single(torch.zeros(3 * c.n), torch.zeros(2)),
         "all of one call have the same dtype": lambda: c.group.all_gather_single(torch.zeros(2 * c.n),
@@ -375,6 +421,15 @@ def against_gloo(c: Checks, gloo):
                 exact = name in ("MIN", "MAX") or not dtype.is_floating_point or (c.n == 2 and dtype in FLOATS[:2])
                 if not (torch.equal(a, b) if exact else torch.allclose(a, b, rtol=2e-2, atol=2e-1)):
                     c.wrong.append(f"{name} of {dtype} is not Gloo's")
+    for dtype in (torch.float32, torch.float64, torch.int64):
+        a, b = rows_of(c.me, dtype), rows_of(c.me, dtype)
+        dist.all_reduce(a, group=c.group)
+        dist.all_reduce(b, group=gloo)
+        a, b = a.coalesce(), b.coalesce()
+        exact = dtype == torch.int64 or c.n == 2
+        if not torch.equal(a.indices(), b.indices()) or \
+                not (torch.equal if exact else torch.allclose)(a.values(), b.values()):
+            c.wrong.append(f"a sparse sum of {dtype} is not Gloo's")
 
 
 SHORT = (torch.float32, torch.bfloat16, torch.int64, torch.int16, torch.bool, torch.complex64)
@@ -392,7 +447,7 @@ def all_calls(rank, n, folder, whole):
     start(folder, rank, n, "tutti")
     c = Checks(dist.group.WORLD)
     matrix(c, DTYPES if whole else SHORT, FORMS)
-    for case in (uneven, coalesced, premultiplied, objects, messages, works, functional, refused):
+    for case in (uneven, coalesced, premultiplied, sparse, objects, messages, works, functional, refused):
         case(c)
     dist.barrier()
     dist.destroy_process_group()

@@ -53,6 +53,26 @@ def ddp(backend):
     return losses, [whole(p) for p in model.parameters()]
 
 
+def ddp_sparse(backend):
+    """An embedding whose gradients are the rows that were used, beside dense layers."""
+    torch.manual_seed(0)
+    table, top = nn.EmbeddingBag(50, 8, mode="sum", sparse=True), nn.Linear(8, 4)
+    model = nn.parallel.DistributedDataParallel(nn.Sequential(table, top))
+    rows, dense = torch.optim.SparseAdam(table.parameters(), lr=0.01), torch.optim.SGD(top.parameters(), lr=0.1)
+    losses = []
+    for step in range(STEPS):
+        g = torch.Generator().manual_seed(1000 * step + dist.get_rank())
+        words, y = torch.randint(0, 50, (8, 3), generator=g), torch.randint(0, 4, (8,), generator=g)
+        loss = nn.functional.cross_entropy(model(words), y)
+        for optimizer in (rows, dense):
+            optimizer.zero_grad()
+        loss.backward()
+        for optimizer in (rows, dense):
+            optimizer.step()
+        losses.append(loss.item())
+    return losses, [whole(p) for p in model.parameters()]
+
+
 def ddp_unused(backend):
     model = nn.parallel.DistributedDataParallel(network(), find_unused_parameters=True, gradient_as_bucket_view=True)
     losses = loop(model, torch.optim.SGD(model.parameters(), lr=0.1))
@@ -157,17 +177,21 @@ def fsdp(backend):
     return losses, [whole(p) for p in model.parameters()]
 
 
-def hsdp(backend):
+def hsdp(backend, replicas=2):
     """The replicate axis alone is on the backend, where the default group is another's."""
-    n = dist.get_world_size()
+    shape = (replicas, dist.get_world_size() // replicas)
     override = {"replicate": "tutti"} if backend == "override" else None
-    mesh = init_device_mesh("cpu", (2, n // 2), mesh_dim_names=("replicate", "shard"), backend_override=override)
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard"), backend_override=override)
     if override:
         assert mesh.get_group("replicate").name() == "tutti", mesh.get_group("replicate").name()
         assert mesh.get_group("shard").name() != "tutti"
     model = sharded(network(), mesh)
     losses = loop(model, torch.optim.SGD(model.parameters(), lr=0.1))
     return losses, [whole(p) for p in model.parameters()]
+
+
+def hsdp_of_four(backend):
+    return hsdp(backend, 4)
 
 
 def checkpoints(backend, folder):

@@ -312,8 +312,8 @@ def equal(a, b, n):
     return torch.allclose(*(torch.tensor(torch.utils._pytree.tree_flatten(t)[0]) for t in (a, b)), rtol=1e-4, atol=1e-5)
 
 
-KINDS = ("ddp", "ddp_unused", "ddp_static", "ddp_hook", "ddp_join", "zero", "fsdp", "fsdp_mixed", "checkpoints",
-         "distribute", "compiled")
+KINDS = ("ddp", "ddp_sparse", "ddp_unused", "ddp_static", "ddp_hook", "ddp_join", "zero", "fsdp", "fsdp_mixed",
+         "checkpoints", "distribute", "compiled")
 
 
 @pytest.mark.parametrize(("kind", "n"), [
@@ -346,6 +346,33 @@ def late_futures(rank, n, folder):
 
     Queue._serve = slowly
     return told + trained(rank, n, f"{folder}/late", "ddp", ["tutti"])
+
+
+# over tcp, as between hosts: "override" leaves the default group to Gloo
+@SLOW
+@pytest.mark.parametrize(("kind", "backend"), [("ddp", "tutti"), ("fsdp", "tutti"), ("hsdp", "tutti"),
+                                               ("hsdp_of_four", "override")])
+def test_eight_ranks_train_as_on_gloo(tmp_path, kind, backend):
+    transport = "shm" if kind == "ddp" else "tcp"
+    answers = on_ranks(8, trained, str(tmp_path), kind, ["gloo", backend], transport=transport, timeout=300)
+    for gloo, ours in answers:
+        assert equal(gloo, ours, 8)
+        assert ours[1] == answers[0][1][1], "ranks have different parameters"
+
+
+def unlike_rows(rank, n, folder):
+    dist_cases.start(folder, rank, n, "tutti")
+    x = torch.eye(3 + (rank == 1)).to_sparse()
+    try:
+        dist.all_reduce(x)
+    except ValueError as e:
+        return str(e)
+
+
+def test_sparse_tensors_of_unlike_shapes_are_named(tmp_path):
+    for rank, told in enumerate(on_ranks(3, unlike_rows, str(tmp_path))):
+        assert f"shape {(4, 4) if rank == 1 else (3, 3)}" in told
+        assert f"ranks {[0, 2] if rank == 1 else [1]} of the group" in told
 
 
 @SLOW

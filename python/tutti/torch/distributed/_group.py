@@ -22,6 +22,7 @@ from ._codec import Codec, Coded
 from ._options import Options
 from ._points import Points
 from ._reductions import Reduction, reduction
+from ._sparse import SparseSum, is_sparse
 from ._tensors import alike, check, flat, joined, plain, put, room, spread
 from ._work import Queue, Work, seconds
 
@@ -163,8 +164,11 @@ class ProcessGroupTutti(dist.ProcessGroup):
                 for exact, dtype, of_one in zip(how, dtypes, counts, strict=True)]
 
     def _allreduce(self, what: str, tensors: Sequence[Tensor], opts: Any) -> Work:
-        check(what, tensors)
-        how = self._how(what, _operation(opts), [t.dtype for t in tensors], [[t.numel()] for t in tensors])
+        op, dense = _operation(opts), [t for t in tensors if not is_sparse(t)]
+        check(what, dense)
+        sparse = {id(t): SparseSum(what, op, t.dtype) for t in tensors if is_sparse(t)}
+        of_dense = iter(self._how(what, op, [t.dtype for t in dense], [[t.numel()] for t in dense]))
+        how = [sparse.get(id(t)) or next(of_dense) for t in tensors]
 
         def run() -> None:
             for t, of_it in zip(tensors, how, strict=True):

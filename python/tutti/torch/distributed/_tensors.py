@@ -16,7 +16,10 @@ def check(what: str, tensors: Iterable[torch.Tensor]) -> None:
                 "the CPU, or give that device's axis another backend"
             )
         if t.layout != torch.strided:
-            raise ValueError(f"{what}: the backend 'tutti' takes dense tensors, and this one is {t.layout}")
+            raise ValueError(
+                f"{what}: the backend 'tutti' takes dense tensors, and in all_reduce torch.sparse_coo; this one is "
+                f"{t.layout}"
+            )
 
 
 def alike(what: str, tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> None:
