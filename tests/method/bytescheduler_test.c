@@ -588,7 +588,7 @@ static void invalid_options_are_rejected(void **state)
 {
     static const struct { const char *method, *optimizer, *codec; int servers; const char *words; } cases[] = {
         { "bytescheduler(partition_mb=8,credit_mb=4)", "sgd", "", 0,
-          "partition_mb is 8 but credit_mb is only 4, so that no part would ever be admitted" },
+          "partition_mb is 8 but credit_mb is only 4: a credit admits one part or more; give credit_mb=8" },
         { "bytescheduler(partition_mb=1e-5)", "sgd", "", 0, "a part has 64 or more" },
         { "bytescheduler(credit_mb=1e-5)", "sgd", "", 0, "a part has 64 or more" },
         { "bytescheduler(servers=2)", "sgd", "", 0, "over=servers" },
