@@ -306,6 +306,8 @@ def works(c: Checks):
         c.wrong.append("a Work that is over")
     x = torch.ones(3)
     future = dist.all_reduce(x, async_op=True, group=c.group).get_future().then(lambda f: f.value()[0] * 2)
+    if not dist.all_reduce(torch.ones(3), async_op=True, group=c.group).wait(timedelta.max):
+        c.wrong.append("the longest timeout that there is")
     c.check("a future", future.wait(), torch.full((3,), 2.0 * c.n))
     with torch.inference_mode():
         outs = [torch.zeros(3, 2).t() for _ in range(c.n)]

@@ -21,6 +21,7 @@ from .._thread import Worker
 from ._calls import Members
 
 NO_LIMIT = timedelta(0)
+_LONGEST = 1e8  # seconds, three years: Python can wait no longer than to the end of time_t
 _CLOSING = 10.0  # seconds for calls that nobody has waited for, when a group is destroyed
 _BROKEN = 1.0  # where it has failed: for the notice to come back from the peers
 
@@ -28,7 +29,7 @@ _BROKEN = 1.0  # where it has failed: for the notice to come back from the peers
 def seconds(limit: timedelta | None) -> float | None:
     """torch's -1 ms and 0 mean that there is no limit here."""
     value = 0.0 if limit is None else limit.total_seconds()
-    return value if value > 0 else None
+    return min(value, _LONGEST) if value > 0 else None
 
 
 class Work(TorchWork):
