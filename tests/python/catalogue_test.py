@@ -1,5 +1,5 @@
-"""`import tutti` gives without PyTorch what the command prints from the same tables, and needs no PyTorch; `import tutti.torch`
-needs no more of PyTorch than training does."""
+"""`import tutti` gives without PyTorch what the command prints from the same tables, and needs no PyTorch;
+`import tutti.torch` needs no compiler of PyTorch."""
 
 import json
 import math
