@@ -75,8 +75,8 @@ class SparseSum:
         if len(set(forms)) > 1:
             unlike = [r for r, of_r in enumerate(forms) if of_r != forms[members.index]]
             raise ValueError(
-                f"{self._what}: this rank's sparse tensor has the shape {tuple(mine.shape)}, {mine.sparse_dim()} of its "
-                f"dimensions sparse, of {mine.dtype}; those of ranks {unlike} of the group have another one"
+                f"{self._what}: this rank's sparse tensor is of {mine.dtype}, of shape {tuple(mine.shape)}, of which "
+                f"{mine.sparse_dim()} dimensions are sparse; those of ranks {unlike} of the group are not"
             )
         return heads[::2].tolist()
 
