@@ -222,8 +222,8 @@ static inline tutti_buffer tutti_nothing(void)
 }
 
 /* ---- vector kernels (float32): x, y, z are n elements on d, at any float's alignment. They may
-   be equal, and must not partly overlap. Each product and each sum is rounded separately. A NaN
-   is a NaN at every level; its sign and payload are unspecified. ---- */
+   be equal, and must not partly overlap. Each product and each sum is rounded separately, except
+   in lerp. A NaN is a NaN at every level; its sign and payload are unspecified. ---- */
 /*   copy          y = x
      fill          y = a
      fill_normal   y = N(0,1), element i from index i: tutti_normal's, except for the last bit of
@@ -234,7 +234,10 @@ static inline tutti_buffer tutti_nothing(void)
      axpy          y += a x
      blend         y = a x + b y
      diff          z = a (x - y)
-     add_diff      z += a (x - y) */
+     add_diff      z += a (x - y)
+     lerp          y = x + a (y - x), as torch.lerp(x, y, a) of PyTorch 2.13 to the bit: one fused
+                   multiply-add, from x where a < 0.5, else from y. 0 gives x and 1 gives y where
+                   these are finite */
 void tutti_copy(tutti_device *d, size_t n, const float *x, float *y);
 void tutti_fill(tutti_device *d, size_t n, float a, float *y);
 void tutti_fill_normal(tutti_device *d, size_t n, tutti_rng rng, float *y);
@@ -245,6 +248,7 @@ void tutti_axpy(tutti_device *d, size_t n, float a, const float *x, float *y);
 void tutti_blend(tutti_device *d, size_t n, float a, const float *x, float b, float *y);
 void tutti_diff(tutti_device *d, size_t n, float a, const float *x, const float *y, float *z);
 void tutti_add_diff(tutti_device *d, size_t n, float a, const float *x, const float *y, float *z);
+void tutti_lerp(tutti_device *d, size_t n, float a, const float *x, float *y);
 
 /* g += (a (g g)) (x - y): a first-order estimate, from a gradient at y, of the gradient at x. The
    Hessian's diagonal is approximated by a g g (delay compensation: Zheng et al., ICML 2017, arXiv

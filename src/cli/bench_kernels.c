@@ -44,6 +44,7 @@ static void axpy(tutti_device *d, vectors *v) { tutti_axpy(d, v->n, 0.001f, v->o
 static void blend(tutti_device *d, vectors *v) { tutti_blend(d, v->n, 0.5f, v->of[0], 0.5f, v->of[1]); }
 static void diff(tutti_device *d, vectors *v) { tutti_diff(d, v->n, 0.5f, v->of[0], v->of[1], v->of[2]); }
 static void add_diff(tutti_device *d, vectors *v) { tutti_add_diff(d, v->n, 0.001f, v->of[0], v->of[1], v->of[2]); }
+static void lerp(tutti_device *d, vectors *v) { tutti_lerp(d, v->n, 0.25f, v->of[0], v->of[1]); }
 static void compensate(tutti_device *d, vectors *v)
 {
     const tutti_compensation c = { .a = 1e-4f, .decay = 0.95f, .one_minus_decay = 0.05f, .eps = 1e-7f };
@@ -113,8 +114,8 @@ static const kernel yardsticks[] = { { "memcpy", 2, copy_bytes }, { "triad", 3, 
 static const kernel kernels[] = {
     { "copy", 2, copy }, { "fill", 1, bench_fill }, { "fill_normal", 1, fill_normal, 32 }, { "fill_uniform", 1,
       fill_uniform, 32 }, { "add", 3, bench_add }, { "scale", 2, scale },
-    { "axpy", 3, axpy }, { "blend", 3, blend }, { "diff", 3, diff }, { "add_diff", 4, add_diff }, { "compensate", 6,
-      compensate }, { "tree_sum_4", 5, tree_sum }, { "norm2", 1, norm2 },
+    { "axpy", 3, axpy }, { "blend", 3, blend }, { "diff", 3, diff }, { "add_diff", 4, add_diff }, { "lerp", 3, lerp },
+    { "compensate", 6, compensate }, { "tree_sum_4", 5, tree_sum }, { "norm2", 1, norm2 },
     { "dot", 2, dot }, { "finite", 1, all_finite }, { "to_bf16", 1.5, to_bf16 }, { "from_bf16", 1.5,
       from_bf16 }, { "to_f16", 1.5, to_f16 }, { "from_f16", 1.5, from_f16 },
     { "step_sgd", 5, step_sgd }, { "step_adam", 7, step_adam },

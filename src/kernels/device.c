@@ -173,6 +173,12 @@ void tutti_add_diff(tutti_device *d, size_t n, float a, const float *x, const fl
     charge(d, n, 3, 16);
 }
 
+void tutti_lerp(tutti_device *d, size_t n, float a, const float *x, float *y)
+{
+    d->kernels.lerp(n, a, x, y);
+    charge(d, n, 3, 12);
+}
+
 void tutti_compensate(tutti_device *d, size_t n, const tutti_compensation *c, const float *x, const float *y, float *g,
                       float *mean)
 {

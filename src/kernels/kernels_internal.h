@@ -46,6 +46,7 @@ typedef struct tutti_kernels {
     void (*blend)(size_t n, float a, const float *x, float b, float *y);
     void (*diff)(size_t n, float a, const float *x, const float *y, float *z);
     void (*add_diff)(size_t n, float a, const float *x, const float *y, float *z);
+    void (*lerp)(size_t n, float a, const float *x, float *y);
     void (*compensate)(size_t n, const tutti_compensation *c, const float *x, const float *y,
                        float *g, float *mean);
     /* counter, key: as tutti_philox_begin returns them */

@@ -1,6 +1,6 @@
 /* vector.c: the element-wise kernels of runtime.h in plain C, the reference of every level. Each
-   product and each sum is rounded by itself (the build switches contraction off). No `restrict`:
-   x, y and z may be the same vector. */
+   product and each sum is rounded by itself (the build switches contraction off), except in lerp.
+   No `restrict`: x, y and z may be the same vector. */
 #include "kernels_internal.h"
 #include <math.h>
 
@@ -46,6 +46,12 @@ static void add_diff(size_t n, float a, const float *x, const float *y, float *z
         z[i] = z[i] + a * (x[i] - y[i]);
 }
 
+static void lerp(size_t n, float a, const float *x, float *y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = a < 0.5f ? fmaf(a, y[i] - x[i], x[i]) : fmaf(a - 1, y[i] - x[i], y[i]);
+}
+
 static void compensate(size_t n, const tutti_compensation *c, const float *x, const float *y, float *g, float *mean)
 {
     for (size_t i = 0; i < n; i++) {
@@ -68,5 +74,6 @@ void tutti_kernels_vector(tutti_kernels *t)
     t->blend = blend;
     t->diff = diff;
     t->add_diff = add_diff;
+    t->lerp = lerp;
     t->compensate = compensate;
 }

@@ -54,6 +54,18 @@ static void LEVEL(add_diff)(size_t n, float a, const float *x, const float *y, f
                                    vec_mul(va, vec_sub(vec_get(x + i, k), vec_get(y + i, k))))));
 }
 
+INLINE void lerp_vector(size_t k, float a, const float *x, float *y)
+{
+    const vec from = vec_get(x, k), to = vec_get(y, k), by = vec_sub(to, from);
+
+    vec_put(y, k, a < 0.5f ? vec_fma(vec_all(a), by, from) : vec_fma(vec_all(a - 1), by, to));
+}
+
+static void LEVEL(lerp)(size_t n, float a, const float *x, float *y)
+{
+    EACH_VECTOR(n, lerp_vector(k, a, x + i, y + i));
+}
+
 /* Computes tutti_compensate for k elements: g += a g^2 (x - y). mean: running mean of g^2, or
    NULL. */
 INLINE void compensate_vector(size_t k, const tutti_compensation *c, const float *x, const float *y,
@@ -90,5 +102,6 @@ void LEVEL(tutti_kernels_vector)(tutti_kernels *t)
     t->blend = LEVEL(blend);
     t->diff = LEVEL(diff);
     t->add_diff = LEVEL(add_diff);
+    t->lerp = LEVEL(lerp);
     t->compensate = LEVEL(compensate);
 }

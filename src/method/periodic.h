@@ -1,7 +1,7 @@
 /* periodic.h: methods whose workers make local steps and average their models every H steps
-   (local-sgd, palsgd): the warm-up, the count of local steps, the last agreed model, the outer
-   optimiser and the codec. All of it is in this file. The method's hooks are the functions below
-   or call them.
+   (local-sgd, palsgd, diloco): the warm-up, the count of local steps, the last agreed model, the
+   outer optimiser and the codec. All of it is in this file. The method's hooks are the functions
+   below or call them.
 
    K: workers; x_k: the model of worker k; g_k: its gradient; theta: the model after the last
    averaging
@@ -123,6 +123,29 @@ static inline tutti_status periodic_exchange(tutti_method *m, tutti_piece *p, tu
                                     tutti_f32(m->device, p->g, p->count), err);
 }
 
+/* to[first, first + count) := theta - x: how far this worker has moved. to may be x. */
+static inline void periodic_displace(const tutti_method *m, size_t first, size_t count, float *to)
+{
+    const periodic *s = m->self;
+
+    tutti_diff(m->device, count, 1, s->theta + first, m->x + first, to + first);
+}
+
+/* theta <- Outer(theta, Delta) in [first, first + count), where delta has the mean displacement; or
+   theta - Delta. update: how many updates of these elements this one makes. */
+static inline void periodic_update(const tutti_method *m, size_t first, size_t count,
+                                   const float *delta, uint64_t update)
+{
+    const periodic *s = m->self;
+    float *theta = s->theta + first;
+
+    if (s->update != NULL)
+        tutti_update(s->update, first, count, theta, delta + first,
+                     &(tutti_rate){ tutti_optim_lr(s->update), 1, update });
+    else
+        tutti_diff(m->device, count, 1, theta, delta + first, theta);
+}
+
 /* Averages the models at the end of a period, and updates theta. */
 static inline tutti_status periodic_average(tutti_method *m, tutti_error *err)
 {
@@ -136,29 +159,29 @@ static inline tutti_status periodic_average(tutti_method *m, tutti_error *err)
             tutti_copy(m->device, m->n, m->x, s->theta);
         return TUTTI_OK;
     }
-    /* Delta_k = theta - x_k  */
-    tutti_diff(m->device, m->n, 1, s->theta, m->x, m->x);
+    periodic_displace(m, 0, m->n, m->x);
     TUTTI_TRY(tutti_exchange_all(m, m->x, err));
-    if (s->update != NULL)
-        /* theta <- Outer(theta, Delta) */
-        tutti_update(s->update, 0, m->n, s->theta, m->x,
-                     &(tutti_rate){ tutti_optim_lr(s->update), 1, rounds });
-    else
-        tutti_diff(m->device, m->n, 1, s->theta, m->x, s->theta);
+    periodic_update(m, 0, m->n, m->x, rounds);
     tutti_copy(m->device, m->n, s->theta, m->x);
     return TUTTI_OK;
+}
+
+/* Ends a step of the warm-up, after which models are equal: theta := x. */
+static inline void periodic_follow(const tutti_method *m)
+{
+    const periodic *s = m->self;
+
+    if (s->theta != NULL)
+        tutti_copy(m->device, m->n, m->x, s->theta);
 }
 
 /* Ends a step after its update: averages the models if a period ends. */
 static inline tutti_status periodic_meet(tutti_method *m, tutti_error *err)
 {
-    const periodic *s = m->self;
-
     if (periodic_meets(m))
         return periodic_average(m, err);
-    if (periodic_warms_up(m) && s->theta != NULL)
-        tutti_copy(m->device, m->n, m->x, s->theta); /* in the warm-up every step ends with equal
-                                                        models */
+    if (periodic_warms_up(m))
+        periodic_follow(m);
     return TUTTI_OK;
 }
 

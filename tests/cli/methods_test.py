@@ -143,7 +143,8 @@ class Methods(Case):
     def test_a_run_resumed_in_mid_period_ends_with_the_same_bytes(self):
         for i, method in enumerate(("local-sgd(period=5)",
                                     "local-sgd(period=5,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))", "d-psgd",
-                                    "d-psgd(one-peer-exponential,order=atc)", "palsgd(period=5,mix_prob=0.4)")):
+                                    "d-psgd(one-peer-exponential,order=atc)", "palsgd(period=5,mix_prob=0.4)",
+                                    "diloco(period=6,fragments=2,delay=2)")):  # an exchange is under way
             common = (*MODEL, "--data", self.data, "-n", 3, "--batch", 10, "--method", method, "--seed", 2,
                       "--steps", 20, "--checkpoint-every", 8, "--checkpoint-keep", 9)
             whole = self.train("w%d" % i, *common)
@@ -154,7 +155,8 @@ class Methods(Case):
             self.assertEqual(model(whole), model(resumed), method)
 
     def test_a_killed_neighbour_ends_the_run_and_is_named(self):
-        for method in ("d-psgd", "d-psgd(one-peer-exponential,order=atc)", "local-sgd(period=3)"):
+        for method in ("d-psgd", "d-psgd(one-peer-exponential,order=atc)", "local-sgd(period=3)",
+                       "diloco(period=4,fragments=2,delay=1)"):
             err, workers = self.killed(5, 3, "-n", 5, "--method", method, "--on-loss", "stop")
             self.assertIn("worker 3 was lost: process %d was killed by signal 9 (SIGKILL)" % workers[3], err)
 

@@ -735,8 +735,8 @@ static void invalid_options_are_rejected_with_value_and_fix(void **state)
           "workers, and what it loses of the model that comes back is lost every time" },
         { { .codec = "topk", .method = "stragglar" },
           "codec is 'topk', but method 'stragglar' has an exchange of its own, of float32; omit codec, or take a "
-          "method whose gradients, or models as differences, may go through one (ddp, bagua, local-sgd, palsgd, "
-          "slowmo, d-psgd, qg-dsgdm" },
+          "method whose gradients, or models as differences, may go through one (ddp, bagua, local-sgd, diloco, "
+          "palsgd, slowmo, d-psgd, qg-dsgdm" },
         { { .codec = "topk", .method = "hetero-ring(collective=ring)" },
           "its ring sums float32, and codec is 'topk'; omit collective, so that the codec chooses what carries "
           "it" },

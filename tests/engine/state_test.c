@@ -162,6 +162,11 @@ static const struct { const char *method, *optimizer; int n; const char *codec, 
     { "local-sgd(period=4,warmup=4)", "sgd(lr=0.05,momentum=0.9)", 3 },
     { "local-sgd(period=2,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))", "adamw(lr=0.01)", 3 },
     { "local-sgd(period=2,outer=adam(lr=0.01))", "sgd(lr=0.05,momentum=0.9)", 1 },
+    { "diloco(period=2)", "adamw(lr=0.01)", 3 },
+    /* an exchange is under way */
+    { "diloco(period=4,fragments=2,delay=1)", "sgd(lr=0.05,momentum=0.9)", 3 },
+    { "diloco(period=2,delay=1,mix=0.5)", "sgd(lr=0.05)", 2, "ef(topk(ratio=0.05))" },
+    { "diloco(period=2,delay=1,outer=adam(lr=0.01))", "sgd(lr=0.05,momentum=0.9)", 1 },
     { "palsgd(period=2,mix_prob=0.4)", "sgd(lr=0.05,momentum=0.9)", 3 },
     { "palsgd(period=2,mix_prob=0.3,warmup=1,coin=shared,outer=adam(lr=0.01))", "adamw(lr=0.01)", 2 },
     { "palsgd(period=5,form=elastic,outer=none)", "sgd(lr=0.05,momentum=0.9)", 2 },
@@ -262,6 +267,8 @@ static const struct { const char *method, *optimizer; int n; const char *codec, 
     { "accordion(mode=localsteps,period_low=1,period_high=3,interval=2,unit=step,eta=5)", "adam(lr=0.01)", 3 },
     /* sgd does not read how many updates it has made, except for the first */
     { "slowmo(period=2)", "sgd(lr=0.05,momentum=0.9)", 3 },
+    /* an exchange is under way, during which the rate changes, and no residual is sent after it */
+    { "diloco(period=4,delay=3,mix=0.5,outer=none)", "sgd(lr=0.05)", 3, "ef(topk(ratio=0.05))" },
     /* two machines have no owners of parts */
     { "bagua(algorithm=bytegrad,hierarchical=2)", "sgd(lr=0.05)", 4 },
 };
@@ -340,7 +347,7 @@ static void zeroing_any_non_scratch_state_changes_the_resumed_run(void **state)
     (void)state;
     if (SANITIZED_THREAD)
         skip(); /* hundreds of engines more, with the threads of those above */
-    for (size_t i = 0; i < TUTTI_LENGTH(cases) - 11; i++) {
+    for (size_t i = 0; i < TUTTI_LENGTH(cases) - 12; i++) {
         saved_run s = fresh(cases[i].method, cases[i].optimizer, "cosine(warmup=2)");
         s.t.options.codec = cases[i].codec;
         s.t.options.codec_hierarchy = cases[i].hierarchy;

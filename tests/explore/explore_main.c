@@ -16,13 +16,14 @@ extern const explore_piece explore_collective_pieces[], explore_port_pieces[], e
     explore_gossip_pieces[], explore_async_pieces[], explore_hop_pieces[], explore_server_pieces[],
     explore_requests_pieces[], explore_members_pieces[], explore_chosen_pieces[], explore_given_pieces[],
     explore_lane_pieces[], explore_by_piece_pieces[], explore_taken_pieces[], explore_tune_pieces[],
-    explore_tier_pieces[], explore_pipe_pieces[], explore_drive_pieces[];
+    explore_tier_pieces[], explore_pipe_pieces[], explore_drive_pieces[], explore_diloco_pieces[];
 static const struct {
     const char *name;
     const explore_piece *pieces;
 } tables[] = { { "collective", explore_collective_pieces },
                { "ports", explore_port_pieces },
                { "train", explore_train_pieces },
+               { "fragments", explore_diloco_pieces },
                { "gossip", explore_gossip_pieces },
                { "async", explore_async_pieces },
                { "hop", explore_hop_pieces },

@@ -156,6 +156,7 @@ static void every_kernel_charges_its_work(void **state)
     CHARGED(tutti_blend(d, 100, 2, x, 1, y), 300, 1200);
     CHARGED(tutti_diff(d, 100, 2, x, y, z), 200, 1200);
     CHARGED(tutti_add_diff(d, 100, 2, x, y, z), 300, 1600);
+    CHARGED(tutti_lerp(d, 100, 0.5f, x, y), 300, 1200);
     CHARGED(tutti_compensate(d, 100, &compensation, x, y, z, NULL), 500, 1600);
     CHARGED(tutti_compensate(d, 100, &compensation, x, y, z, w), 1100, 2400);
     CHARGED(tutti_tree_sum(d, 100, 2, both, NULL, z), 100, 1200);

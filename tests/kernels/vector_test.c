@@ -55,6 +55,16 @@ static double add_diff_into_y(tutti_device *d, size_t n, float *const v[ARRAYS])
     tutti_add_diff(d, n, 0.7f, v[0], v[1], v[1]);
     return 0;
 }
+static double lerp_near_x(tutti_device *d, size_t n, float *const v[ARRAYS])
+{
+    tutti_lerp(d, n, 0.3f, v[0], v[1]);
+    return 0;
+}
+static double lerp_near_y(tutti_device *d, size_t n, float *const v[ARRAYS])
+{
+    tutti_lerp(d, n, 0.7f, v[0], v[1]);
+    return 0;
+}
 static const tutti_compensation compensation = { .a = 0.04f, .decay = 0.95f, .one_minus_decay = 0.05f, .eps = 1e-7f };
 static double compensate(tutti_device *d, size_t n, float *const v[ARRAYS])
 {
@@ -184,6 +194,8 @@ static const struct { const char *name; operation *run;
     ROW(diff_into_y),
     ROW(add_diff),
     ROW(add_diff_into_y),
+    ROW(lerp_near_x),
+    ROW(lerp_near_y),
     ROW(compensate),
     ROW(compensate_by_mean),
     ROW(norm2),
@@ -272,6 +284,8 @@ static void the_reference_is_the_formula(void **state)
         r = t + u, q = y, tutti_blend(d, 1, a, &x, b, &q), assert_true(harness_same(r, q));
         r = a * v, q = z, tutti_diff(d, 1, a, &x, &y, &q), assert_true(harness_same(r, q));
         u = a * v, r = z + u, q = z, tutti_add_diff(d, 1, a, &x, &y, &q), assert_true(harness_same(r, q));
+        u = y - x, r = fmaf(0.3f, u, x), q = y, tutti_lerp(d, 1, 0.3f, &x, &q), assert_true(harness_same(r, q));
+        r = fmaf(-0.25f, u, y), q = y, tutti_lerp(d, 1, 0.75f, &x, &q), assert_true(harness_same(r, q));
         { /* delay compensation of the gradient z, which was computed at y, for x; b in place of the mean */
             const tutti_compensation c = { .a = a, .decay = 0.75f, .one_minus_decay = 0.25f, .eps = 1e-7f };
             float m = fabsf(b);

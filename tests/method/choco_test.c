@@ -410,7 +410,7 @@ static void unsupported_codecs_are_rejected_with_the_reason(void **state)
         { "sgp", "topk", "method 'sgp' sends models or nothing: what a codec loses of a model is lost in every step" },
         { "ad-psgd", "topk",
           "method 'ad-psgd' sends models or nothing: what a codec loses of a model is lost in every step" },
-        { "rand-psgd", "fp16", "(ddp, bagua, local-sgd, palsgd, slowmo, d-psgd" },
+        { "rand-psgd", "fp16", "(ddp, bagua, local-sgd, diloco, palsgd, slowmo, d-psgd" },
     };
 
     (void)state;

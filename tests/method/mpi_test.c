@@ -18,6 +18,7 @@ static const struct { const char *name, *spec; bool follows;
     { "byteps", "byteps(partition_bytes=1000,wire=fp16)" },
     { "byteps", "byteps(async=on)" },
     { "local-sgd", "local-sgd(period=4,outer=sgd(lr=0.7,momentum=0.9))" },
+    { "diloco", "diloco(period=4,fragments=2,delay=1)" },
     { "palsgd", "palsgd(period=3,mix_prob=0.4)" },
     { "bagua", "bagua(hierarchical=2)" },
     { "bagua", "bagua(algorithm=bytegrad,hierarchical=2)" },

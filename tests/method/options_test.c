@@ -31,6 +31,9 @@ static const struct also {
     { "parallax", "bucket_mb", "<", { "first_bucket_mb=9.5367431640625e-07" } },
     { "parallax", "first_bucket_mb", ">", { "bucket_mb=65536" } },
     { "lasgd", "max_delay", NULL, { "local_steps=1000000000" } },
+    { "diloco", "fragments", NULL, { "period=60" } },
+    { "diloco", "order", NULL, { "fragments=2" } },
+    { "diloco", "delay", ">", { "period=1000001" } },
     { "slowmo", "gamma", NULL, { "base=d-psgd" }, "topk(ratio=0.1)" },
     { "d-psgd", "gamma", NULL, { NULL }, "topk(ratio=0.1)" },
     { "qg-dsgdm", "gamma", NULL, { NULL }, "topk(ratio=0.1)" },
@@ -93,6 +96,7 @@ static const struct {
     const char *of, *option; /* of NULL: any */
     int most;
 } bounded[] = {
+    { "diloco", "fragments", 3 }, /* of three units */
     { "hop", "backup", 2 }, { NULL, "servers", 4 },        { NULL, "softsync", 4 },   { NULL, "backup", 3 },
     { NULL, "group", 4 },   { "prague", "group_size", 4 }, { "herring", "rails", 4 },
 };

@@ -97,6 +97,7 @@ static const struct { const char *method; int n[6]; } cases[] = {
     { "local-sgd(period=3)", { 1, 2, 3, 4, 5, 8 } },
     { "local-sgd(period=4,warmup=5)", { 2, 5 } },
     { "local-sgd(period=3,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))", { 3, 4 } },
+    { "diloco(period=4,fragments=2,delay=1,mix=0.5)", { 3 } },
     { "palsgd(period=3,mix_prob=0.4,warmup=2)", { 3 } },
     { "slowmo(period=3)", { 5 } },
     { "slowmo(base=sgp,overlap=1,period=4)", { 4 } },

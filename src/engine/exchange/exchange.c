@@ -24,10 +24,10 @@
    decoded mean is not finite nothing is accounted for, and what was to be sent stays in the
    residual.
 
-   Displacements of models (tutti_exchange_all) are not voted on. A worker that has a non-finite
-   one, or whose codec makes it infinite (fp16 beyond 65504), ends the run before it is sent. So
-   it reaches no model, and the error names the worker. A non-finite number that only the decoding
-   produces ends the run on all workers, before the mean is used.
+   Displacements of models (tutti_exchange_all, modes/displacement.c) are not voted on. A worker
+   that has a non-finite one, or whose codec makes it infinite (fp16 beyond 65504), ends the run
+   before it is sent. So it reaches no model, and the error names the worker. A non-finite number
+   that only the decoding produces ends the run on all workers, before the mean is used.
 
    Skipped steps. Whether a step is skipped is known only when all its pieces have been exchanged.
    Pieces that were finite have been accounted for by then: their residuals count as delivered
@@ -94,7 +94,7 @@ tutti_status tutti_engine_exchange_weigh(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_engine_exchange_begin(const tutti_engine_begun *begun, tutti_error *err)
+static tutti_status begin_step(const tutti_engine_begun *begun, tutti_error *err)
 {
     const tutti_engine *e = begun->e;
     const tutti_codec_moment moment = { .step = begun->step,
@@ -106,10 +106,47 @@ tutti_status tutti_engine_exchange_begin(const tutti_engine_begun *begun, tutti_
                                         .say = begun->say != NULL ? forward_event : NULL,
                                         .with = (void *)(uintptr_t)begun };
 
-    if (!encodes(e))
-        return TUTTI_OK;
     TUTTI_TRY(tutti_codec_begin(e->sums.exchange->codec, &moment, err));
     tutti_exchange_keep_states(e, e->sums.exchange->kept, false);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_exchange_begin(const tutti_engine_begun *begun, tutti_error *err)
+{
+    tutti_engine_exchange *x = begun->e->sums.exchange;
+
+    if (!encodes(begun->e))
+        return TUTTI_OK;
+    if (x->held == NULL)
+        return begin_step(begun, err);
+    if (x->n_held == x->held_most)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "step %llu begins, but the displacement under way was to be waited for %d steps after its "
+                          "exchange began",
+                          (unsigned long long)begun->step, x->held_most);
+    x->held[x->n_held++] = *begun;
+    return TUTTI_OK;
+}
+
+void tutti_engine_exchange_hold(tutti_engine *e, tutti_engine_begun *kept, int most)
+{
+    if (!encodes(e))
+        return;
+    e->sums.exchange->held = kept;
+    e->sums.exchange->held_most = most;
+    e->sums.exchange->n_held = 0;
+}
+
+tutti_status tutti_engine_exchange_release(tutti_engine *e, tutti_error *err)
+{
+    tutti_engine_exchange *x = e->sums.exchange;
+    const tutti_engine_begun *kept = x != NULL ? x->held : NULL;
+
+    if (kept == NULL)
+        return TUTTI_OK;
+    x->held = NULL;
+    for (int k = 0; k < x->n_held; k++)
+        TUTTI_TRY(begin_step(&kept[k], err));
     return TUTTI_OK;
 }
 
@@ -260,13 +297,68 @@ tutti_status tutti_exchange(tutti_method *m, tutti_piece *p, double weight, tutt
     return encodes(m->engine) ? through_codec(m, p, weight, false, err) : tutti_exchange_plain(m, p, weight, err);
 }
 
+/* Counts the tensors of the piece as sent uncompressed. */
+static void count_plain(const tutti_engine *e, const tutti_piece *p)
+{
+    for (int i = p->first_tensor; e->sums.exchange != NULL && i < p->first_tensor + p->tensors; i++)
+        e->sums.exchange->payload[i] += e->tensors[i].count * sizeof(float);
+}
+
 tutti_status tutti_exchange_plain(tutti_method *m, tutti_piece *p, double weight, tutti_error *err)
 {
     tutti_engine *e = m->engine;
 
-    for (int i = 0; e->sums.exchange != NULL && i < p->tensors; i++)
-        e->sums.exchange->payload[p->first_tensor + i] += e->tensors[p->first_tensor + i].count * sizeof(float);
+    count_plain(e, p);
     return tutti_engine_sum(e, p, (float)weight, err);
+}
+
+/* ---- displacements ---- */
+
+/* The first number of the piece that is not finite, if there is one. */
+static bool find_bad(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad)
+{
+    return !tutti_finite(e->m.device, p->count, p->g) &&
+           tutti_engine_find_bad(e, p->g - p->first, p->first_tensor, p->tensors, bad);
+}
+
+static tutti_status check_displacement(const tutti_engine *e, const tutti_piece *p, tutti_error *err)
+{
+    tutti_engine_bad bad;
+
+    if (!find_bad(e, p, &bad))
+        return TUTTI_OK;
+    return tutti_fail_rank(err, TUTTI_ERR_NUMBER, e->m.rank,
+                           "worker %d: %s has moved by %g at element %zu when it is to be sent in step %llu; lower "
+                           "the learning rate or clip the gradient (clip-norm)",
+                           e->m.rank, e->tensors[bad.tensor].name, (double)bad.value, bad.element,
+                           (unsigned long long)p->step);
+}
+
+static tutti_status encode_displacement(tutti_engine *e, tutti_piece *p, tutti_error *err)
+{
+    tutti_engine_bad bad;
+
+    TUTTI_TRY(through_codec(&e->m, p, 1.0 / e->m.workers, true, err));
+    if (!find_bad(e, p, &bad)) /* this is the same on all workers */
+        return TUTTI_OK;
+    return tutti_fail(err, TUTTI_ERR_NUMBER, 0,
+                      "the mean of what %s has moved by is %g at element %zu in step %llu, as %s decoded it; "
+                      "take a codec with a wider range (bf16 instead of fp16), lower the learning rate "
+                      "or clip the gradient (clip-norm)",
+                      e->tensors[bad.tensor].name, (double)bad.value, bad.element, (unsigned long long)p->step,
+                      e->sums.exchange->spec);
+}
+
+tutti_status tutti_engine_exchange_displacement(tutti_engine *e, tutti_piece *p, tutti_error *err)
+{
+    if (!encodes(e)) {
+        count_plain(e, p);
+        return e->m.workers > 1
+                   ? tutti_allreduce(&p->group, TUTTI_MEAN, tutti_f32(e->m.device, p->g, p->count), err)
+                   : TUTTI_OK;
+    }
+    TUTTI_TRY(check_displacement(e, p, err));
+    return encode_displacement(e, p, err);
 }
 
 tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err)
@@ -280,35 +372,19 @@ tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err)
                         .step = e->counts.progress.step,
                         .group = tutti_group_keyed(&m->all, tutti_port_of("exchange of all", 0, 0),
                                                    (uint32_t)e->counts.progress.step) };
-    tutti_engine_bad bad;
     tutti_doing was;
     int64_t begin;
     tutti_status status;
 
     if (!encodes(e)) {
-        for (int i = 0; e->sums.exchange != NULL && i < e->layout.n_tensors; i++)
-            e->sums.exchange->payload[i] += e->tensors[i].count * sizeof(float);
+        count_plain(e, &all);
         return m->workers > 1 ? tutti_average(m, x, err) : TUTTI_OK;
     }
-    if (!tutti_finite(m->device, all.count, x) && tutti_engine_find_bad(e, x, 0, all.tensors, &bad))
-        return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank,
-                               "worker %d: %s has moved by %g at element %zu when it is to be sent in step %llu; lower "
-                               "the learning rate or clip the gradient (clip-norm)",
-                               m->rank, e->tensors[bad.tensor].name, (double)bad.value, bad.element,
-                               (unsigned long long)e->counts.progress.step);
+    TUTTI_TRY(check_displacement(e, &all, err));
     all.group.algorithm = e->sums.collective;
     was = tutti_engine_expose(e);
     begin = tutti_now_ns(e->rt);
-    status = through_codec(m, &all, 1.0 / m->workers, true, err);
-    /* this is the same on all workers */
-    if (status == TUTTI_OK && !tutti_finite(m->device, all.count, x) &&
-        tutti_engine_find_bad(e, x, 0, all.tensors, &bad))
-        status = tutti_fail(err, TUTTI_ERR_NUMBER, 0,
-                            "the mean of what %s has moved by is %g at element %zu in step %llu, as %s decoded it; "
-                            "take a codec with a wider range (bf16 instead of fp16), lower the learning rate "
-                            "or clip the gradient (clip-norm)",
-                            e->tensors[bad.tensor].name, (double)bad.value, bad.element,
-                            (unsigned long long)e->counts.progress.step, e->sums.exchange->spec);
+    status = encode_displacement(e, &all, err);
     tutti_engine_comm(e, "exchange", 0, begin, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);
     return status;

@@ -70,6 +70,18 @@ tutti_status tutti_engine_exchange_begin(const tutti_engine_begun *begun, tutti_
 /* The step whose exchange began last is skipped: restores the codec's states to those from its
    beginning. */
 void tutti_engine_exchange_left_out(tutti_engine *e, uint64_t step);
+/* While a displacement is exchanged on another thread (modes/displacement.c) no step of the codec
+   may begin.
+   hold: steps that would begin from now on are put into kept[most] instead. `most` is at least 1.
+   release: begins them, in their order, and holds no more. Collective. Client thread; a second
+   release does nothing. */
+void tutti_engine_exchange_hold(tutti_engine *e, tutti_engine_begun *kept, int most);
+tutti_status tutti_engine_exchange_release(tutti_engine *e, tutti_error *err);
+/* tutti_exchange_all of a range: p->g, which is element p->first of a displacement of the whole
+   model, := the unweighted mean over the members of p->group. Blocks. Any thread, one at a
+   time. */
+tutti_status tutti_engine_exchange_displacement(tutti_engine *e, tutti_piece *p,
+                                                tutti_error *err);
 /* Returns whether the codec report measures that step's exchange. */
 bool tutti_engine_exchange_measures(const tutti_engine *e, uint64_t step);
 /* Returns the worker that owns an element of a tensor of `count` elements, where messages go by

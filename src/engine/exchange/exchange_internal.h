@@ -82,6 +82,9 @@ typedef struct tutti_engine_exchange {
     uint64_t report_from;        /* steps of the run before this process */
     tutti_codec_record *records; /* [n_tensors]; NULL: report_every is 0 */
     struct tutti_exchange_measured *measured; /* [n_tensors] (report.c); NULL likewise */
+    struct tutti_engine_begun *held; /* [held_most], the first n_held in use: steps of the codec
+                                    that begin later (exchange.h); NULL: they begin at once */
+    int held_most, n_held;
     bool weighed;                /* tutti_engine_exchange_weigh was called in this process */
     uint32_t verdict;            /* TUTTI_EXCHANGE_ ... above; declared with codec-cost=auto-off.
                                     PLAIN: gradients are sent uncompressed */
