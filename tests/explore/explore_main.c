@@ -16,7 +16,8 @@ extern const explore_piece explore_collective_pieces[], explore_port_pieces[], e
     explore_gossip_pieces[], explore_async_pieces[], explore_hop_pieces[], explore_server_pieces[],
     explore_requests_pieces[], explore_members_pieces[], explore_chosen_pieces[], explore_given_pieces[],
     explore_lane_pieces[], explore_by_piece_pieces[], explore_taken_pieces[], explore_tune_pieces[],
-    explore_tier_pieces[], explore_pipe_pieces[], explore_drive_pieces[], explore_diloco_pieces[];
+    explore_tier_pieces[], explore_pipe_pieces[], explore_drive_pieces[], explore_diloco_pieces[],
+    explore_epochs_pieces[];
 static const struct {
     const char *name;
     const explore_piece *pieces;
@@ -38,7 +39,8 @@ static const struct {
                { "tuned", explore_tune_pieces },
                { "tiers", explore_tier_pieces },
                { "pipes", explore_pipe_pieces },
-               { "methods that drive", explore_drive_pieces } };
+               { "methods that drive", explore_drive_pieces },
+               { "epochs", explore_epochs_pieces } };
 
 enum { SECONDS_A_SEED = 10 }; /* of real time: a loop outside of the library's calls */
 
