@@ -1022,9 +1022,12 @@ typedef struct tutti_metric_record {
 } tutti_metric_record;
 int tutti_engine_metrics(const tutti_engine *e, const tutti_metric_record **metrics);
 
+/* what: "forward", "backward" (of unit index), "ready" (an instant: the gradient of tensor index is
+   final), "queue", "exchange", "gather", "update" (of piece index), "wait" (the client thread waits
+   for others, a microsecond at least), and names of methods. */
 typedef struct tutti_trace_event {
     const char *what;
-    int32_t index;
+    int32_t index;                   /* -1: none */
     uint8_t thread;                  /* 0: client, 1: lane */
     uint64_t step;
     int64_t begin_ns, end_ns;        /* equal: an instant */

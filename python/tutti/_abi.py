@@ -50,8 +50,13 @@ TUTTI_FREIGHT_GATHER = 1
 TUTTI_NONFINITE_STOP = 0
 TUTTI_NONFINITE_SKIP = 1
 TUTTI_NONFINITE_KEEP = 2
+TUTTI_CODEC_COST_OFF = 0
+TUTTI_CODEC_COST_EXPLAIN = 1
+TUTTI_CODEC_COST_AUTO_OFF = 2
+TUTTI_DOING_COMPUTE = 0
 TUTTI_DOING_DATA = 2
 TUTTI_DOING_OUTSIDE = 5
+TUTTI_RECORD_EVENTS = 200000
 TUTTI_REPLICAS_EQUAL = 1
 TUTTI_OWNS_UPDATE = 2
 TUTTI_ASYNC = 8
@@ -798,6 +803,16 @@ class tutti_freight(Structure):
     ]
 
 
+class tutti_record_options(Structure):
+    _fields_ = [
+        ("folder", c_char_p),
+        ("overwrite", c_bool),
+        ("samples", c_bool),
+        ("report_every", c_ulong),
+        ("facts", c_char_p),
+    ]
+
+
 class tutti_relay_tensor(Structure):
     _fields_ = [
         ("name", c_char_p),
@@ -947,6 +962,11 @@ FUNCTIONS = {
     "tutti_post_recv": (c_int, [c_void_p, POINTER(tutti_request), c_int, c_ulong, tutti_buffer, POINTER(tutti_error)]),
     "tutti_post_send": (c_int, [c_void_p, POINTER(tutti_request), c_int, c_ulong, POINTER(tutti_header), tutti_buffer,
         POINTER(tutti_error)]),
+    "tutti_record_close": (c_int, [c_void_p, c_bool, POINTER(tutti_error)]),
+    "tutti_record_loss": (None, [c_void_p, c_double]),
+    "tutti_record_open": (c_int, [POINTER(c_void_p), c_void_p, POINTER(tutti_record_options), POINTER(tutti_error)]),
+    "tutti_record_span": (c_int, [c_void_p, c_char_p, c_long, c_long, POINTER(tutti_error)]),
+    "tutti_record_step": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_recv": (c_int, [c_void_p, c_int, c_ulong, POINTER(tutti_header), tutti_buffer, c_long,
         POINTER(tutti_error)]),
     "tutti_reduce": (c_int, [POINTER(tutti_group), c_int, c_int, tutti_buffer, POINTER(tutti_error)]),

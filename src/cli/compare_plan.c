@@ -10,6 +10,7 @@
 
 #include "compare_internal.h"
 #include "base/settings.h"
+#include "record/files.h"
 #include "runtime/files.h"
 #include "tutti/codec.h"
 #include "data/data.h"
@@ -530,7 +531,7 @@ tutti_status tutti_compare_make_plan(const tutti_compare_config *c, int argc, ch
 tutti_status tutti_compare_write_plan(tutti_runtime *rt, const char *directory, const json_t *plan, tutti_error *err)
 {
     char *text = json_dumps(plan, JSON_INDENT(1));
-    tutti_status status = text != NULL ? tutti_train_write_file(rt, directory, "plan.json", text, strlen(text), err)
+    tutti_status status = text != NULL ? tutti_record_write(rt, directory, "plan.json", text, strlen(text), err)
                                        : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing plan.json");
 
     free(text);

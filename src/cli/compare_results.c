@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "compare_internal.h"
+#include "record/files.h"
 
 /* ---- tables ---- */
 
@@ -326,7 +327,7 @@ static tutti_status write_text(const tutti_findings *f, const char *name, const 
     if (status == TUTTI_OK && !csv)
         fputs(text, stdout);
     if (status == TUTTI_OK)
-        status = tutti_train_write_file(f->rt, f->directory, name, text, bytes, err);
+        status = tutti_record_write(f->rt, f->directory, name, text, bytes, err);
     free(text);
     return status;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "page_internal.h"
+#include "record/files.h"
 #include "runtime/files.h"
 
 enum { MOST_BYTES = 64 << 20 };
@@ -37,27 +38,7 @@ const char *tutti_history_text(const json_t *object, const char *name)
 
 tutti_status tutti_history_read(tutti_runtime *rt, const char *path, char **text, size_t *bytes, tutti_error *err)
 {
-    tutti_file *file = NULL;
-    tutti_status status = tutti_file_open(&file, rt, path, TUTTI_FILE_READ, err);
-    const uint64_t all = status == TUTTI_OK ? tutti_file_bytes(file) : 0;
-
-    *text = NULL;
-    *bytes = 0;
-    if (status == TUTTI_OK && all > MOST_BYTES)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s has %llu bytes; pages are made of files of at most %d MiB",
-                            path, (unsigned long long)all, MOST_BYTES >> 20);
-    if (status == TUTTI_OK && (*text = tutti_alloc((size_t)all + 1, 1)) == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading %s (%llu bytes)", path, (unsigned long long)all);
-    if (status == TUTTI_OK)
-        status = tutti_file_read(file, 0, *text, (size_t)all, err);
-    tutti_file_close(file, NULL);
-    if (status == TUTTI_OK)
-        *bytes = (size_t)all;
-    else {
-        tutti_free(*text);
-        *text = NULL;
-    }
-    return status;
+    return tutti_record_read(rt, path, MOST_BYTES, text, bytes, err);
 }
 
 static tutti_status read_object(tutti_runtime *rt, const char *directory, const char *name, json_t **object,
@@ -141,7 +122,8 @@ tutti_status tutti_history_open(tutti_history *h, tutti_runtime *rt, const char 
     snprintf(path, sizeof path, "%s/config.json", directory);
     if (!tutti_file_exists(rt, path))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s holds no run: it has no config.json; give the --out of `tutti train`", directory);
+                          "%s holds no run: it has no config.json; give the --out of `tutti train`, or the trace= of a "
+                          "script", directory);
     status = read_object(rt, directory, "config.json", &h->config, err);
     snprintf(path, sizeof path, "%s/summary.json", directory);
     if (status == TUTTI_OK && tutti_file_exists(rt, path))

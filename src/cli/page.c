@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "page_internal.h"
+#include "record/files.h"
 
 static const char style[] =
     ":root{color-scheme:light "
@@ -102,7 +103,7 @@ tutti_status tutti_page_write(tutti_page *p, tutti_runtime *rt, const char *dire
     whole = !ferror(p->out);
     whole = fclose(p->out) == 0 && whole;
     p->out = NULL;
-    status = whole ? tutti_train_write_file(rt, directory, name, p->text, p->bytes, err)
+    status = whole ? tutti_record_write(rt, directory, name, p->text, p->bytes, err)
                    : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "making the page %s", name);
     tutti_page_drop(p);
     return status;

@@ -21,6 +21,7 @@
 
 #include "plan_internal.h"
 #include "platform/platform.h"
+#include "record/files.h"
 #include "runtime/files.h"
 
 enum { WARM = 3, MORE = 16, SMALL = 4, LARGE = 1 << 20, HEADER = 40, SMALL_ROUNDS = 200, LARGE_ROUNDS = 24 };
@@ -178,7 +179,7 @@ static tutti_status write_platform(tutti_measured *m, const place *at, double sp
     status = tutti_platform_print(out, m->platform, err);
     fclose(out);
     if (status == TUTTI_OK)
-        status = tutti_train_write_file(at->rt, at->directory, "platform.xml", text, length, err);
+        status = tutti_record_write(at->rt, at->directory, "platform.xml", text, length, err);
     free(text);
     snprintf(path, bytes, "%s/platform.xml", at->directory);
     return status;

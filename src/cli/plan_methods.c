@@ -14,6 +14,7 @@
 #include "bench_internal.h"
 #include "base/settings.h"
 #include "plan_internal.h"
+#include "record/files.h"
 #include "runtime/files.h"
 #include "tutti/launch.h"
 #include "tutti/method.h"
@@ -286,7 +287,7 @@ static tutti_status show(const work *w, const tutti_plan_findings *f, tutti_erro
     tutti_status status = text != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "showing a plan");
 
     if (status == TUTTI_OK && w->config->out[0] != 0)
-        status = tutti_train_write_file(w->rt, w->directory, "plan.json", text, strlen(text), err);
+        status = tutti_record_write(w->rt, w->directory, "plan.json", text, strlen(text), err);
     if (status == TUTTI_OK && f->n == 0) /* none has an answer: the first one's reason is the message */
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "no method was simulated; %s: %s",
                             tutti_history_text(json_array_get(f->refused, 0), "method"),

@@ -1,13 +1,15 @@
-/* report.c: `tutti report DIR`: writes a page about a run. It reads the run's files (history.c) and
-   writes the page (cells.c, page.c); gnuplot, a child process, draws (plot.c). Nothing is trained,
-   and nothing in DIR changes but the page. For a run that has not ended, the page has what there
-   is. */
+/* report.c: `tutti report DIR`: writes a page about a run of `tutti train`, or of a script that has
+   recorded one (tutti/record.h). It reads the run's files (history.c) and writes the page (cells.c,
+   page.c); gnuplot, a child process, draws (plot.c). Nothing is trained. For a run that has not
+   ended, the page has what there is. In DIR only the page changes, and, where the ranks of a script
+   have left their files, trace.json and summary.json are made of them. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
 #include "page_internal.h"
 #include "base/settings.h"
+#include "tutti/record.h"
 
 typedef struct report_config {
     bool pictures;
@@ -21,9 +23,10 @@ static void print_help(void)
 {
     printf("tutti report DIR [--pictures on|off]\n\n");
     tutti_cli_wrap(stdout, "", 0,
-                   "Makes DIR/report.html of a run (DIR: its --out), one file that needs no network: loss and accuracy "
-                   "against time, steps and bytes, where each worker's time went, what each has sent, bytes by tensor, "
-                   "staleness, events, and the command. A run that has not ended has one too.");
+                   "Makes DIR/report.html of a run (DIR: its --out, or the trace= of a script), one file that needs no "
+                   "network: loss and accuracy against time, steps and bytes, where each worker's time went, what each "
+                   "has sent, bytes by tensor, staleness, events, and the command. A run that has not ended has one "
+                   "too.");
     printf("\n  option               type   default                    meaning\n");
     tutti_cli_print_options(stdout, tutti_cli_report_options, true);
 }
@@ -296,16 +299,38 @@ static tutti_status put_summary(tutti_page *p, const json_t *s, tutti_error *err
     return TUTTI_OK;
 }
 
-/* Prints the command, from the run's settings; settings that this version does not know are
-   refused. */
-static tutti_status words_of_run(const char *directory, json_t **words, tutti_error *err)
+/* Is it the run of a script? */
+static bool is_scripts(const tutti_history *h)
+{
+    return json_object_get(h->config, "script") != NULL;
+}
+
+/* Returns the words of a script's command; others than texts are left out. */
+static json_t *words_of_script(const tutti_history *h)
+{
+    json_t *words = json_array(), *word;
+    size_t i;
+
+    json_array_foreach(json_object_get(h->config, "command"), i, word) {
+        if (json_is_string(word))
+            json_array_append(words, word);
+    }
+    return words;
+}
+
+/* Sets *words to the command of the run, from its settings; settings that this version does not
+   know are refused. */
+static tutti_status words_of_run(const tutti_history *h, const char *directory, json_t **words, tutti_error *err)
 {
     tutti_train_config config;
     tutti_settings *settings;
     char path[4200];
-    tutti_status status = tutti_settings_open(&settings, tutti_train_options, &config, err);
+    tutti_status status;
 
-    *words = NULL;
+    *words = is_scripts(h) ? words_of_script(h) : NULL;
+    if (*words != NULL)
+        return TUTTI_OK;
+    status = tutti_settings_open(&settings, tutti_train_options, &config, err);
     snprintf(path, sizeof path, "%s/config.json", directory);
     if (status == TUTTI_OK)
         status = tutti_settings_file(settings, path, err);
@@ -315,6 +340,22 @@ static tutti_status words_of_run(const char *directory, json_t **words, tutti_er
     return status;
 }
 
+/* The line below the title. */
+static void describe(const tutti_history *h, char *what, size_t bytes)
+{
+    const char *optimizer = tutti_history_text(h->config, "optimizer");
+
+    if (is_scripts(h))
+        snprintf(what, bytes, "%.200s, %.0f workers over %.60s%s%.200s", tutti_history_text(h->config, "script"),
+                 tutti_history_number(h->config, "n"), tutti_history_text(h->config, "transport"),
+                 optimizer[0] != 0 ? ", optimizer " : "", optimizer);
+    else
+        snprintf(what, bytes, "%.200s on %.200s, %.0f workers over %.60s, optimizer %.200s, seed %.0f",
+                 tutti_history_text(h->config, "model"), tutti_history_text(h->config, "data"),
+                 tutti_history_number(h->config, "n"), tutti_history_text(h->config, "transport"), optimizer,
+                 tutti_history_number(h->config, "seed"));
+}
+
 static tutti_status write_page(tutti_page *p, const tutti_history *h, const json_t *words, tutti_error *err)
 {
     const char *codec = tutti_history_text(h->config, "codec");
@@ -322,10 +363,7 @@ static tutti_status write_page(tutti_page *p, const tutti_history *h, const json
 
     snprintf(title, sizeof title, "%.200s%s%.200s: %.60s", tutti_history_text(h->config, "method"),
              codec[0] != 0 ? " with " : "", codec, tutti_history_text(h->config, "model"));
-    snprintf(what, sizeof what, "%.200s on %.200s, %.0f workers over %.60s, optimizer %.200s, seed %.0f",
-             tutti_history_text(h->config, "model"), tutti_history_text(h->config, "data"),
-             tutti_history_number(h->config, "n"), tutti_history_text(h->config, "transport"),
-             tutti_history_text(h->config, "optimizer"), tutti_history_number(h->config, "seed"));
+    describe(h, what, sizeof what);
     TUTTI_TRY(tutti_page_open(p, p->pictures, title, what, err));
     if (h->summary != NULL)
         TUTTI_TRY(put_figures(p, h->summary, err));
@@ -337,7 +375,8 @@ static tutti_status write_page(tutti_page *p, const tutti_history *h, const json
     if (h->summary != NULL)
         TUTTI_TRY(put_summary(p, h->summary, err));
     fputs("<h2>Command</h2>\n", p->out);
-    tutti_page_command(p, "command", "All figures of this page are of this run:", words);
+    tutti_page_command(p, "command", is_scripts(h) ? "All figures of this page are of a run of this script:"
+                                                   : "All figures of this page are of this run:", words);
     return TUTTI_OK;
 }
 
@@ -347,12 +386,18 @@ static tutti_status report(const char *directory, bool pictures, tutti_error *er
     tutti_history h = { 0 };
     tutti_runtime *rt;
     json_t *words = NULL;
+    int ranks = 0, ended = 0;
     tutti_status status = tutti_runtime_open_posix(&rt, err);
 
     if (status == TUTTI_OK)
+        status = tutti_record_merge(rt, directory, &ranks, &ended, err);
+    if (status == TUTTI_OK && ended < ranks)
+        fprintf(stderr, "tutti: %s has the ends of %d of %d ranks, so it gets a trace, but no summary: the others "
+                "train, were lost, or have left their files on their hosts\n", directory, ended, ranks);
+    if (status == TUTTI_OK)
         status = tutti_history_open(&h, rt, directory, err);
     if (status == TUTTI_OK)
-        status = words_of_run(directory, &words, err);
+        status = words_of_run(&h, directory, &words, err);
     if (status == TUTTI_OK && pictures)
         status = tutti_plot_check(err);
     if (status == TUTTI_OK)
@@ -384,7 +429,8 @@ static tutti_status take_directory(int argc, char **argv, const char **directory
     if (argc > 2)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "two directories, '%.80s' and '%.80s'; give one", argv[1], argv[2]);
     if (argc < 2)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "which run? give its directory, the --out of `tutti train`");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "which run? give its directory, the --out of `tutti train` or the trace= of a script");
     return TUTTI_OK;
 }
 

@@ -9,6 +9,8 @@
 #include "engine_internal.h"
 #include "hooks.h"
 
+enum { SHORTEST_WAIT_NS = 1000 }; /* that a trace has */
+
 static bool is_excluded(tutti_doing what)
 {
     return what == TUTTI_DOING_REPORT || what == TUTTI_DOING_OUTSIDE;
@@ -58,6 +60,8 @@ tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what)
         tutti_facilities_settle(e, false); /* the bytes are the method's */
     now = tutti_now_ns(e->rt);
     c->spent_ns[was] += now - c->since_ns;
+    if (was == TUTTI_DOING_EXPOSED && e->m.everyone.size > 1 && now - c->since_ns >= SHORTEST_WAIT_NS)
+        tutti_engine_mark(e, "wait", -1, 0, c->since_ns, now);
     c->since_ns = now;
     c->doing = what;
     if (is_excluded(what) != is_excluded(was)) {

@@ -35,30 +35,23 @@ tutti_status tutti_train_delays_gather(tutti_run *run, const tutti_histogram *h,
     return status;
 }
 
-static void add_pair(json_t *pairs, uint64_t value, uint64_t count)
-{
-    json_array_append_new(pairs, json_pack("[I, I]", (json_int_t)value, (json_int_t)count));
-}
-
 json_t *tutti_train_delays_of(const tutti_train_delays *s, int index)
 {
     json_t *pairs = json_array();
 
     for (size_t k = s->begin[index]; k < s->begin[index + 1]; k += 2)
-        add_pair(pairs, (uint64_t)s->pairs[k], (uint64_t)s->pairs[k + 1]);
+        json_array_append_new(pairs, json_pack("[I, I]", (json_int_t)s->pairs[k], (json_int_t)s->pairs[k + 1]));
     return pairs;
 }
 
 json_t *tutti_train_delays_of_all(const tutti_run *run, const tutti_train_delays *s)
 {
     tutti_histogram *sum = tutti_alloc(1, sizeof *sum);
-    json_t *pairs = json_array();
+    json_t *pairs;
 
     for (size_t k = 0; sum != NULL && k < s->begin[tutti_train_working(run)]; k += 2)
         sum->count[tutti_histogram_bin((uint64_t)s->pairs[k])] += (uint64_t)s->pairs[k + 1];
-    for (int bin = 0; sum != NULL && bin < TUTTI_HISTOGRAM_BINS; bin++)
-        if (sum->count[bin] > 0)
-            add_pair(pairs, tutti_histogram_least(bin), sum->count[bin]);
+    pairs = sum != NULL ? tutti_record_pairs(sum) : json_array();
     tutti_free(sum);
     return pairs;
 }
@@ -67,19 +60,11 @@ json_t *tutti_train_delays_edges(const tutti_run *run, const tutti_train_delays 
 {
     const tutti_metric_record *metrics;
     const int n = tutti_engine_metrics(run->engine, &metrics);
-    json_t *edges = json_array();
     int64_t most = 0;
 
     for (size_t k = 0; k < s->begin[tutti_train_working(run)]; k += 2)
         most = s->pairs[k] > most ? s->pairs[k] : most;
     for (int i = 0; i < n; i++)
         most = metrics[i].at > most ? metrics[i].at : most;
-    if (most <= TUTTI_HISTOGRAM_EXACT)
-        return edges;
-    for (int bin = TUTTI_HISTOGRAM_EXACT + 1; bin < TUTTI_HISTOGRAM_BINS; bin++) {
-        json_array_append_new(edges, json_integer((json_int_t)tutti_histogram_least(bin)));
-        if ((int64_t)tutti_histogram_least(bin) > most)
-            break;
-    }
-    return edges;
+    return tutti_record_edges(most);
 }

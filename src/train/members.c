@@ -53,7 +53,7 @@ tutti_status tutti_train_regroup(tutti_run *run, tutti_error *err)
     if (!tutti_engine_regroup(run->engine, &run->all, tutti_port_of("train", 0, 0)) || run->all.index != 0 ||
         run->metrics != NULL || run->figures_of == NULL)
         return TUTTI_OK;
-    return tutti_train_open_metrics(run, err);
+    return tutti_record_rows_open(&run->metrics, run->rt, run->config->out, err);
 }
 
 tutti_status tutti_train_meet(tutti_run *run, tutti_status (*body)(tutti_run *run, void *arg, tutti_error *err),

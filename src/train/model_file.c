@@ -62,7 +62,7 @@ tutti_status tutti_train_write_model_file(const tutti_run *run, tutti_error *err
     json_decref(o);
     if (text == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing model.json");
-    status = tutti_train_write_file(run->rt, run->config->out, "model.json", text, strlen(text), err);
+    status = tutti_record_write(run->rt, run->config->out, "model.json", text, strlen(text), err);
     free(text);
     return status;
 }

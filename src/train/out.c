@@ -136,7 +136,7 @@ tutti_status tutti_train_accept(tutti_run *run, tutti_error *err)
     TUTTI_TRY(tutti_train_data_stored(run, data, sizeof data, err));
     stored.data = data;
     TUTTI_TRY(tutti_train_config_json(&stored, &json, err));
-    status = tutti_train_write_file(run->rt, c->out, "config.json", json, strlen(json), err);
+    status = tutti_record_write(run->rt, c->out, "config.json", json, strlen(json), err);
     tutti_free(json);
     return status == TUTTI_OK ? tutti_train_write_model_file(run, err) : status;
 }

@@ -5,12 +5,6 @@
 
 #include "train_internal.h"
 
-/* Returns v, or null if it is not finite: JSON has no such numbers. */
-static json_t *json_number(double v)
-{
-    return isfinite(v) ? json_real(v) : json_null();
-}
-
 /* The figures that each worker sends for a report. LOSS, SAMPLES, COMPUTE and WAIT count since the
    last report; the others are the latest values. */
 enum { LOSS, SAMPLES, BYTES, COMPUTE, WAIT, SKIPPED, SCALE, REPORTED };
@@ -19,7 +13,10 @@ tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
 {
     run->reported_ns = tutti_now_ns(run->rt);
     TUTTI_TRY(tutti_train_gather_open(run, err));
-    return run->all.index == 0 ? tutti_train_metrics_begin(run, err) : TUTTI_OK;
+    if (run->all.index != 0)
+        return TUTTI_OK;
+    return tutti_record_rows_begin(&run->metrics, run->rt, run->config->out, run->first_step > 0, run->first_step,
+                                   err);
 }
 
 static void print_time(double seconds, char *text, size_t bytes)
@@ -83,17 +80,20 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
     tutti_train_add_field(&line, 7, "%.1f MB sent", sum[BYTES] * 1e-6);
     tutti_train_add_field(&line, 2, "%s left", time);
     tutti_train_say_fields(run, 1, &line);
-    return tutti_train_put_json(
-        run,
-        json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:o, s:o}",
-                  "step", (json_int_t)m->step, "epoch", epoch,
-                  "samples", (json_int_t)f->samples, "train_loss", json_number(loss), "lr", m->lr,
-                  "samples_per_second", rate, "wall_seconds", (double)f->wall_ns * 1e-9,
-                  "compute_seconds", (double)f->compute_ns * 1e-9, "exposed_comm_seconds", (double)f->exposed_ns * 1e-9,
-                  "other_seconds", (double)f->other_ns * 1e-9, "bytes_sent_total", sum[BYTES],
-                  "steps_skipped", (json_int_t)skipped, "loss_scale", scale > 0 ? json_real(scale) : json_null(),
-                  "compute_seconds_by_worker", by_worker(run, figures_of, COMPUTE),
-                  "wait_seconds_by_worker", by_worker(run, figures_of, WAIT)),
+    return tutti_record_put(
+        run->metrics,
+        tutti_record_report(&(tutti_record_line){ .step = m->step,
+                                                  .epoch = json_real(epoch),
+                                                  .samples = json_integer((json_int_t)f->samples),
+                                                  .samples_per_second = json_real(rate),
+                                                  .train_loss = loss,
+                                                  .lr = m->lr,
+                                                  .figures = f,
+                                                  .bytes = sum[BYTES],
+                                                  .skipped = skipped,
+                                                  .scale = scale,
+                                                  .compute = by_worker(run, figures_of, COMPUTE),
+                                                  .wait = by_worker(run, figures_of, WAIT) }),
         err);
 }
 
@@ -123,12 +123,13 @@ tutti_status tutti_train_report_received(tutti_run *run, uint64_t until, tutti_e
     tutti_train_add_field(&line, 1, "loss %.4f", loss);
     tutti_train_add_field(&line, 2, "%.0f samples/s", rate);
     tutti_train_say_fields(run, 1, &line);
-    status = tutti_train_put_json(
-        run,
+    status = tutti_record_put(
+        run->metrics,
         json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)step, "epoch",
                   step / run->steps_per_epoch, "samples", (json_int_t)(run->first_samples + (uint64_t)received.samples),
-                  "train_loss", json_number(loss), "lr", tutti_engine_method(run->engine)->lr, "samples_per_second",
-                  rate, "wall_seconds", (double)f.wall_ns * 1e-9, "compute_seconds", (double)f.compute_ns * 1e-9,
+                  "train_loss", tutti_record_number(loss), "lr", tutti_engine_method(run->engine)->lr,
+                  "samples_per_second", rate, "wall_seconds", (double)f.wall_ns * 1e-9,
+                  "compute_seconds", (double)f.compute_ns * 1e-9,
                   "exposed_comm_seconds", (double)f.exposed_ns * 1e-9, "other_seconds", (double)f.other_ns * 1e-9),
         err);
     run->received = received;
@@ -180,7 +181,7 @@ static void add_worst(const tutti_run *run, json_t *line)
     if (run->worst.worker < 0)
         return;
     json_object_set_new(line, "worst_worker", json_integer(run->worst.worker));
-    json_object_set_new(line, "worst_test_loss", json_number(run->worst.loss));
+    json_object_set_new(line, "worst_test_loss", tutti_record_number(run->worst.loss));
     if (run->worst.accuracy >= 0) {
         json_object_set_new(line, "worst_test_accuracy", json_real(run->worst.accuracy));
         tutti_train_say(run, 0,
@@ -195,7 +196,7 @@ static void add_worst(const tutti_run *run, json_t *line)
    quiescent for the evaluation. */
 static void add_figures(const tutti_run *run, json_t *line)
 {
-    json_t *figures = run->evaluated.snapshot ? NULL : tutti_train_method_figures(run, false);
+    json_t *figures = run->evaluated.snapshot ? NULL : tutti_record_method_figures(run->engine, run->workers, false);
 
     if (json_object_size(figures) > 0)
         json_object_set(line, "method_figures", figures);
@@ -222,16 +223,17 @@ static tutti_status write_evaluation(tutti_run *run, tutti_error *err)
         tutti_train_say(run, 0, "epoch %.2f  step %llu  test loss above the optimum %.6g", epoch,
                         (unsigned long long)step, run->test_loss);
         line = json_pack("{s:I, s:f, s:o, s:n, s:o}", "step", (json_int_t)step, "epoch", epoch,
-                         "test_loss", json_number(run->test_loss), "test_accuracy",
-                         "consensus_distance", json_number(run->consensus_distance));
+                         "test_loss", tutti_record_number(run->test_loss), "test_accuracy",
+                         "consensus_distance", tutti_record_number(run->consensus_distance));
         add_place(run, line);
         add_worst(run, line);
         add_figures(run, line);
-        return tutti_train_put_json(run, line, err);
+        return tutti_record_put(run->metrics, line, err);
     }
     line = json_pack("{s:I, s:f, s:o, s:f, s:o}", "step", (json_int_t)step,
-                     "epoch", epoch, "test_loss", json_number(run->test_loss),
-                     "test_accuracy", run->test_accuracy, "consensus_distance", json_number(run->consensus_distance));
+                     "epoch", epoch, "test_loss", tutti_record_number(run->test_loss),
+                     "test_accuracy", run->test_accuracy,
+                     "consensus_distance", tutti_record_number(run->consensus_distance));
     if (run->test_auc >= 0) {
         snprintf(auc, sizeof auc, "  AUC %.4f", run->test_auc);
         json_object_set_new(line, "test_auc", json_real(run->test_auc));
@@ -242,7 +244,7 @@ static tutti_status write_evaluation(tutti_run *run, tutti_error *err)
     add_place(run, line);
     add_worst(run, line);
     add_figures(run, line);
-    return tutti_train_put_json(run, line, err);
+    return tutti_record_put(run->metrics, line, err);
 }
 
 tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err)
@@ -251,29 +253,6 @@ tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err)
 }
 
 /* ---- the effect of the codec on gradients ---- */
-
-json_t *tutti_train_codec_record(const tutti_run *run, int tensor)
-{
-    const tutti_codec_record *records = tutti_engine_codec_records(run->engine),
-                             *r = records != NULL ? &records[tensor] : NULL;
-    json_t *o;
-
-    if (r == NULL || r->step == 0)
-        return NULL;
-    o = json_pack("{s:I, s:s, s:I, s:s, s:I, s:f, s:o, s:o, s:o, s:f, s:f, s:o}", "step", (json_int_t)r->step,
-                  "tensor", run->params[tensor].name, "params", (json_int_t)run->params[tensor].count,
-                  "codec", r->codec, "bytes", (json_int_t)r->bytes, "bits", r->bits, "norm", json_number(r->norm),
-                  "rho", json_number(r->rho), "lost", json_number(r->lost), "density", r->density,
-                  "union_density", r->union_density, "residual", json_number(r->residual));
-    for (int k = 0; k < r->n_figures; k++) {
-        const tutti_codec_figure *f = &r->figure[k];
-        json_t *counts = f->n > 1 ? json_array() : NULL;
-        for (size_t i = 0; counts != NULL && i < f->n; i++)
-            json_array_append_new(counts, json_integer((json_int_t)f->value[i]));
-        json_object_set_new(o, f->name, counts != NULL ? counts : json_number(f->value[0]));
-    }
-    return o;
-}
 
 tutti_status tutti_train_report_codec(tutti_run *run, tutti_error *err)
 {
@@ -290,7 +269,7 @@ tutti_status tutti_train_report_codec(tutti_run *run, tutti_error *err)
             continue;
         last = records[i].step;
         if (run->all.index == 0)
-            status = tutti_train_put_json(run, tutti_train_codec_record(run, i), err);
+            status = tutti_record_put(run->metrics, tutti_record_codec(run->engine, i), err);
     }
     run->codec_reported = last;
     tutti_engine_doing(run->engine, was);

@@ -168,11 +168,6 @@ tutti_status tutti_train_plan_make(tutti_train_plan *plan, const tutti_train_con
                                    const char *installed, uint64_t over, tutti_error *err);
 void tutti_train_plan_drop(tutti_train_plan *plan); /* a zeroed plan is allowed */
 
-/* Writes DIRECTORY/name atomically: as a temporary file in the same folder, which is then renamed.
-   Implemented in metrics.c. */
-tutti_status tutti_train_write_file(tutti_runtime *rt, const char *directory, const char *name,
-                                    const char *text, size_t bytes, tutti_error *err);
-
 /* Sets *json to the content of OUT/config.json: the options, without out, resume, overwrite and
    meet. tutti_free it. */
 tutti_status tutti_train_config_json(const tutti_train_config *config, char **json,

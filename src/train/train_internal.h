@@ -22,6 +22,7 @@
 #include "runtime/arrivals.h"
 #include "data/data.h"
 #include "nn/nn.h"
+#include "record/files.h"
 #include "runtime/files.h"
 #include "tutti/tutti.h"
 #include "tutti/method/pipeline.h"
@@ -46,13 +47,6 @@ typedef struct tutti_dry {
     uint64_t *named;                 /* scratch of tutti_train_name_rows, for the largest table */
     uint32_t *ids;                   /* [rows of the largest table]: result of the same */
 } tutti_dry;
-
-/* One measurement of the clocks (trace.c): when this rank's clock was at at_ns, it was ahead_ns
-   ahead of the clock of rank `reference`. */
-typedef struct tutti_train_clock {
-    int reference;                   /* -1: the clocks were not measured */
-    int64_t at_ns, ahead_ns;
-} tutti_train_clock;
 
 typedef struct tutti_train_staged tutti_train_staged; /* drive.c */
 
@@ -132,7 +126,7 @@ typedef struct tutti_run {
     int64_t shares_compute_ns;       /* this worker's compute time at the last measurement */
     double shares_samples;           /* samples that this worker computed since then */
 
-    tutti_train_clock clock;         /* measured before the first step, for trace.json */
+    tutti_record_clock clock;        /* measured before the first step, for trace.json */
 
     tutti_runtime meter;             /* --step-time: counts the FLOPs that the network charges */
     tutti_device *metered;           /* the network's device, on `meter`; NULL: no --step-time, and
@@ -496,15 +490,6 @@ tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tu
 tutti_status tutti_train_gather_lists(tutti_run *run, tutti_buffer mine, size_t *begin, void **all,
                                       tutti_error *err);
 
-/* ---- metrics.c: metrics.jsonl, written by index 0 ---- */
-
-/* Opens the file: empty for a new run; of a resumed run with the lines up to its checkpoint. */
-tutti_status tutti_train_metrics_begin(tutti_run *run, tutti_error *err);
-/* Opens the file and keeps its content. */
-tutti_status tutti_train_open_metrics(tutti_run *run, tutti_error *err);
-/* Writes the object as a line, if run->metrics is open, and releases the object. */
-tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *err);
-
 /* ---- report.c: reports while a run trains ---- */
 
 /* Opens metrics.jsonl at index 0, and allocates what gather.c needs. */
@@ -519,8 +504,6 @@ tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err);
 /* Call after a step: index 0 writes the effect of its codec on its gradients, if that was measured
    in the step. Local. */
 tutti_status tutti_train_report_codec(tutti_run *run, tutti_error *err);
-/* Returns the last measurement of the codec on that tensor, owned by the caller; NULL: none. */
-json_t *tutti_train_codec_record(const tutti_run *run, int tensor);
 
 /* ---- closing.c ---- */
 
@@ -637,9 +620,6 @@ tutti_status tutti_train_write_model(tutti_run *run, tutti_error *err);
 
 /* ---- results.c ---- */
 
-/* Returns the last values that the method reported by tutti_metric, owned by the caller. lists:
-   those that are lists of [at, value] too. */
-json_t *tutti_train_method_figures(const tutti_run *run, bool lists);
 /* Writes summary.json, model.safetensors and trace.json. Collective. */
 tutti_status tutti_train_results(tutti_run *run, tutti_error *err);
 #endif

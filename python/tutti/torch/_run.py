@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import math
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch import nn
 from .. import _abi
 from .._library import library as _c
 from ..errors import StateError
-from . import _place, _saved, _serve, _state, _translate, _units
+from . import _codec, _place, _record, _saved, _serve, _state, _translate, _units
 from ._bind import DTYPES, Binding, Bound, device_of, warn_unscaled, words
 from ._buffers import Copies
 from ._cuda import Cuda, Device, HostStaging
@@ -99,6 +100,8 @@ class Run:
         nonfinite: str,
         validation: Callable[[], Any] | None,
         sampler: BatchSampler | None,
+        trace: str | os.PathLike[str] | None,
+        trace_overwrite: bool,
         **options: Any,
     ):
         if nonfinite not in _NONFINITE:
@@ -123,6 +126,8 @@ class Run:
         if self.itself:
             options |= {"optimizer": _translate.spec(optimizer, method), "update": None}
             _log.info("method '%s' makes the update itself, as %s", method, options["optimizer"])
+        folder = _record.folder_of(trace)
+        options["codec_cost"] = self._costs = _codec.cost(options["codec_cost"])
         self.world = _place.open_world(transport)
         try:
             if sampler is not None:
@@ -136,12 +141,16 @@ class Run:
                 lr_schedule="constant",
                 nonfinite=_NONFINITE[nonfinite],
                 initial=self.binding.initial,
-                fingerprint=self.binding.fingerprint(),
+                fingerprint=self.binding.fingerprint() + _record.fingerprint(folder),
+                trace_events=_record.trace_events(folder),
                 evaluate=validation and self._evaluate,
                 own_values=sum(t.numel() for t in self.statistics),
                 whole_batches=sampler is None,
                 **options,
             )
+            names = {"model": type(model).__name__, "optimizer": type(optimizer).__name__}
+            counted = sampler is not None or options["batch"] > 1
+            self.record = _record.open_record(self.engine, folder, trace_overwrite, counted, **names)
             Copies(self.world).broadcast([t for _, t in self.binding.untrained()])
         except BaseException as e:
             _place.give_up(self.world, e)
@@ -166,7 +175,7 @@ class Run:
         self._draws: torch.Tensor | None = None  # state of torch's generator before the first pass of the step
         self.within = False  # a step has begun, and has more passes
         self.steps = 0
-        self._ended = self._shown = self.finished = False
+        self._ended = self._shown = self.finished = self._failed = False
         self._resting = True  # ranks that only serve wait for the next call, which rank 0 has to send
         # The method decides during the run which samples are this worker's.
         self.decides = self.is_async or bool(self.engine.share().passes_of) or self.engine.takes() > 0
@@ -183,7 +192,22 @@ class Run:
             for b in self.binding.bound:
                 self._hooks.append(b.param.register_post_accumulate_grad_hook(weakly(self._on_gradient, b.index)))
         self._hook_tables()
+        if self.record is not None and not by_unit:  # else the engine has spans of each unit
+            self._hook_spans(self.record)
         opened(self)
+
+    def _hook_spans(self, record: _record.Record) -> None:
+        """After the other hooks: a forward's span has not what is waited for before it."""
+
+        @torch.compiler.disable
+        def begins(_module: nn.Module, _args: Any) -> None:
+            record.forward_begins()
+
+        @torch.compiler.disable
+        def ends(_module: nn.Module, _args: Any, output: Any) -> None:
+            record.forward_ends(_record.tensors(output))
+
+        self._hooks += [self.model.register_forward_pre_hook(begins), self.model.register_forward_hook(ends)]
 
     # ---- tables whose rows are acquired ----
 
@@ -519,6 +543,8 @@ class Run:
             loss = float(losses.detach().mean())
         if losses is not None and self._pass is not None:
             self._write(losses)
+        if loss is not None:
+            self.log(loss)
         if not self.again:
             self._end_pass(loss)
             return None
@@ -595,6 +621,11 @@ class Run:
         self.engine.step()
         self.within = False
         self.steps += 1
+        if self.record is not None:
+            self.record.step()
+        if self._costs:
+            self._costs = 0
+            _codec.tell(self.engine)
 
     def _tell_lr(self) -> None:
         lr = float(self.optimizer.param_groups[0]["lr"])
@@ -791,6 +822,10 @@ class Run:
             self._arrived()
         return self.engine.figures()
 
+    def log(self, loss: Any) -> None:
+        if self.record is not None:
+            self.record.loss(loss)
+
     def check_load(self) -> None:
         if self.steps or self._pass is not None:
             raise StateError(
@@ -823,6 +858,8 @@ class Run:
         if self._staging is not None:
             self._staging.close()
         self._own = None
+        if self.record is not None:
+            self.record.close(ended=self.finished or not (self.needs_finish or self._failed or self._pass))
         self.binding.detach()
         self.engine.close()
         self.world.close()
@@ -844,5 +881,6 @@ class Run:
     def fail(self, error: BaseException) -> None:
         """Closes the run after a failure of this rank's program, which is reported to the other ranks."""
         if not self._ended:
+            self._failed = True
             self.world.failure_report(error)
             self.close()

@@ -66,10 +66,14 @@ def until_finished(run: Run) -> None:
                 _saved.load(run, said["directory"])
             else:
                 run.engine.finish()
+                if run.record is not None:
+                    run.record.close(ended=True)
                 break
     except BaseException as e:
         run.world.failure_report(e)
         raise
     finally:
+        if run.record is not None:
+            run.record.close(ended=False)
         run.engine.close()
         run.world.close()

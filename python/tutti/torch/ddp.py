@@ -12,9 +12,9 @@ they ask each other, by one small reduction.
 """
 
 import contextlib
-import dataclasses
+import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 import torch
@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel as _Torch
 from .. import _abi
 from .._library import library as _c
 from ..errors import Error, StateError
-from . import _arguments, _comm, _place
+from . import _arguments, _codec, _comm, _place, _record
 from ._bind import Binding, Bound, warn_unused
 from ._buffers import Copies
 from ._cuda import exchange_of
@@ -38,21 +38,6 @@ _NOT_PICKLED = (
     "a DistributedDataParallel has a world and an engine, which cannot be pickled or copied; "
     "take its module (ddp.module) or its state_dict()"
 )
-
-
-def _tensors(of: object) -> Iterator[torch.Tensor]:
-    """The tensors in what a forward has returned."""
-    if isinstance(of, torch.Tensor):
-        yield of
-    elif isinstance(of, Mapping):
-        for value in of.values():
-            yield from _tensors(value)
-    elif isinstance(of, (list, tuple)):
-        for value in of:
-            yield from _tensors(value)
-    elif dataclasses.is_dataclass(of) and not isinstance(of, type):
-        for field in dataclasses.fields(of):
-            yield from _tensors(getattr(of, field.name, None))
 
 
 class _Join:
@@ -81,6 +66,8 @@ class DistributedDataParallel(Torchs):
     init_sync: False: frozen parameters and buffers stay each worker's own in the beginning.
     gradient_as_bucket_view: `.grad` of a float32 parameter is a view of the engine's memory, and the next backward
         writes there: True here unless given. False: it has memory of its own, for one more copy.
+    trace: a folder for a trace of all ranks, figures and a summary, of which `tutti report DIR` makes a page. None:
+        TUTTI_TRACE_DIR; without that nothing is recorded. trace_overwrite: an earlier record there is removed.
     others: those of the engine by their names (tutti_engine_options): collective, codec_checksum, seed, clip_norm ...
 
     Raises ValueError for a spec or a module that cannot be, PeerError(rank) from forward or backward when a worker is
@@ -94,6 +81,8 @@ class DistributedDataParallel(Torchs):
         method: str = "ddp",
         codec: str | None = None,
         transport: str | None = None,
+        trace: str | os.PathLike[str] | None = None,
+        trace_overwrite: bool = False,
         **others: Any,
     ):
         if torchs and isinstance(torchs[0], str):
@@ -106,7 +95,10 @@ class DistributedDataParallel(Torchs):
         exchange = exchange_of(self._binding)
         self._place_devices(arguments)
         self._hooks: list[Any] = []
-        self._open(exchange, method, codec, transport or "", arguments)
+        folder = _record.folder_of(trace)
+        self._costs = arguments.engine["codec_cost"] = _codec.cost(arguments.engine.get("codec_cost", "off"))
+        arguments.engine.setdefault("trace_events", _record.trace_events(folder))
+        self._open(exchange, method, codec, transport or "", arguments, folder, trace_overwrite)
 
         if arguments.torchs["init_sync"]:
             untrained = [p for _, p in self._binding.frozen]
@@ -121,8 +113,9 @@ class DistributedDataParallel(Torchs):
         self._check_batch_norms()
 
     def _open(
-        self, exchange: type, method: str, codec: str | None, transport: str, arguments: _arguments.Arguments
-    ) -> None:
+        self, exchange: type, method: str, codec: str | None, transport: str, arguments: _arguments.Arguments,
+        folder: str, overwrite: bool,
+    ) -> None:  # fmt: skip
         binding, options, group = self._binding, arguments.engine, arguments.group
         self.world = _place.open_world(transport, group)
         try:
@@ -136,10 +129,12 @@ class DistributedDataParallel(Torchs):
                 optimizer="client",
                 once=True,  # a backward is the caller's, and is not asked for again
                 initial=binding.initial,
-                fingerprint=binding.fingerprint(),
+                fingerprint=binding.fingerprint() + _record.fingerprint(folder),
                 nonfinite=_abi.TUTTI_NONFINITE_KEEP,  # the optimiser or its GradScaler says what becomes of them
                 **options,
             )
+            of = type(self.module).__name__
+            self._record = _record.open_record(self.engine, folder, overwrite, samples=False, model=of)
         except BaseException as e:
             world = self.__dict__.pop("world")
             _place.give_up(world, e)
@@ -149,7 +144,10 @@ class DistributedDataParallel(Torchs):
         self._exchange = exchange(binding, self.engine, self.gradient_as_bucket_view)
         # Alone, and nothing on the way that would change a gradient: a backward has nothing to do.
         coded = _c.tutti_exchange_codec(self.engine.method) is not None
-        self._alone = self.world.size == 1 and not coded and not options.get("clip_norm")
+        told = coded or self._record is not None
+        self._alone = self.world.size == 1 and not told and not options.get("clip_norm")
+        if self._record is not None:
+            self._record.close_at_end()
         self.bucket_bytes_cap = max(self.engine.method.piece_bytes, 1 << 20)
         n = len(binding.bound)
         self._flat = torch.frombuffer(self.engine.gradients(), dtype=torch.float32)
@@ -201,6 +199,10 @@ class DistributedDataParallel(Torchs):
         root = self._meet(sync, send) if self._join is not None else 0
         if send:
             self._sync_module_buffers(root)
+        if self._hooks and not self._alone and torch.is_grad_enabled():
+            self.engine.doing(_abi.TUTTI_DOING_COMPUTE)
+        if self._record is not None:
+            self._record.forward_begins()
         # torch.compile cuts its graphs where gradients are exchanged, as it does for torch's class
         self._outer, _Torch._active_ddp_module = _Torch._active_ddp_module, self
 
@@ -208,12 +210,14 @@ class DistributedDataParallel(Torchs):
     def _after(self, output: object) -> None:
         """The backward of this forward is to be exchanged, if it is not within no_sync()."""
         _Torch._active_ddp_module, self._outer = (None if self._outer is self else self._outer), None
+        if self._record is not None:  # before _arm: the span of a backward ends before what waits for its end
+            self._record.forward_ends(_record.tensors(output))
         if self._check_sync_bufs_post_fwd():
             self._sync_module_buffers(0)
         sync = torch.is_grad_enabled() and self.require_backward_grad_sync
         self.require_forward_param_sync = sync  # as torch: not again before a forward in training
         if sync:
-            self._arm(_tensors(output))
+            self._arm(_record.tensors(output))
         elif torch.is_grad_enabled():
             self._armed = False
 
@@ -339,6 +343,11 @@ class DistributedDataParallel(Torchs):
             warn_unused([b.name for b in missing])
         n = len(bound)
         self._taken, self._used = bytearray(n), bytearray(n)
+        if self._record is not None:
+            self._record.step()
+        if self._costs:
+            self._costs = 0
+            _codec.tell(self.engine)
 
     def _by_hook(self, shadow: bool = False) -> None:
         """The exchange by a communication hook of torch's. shadow: this worker has no gradients, and wants none."""
@@ -391,6 +400,15 @@ class DistributedDataParallel(Torchs):
     def lr(self, lr: float) -> None:
         """The learning rate from the next step on, for what depends on it: "accordion", "alq", the codec "ef"."""
         self.engine.lr(lr)
+
+    def figures(self) -> dict[str, int | float]:
+        """Returns times, bytes, steps of this rank so far, as optimizer.figures() of tutti.torch.prepare."""
+        return self.engine.figures()
+
+    def log(self, *, loss: float | torch.Tensor) -> None:
+        """Adds the mean loss of a batch of this worker to the record (trace=); without one it does nothing."""
+        if self._record is not None:
+            self._record.loss(loss)
 
     # ---- checkpoints ----
     def save(self, directory: str, *, keep: int = 0) -> None:
@@ -491,10 +509,14 @@ class DistributedDataParallel(Torchs):
         with self._failing(), torch.no_grad():
             if self._comm_hooks:
                 self._by_hook(shadow=True)
+                if self._record is not None:
+                    self._record.step()
                 return
             self._exchange.begin()
             self._exchange.end()
             self._used_by_nobody()
+            if self._record is not None:
+                self._record.step()
 
     def _last_model(self, root: int) -> None:
         tensors = [p.data for p in self.module.parameters()]
@@ -531,6 +553,9 @@ class DistributedDataParallel(Torchs):
         """Leaves the run, in order. Parameters and gradients have memory of their own from here on. A wrapper that
         is no longer referenced leaves by itself."""
         self._unhook()
+        if self._record is not None:
+            self._record.close(ended=self._failure is None and not self._active)
+            self._record = None
         self._flat = torch.empty(0)
         self._exchange.close()
         self._binding.detach()

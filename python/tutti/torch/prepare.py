@@ -16,6 +16,7 @@ update, unless the method makes it itself.
 """
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Self
@@ -53,6 +54,11 @@ class Optimizer(torch.optim.Optimizer):
     def figures(self) -> dict[str, int | float]:
         """Returns times, bytes, steps and samples of this rank so far (tutti_figures)."""
         return self._run.figures()
+
+    def log(self, *, loss: Any) -> None:
+        """Adds the mean loss of a batch of this worker to the record (trace=); step(loss=...) does so, too. Without a
+        record it does nothing."""
+        self._run.log(loss)
 
     @property
     def state(self) -> Any:  # type: ignore[override]
@@ -157,7 +163,9 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
             transport: str | None = None, servers: int = 0, batch: int = 1, accumulate: int = 1,
             validation: Callable[[], Any] | None = None, collective: str | None = None, clip_norm: float = 0.0,
             nonfinite: str = "stop", loss_scale: str | None = None, seed: int = 0,
-            steps: int = 0, sampler: BatchSampler | None = None) -> tuple[nn.Module, Optimizer]:
+            steps: int = 0, sampler: BatchSampler | None = None, trace: str | os.PathLike[str] | None = None,
+            trace_overwrite: bool = False, codec_cost: str = "off",
+            codec_report: int = 0) -> tuple[nn.Module, Optimizer]:
     """Joins the run that this process was started in, and returns the model and an optimizer that train in it.
 
     method, codec: specs, as `tutti methods` and `tutti codecs` list them.
@@ -175,6 +183,11 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
     steps: of each worker in the whole run; 0: not known.
     sampler: of tutti.torch.sampler(). batch, accumulate and seed are then the sampler's, gradients are weighted by
         their number of samples, and methods that assign samples do so through it. Methods that choose samples need it.
+    trace: a folder for a trace of all ranks, figures and a summary, of which `tutti report DIR` makes a page. None:
+        TUTTI_TRACE_DIR; without that nothing is recorded. trace_overwrite: an earlier record there is removed.
+    codec_cost: "explain": measure codec and network before the first step, and log what an exchange takes with it and
+        without. "auto-off": likewise, and send gradients as they are where that is predicted to take over 5 % longer.
+    codec_report: steps between measurements of what the codec loses, which the record (trace=) has; 0: never.
 
     Raises ValueError, before anything is done, if this method, model and optimizer do not match."""
     if run_of(model) is not None:
@@ -184,7 +197,8 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
     check_second(servers)
     run = Run(model, optimizer, method, codec=codec, transport=transport, servers=servers, batch=batch,
               accumulate=accumulate, validation=validation, collective=collective, clip_norm=clip_norm,
-              nonfinite=nonfinite, loss_scale=loss_scale, seed=seed, steps=steps, sampler=sampler)
+              nonfinite=nonfinite, loss_scale=loss_scale, seed=seed, steps=steps, sampler=sampler, trace=trace,
+              trace_overwrite=trace_overwrite, codec_cost=codec_cost, codec_report=codec_report)
     if run.only_serves:
         _serve.until_finished(run)
         sys.exit(0)

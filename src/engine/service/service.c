@@ -470,7 +470,7 @@ tutti_status tutti_await(tutti_method *m, tutti_monitor *at, bool (*ready)(void 
                          tutti_error *err)
 {
     tutti_engine *e = m->engine;
-    const int64_t begin_ns = tutti_now_ns(e->rt);
+    int64_t begin_ns;
     tutti_doing was;
     tutti_status status = TUTTI_OK;
     bool is;
@@ -478,6 +478,7 @@ tutti_status tutti_await(tutti_method *m, tutti_monitor *at, bool (*ready)(void 
     if (ready(of))
         return TUTTI_OK;
     was = tutti_engine_expose(e);
+    begin_ns = tutti_now_ns(e->rt);
     wait_at(e, at);
     while (!(is = ready(of)) && status == TUTTI_OK) {
         status = tutti_engine_check_services(e, err);

@@ -1,0 +1,184 @@
+"""The record of a script's run: a trace of all ranks, figures and a summary in a folder (tutti/record.h), of which
+`tutti report DIR` makes a page. It is written if trace= or TUTTI_TRACE_DIR names the folder.
+
+Exchanges, updates and waiting are the engine's own events. Forward and backward are spans from hooks of torch.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import dataclasses
+import json
+import multiprocessing
+import multiprocessing.util
+import os
+import sys
+import time
+import warnings
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd import Variable
+
+from .. import _abi
+from .._library import library as _c
+from ..errors import Error, PeerError, StateError, check
+from ._runs import weakly
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+
+_given = 0  # runs of this process that TUTTI_TRACE_DIR has given a folder
+_at_end: weakref.WeakSet[Record] = weakref.WeakSet()  # records that the end of the process closes
+
+
+def tensors(of: object) -> Iterator[torch.Tensor]:
+    """The tensors in what a forward has returned."""
+    if isinstance(of, torch.Tensor):
+        yield of
+    elif isinstance(of, Mapping):
+        for value in of.values():
+            yield from tensors(value)
+    elif isinstance(of, (list, tuple)):
+        for value in of:
+            yield from tensors(value)
+    elif dataclasses.is_dataclass(of) and not isinstance(of, type):
+        for field in dataclasses.fields(of):
+            yield from tensors(getattr(of, field.name, None))
+
+
+def folder_of(trace: str | os.PathLike[str] | None) -> str:
+    """Returns the folder of the next run's record; "": it has none. The second run of a process that TUTTI_TRACE_DIR
+    gives a folder gets DIR/2, the third DIR/3."""
+    global _given
+    if trace is not None:
+        folder = os.fspath(trace)
+        if not isinstance(folder, str) or not folder or "\n" in folder:
+            raise ValueError(f"trace={trace!r}; it is the name of a folder")
+        return folder
+    folder = os.environ.get("TUTTI_TRACE_DIR", "")
+    _given += bool(folder)
+    return os.path.join(folder, str(_given)) if folder and _given > 1 else folder
+
+
+def fingerprint(folder: str) -> str:
+    """Returns the line that all ranks compare before the engine opens, so that none waits for a record that others do
+    not open."""
+    return f"trace={folder}\n"
+
+
+def trace_events(folder: str) -> int:
+    """Returns the engine's option."""
+    return _abi.TUTTI_RECORD_EVENTS if folder else 0
+
+
+def _overwrites(overwrite: bool) -> bool:
+    return overwrite or os.environ.get("TUTTI_TRACE_OVERWRITE", "") not in ("", "0")
+
+
+def open_record(engine: Engine, folder: str, overwrite: bool, samples: bool, **facts: str) -> Record | None:
+    """Opens the record, on all ranks; None: there is no folder. Closes the engine if it is refused.
+
+    samples: the engine counts the batches' samples. facts: of config.json."""
+    if not folder:
+        return None
+    try:
+        return Record(engine, folder, _overwrites(overwrite), samples, facts)
+    except ValueError as e:
+        engine.close()
+        raise ValueError(str(e).replace("(overwrite)", "(trace_overwrite=True)")) from None
+    except BaseException:
+        engine.close()
+        raise
+
+
+class Record:
+    """The record of a run, on one rank."""
+
+    def __init__(self, engine: Engine, folder: str, overwrite: bool, samples: bool, facts: dict[str, str]):
+        command = [os.path.basename(sys.executable or "python"), *sys.orig_argv[1:]]
+        facts = {"script": os.path.basename(sys.argv[0]) if sys.argv else "", "command": command, **facts}
+        options = _abi.tutti_record_options()
+        options.folder, options.facts = os.fsencode(folder), json.dumps(facts).encode()
+        options.overwrite, options.samples = overwrite, samples
+        self._at: ctypes.c_void_p | None = None
+        at = ctypes.c_void_p()
+        check(_c.tutti_record_open, at, engine._at, options)
+        self._at, self._engine, self._folder = at, engine, folder
+        self._forward_ns: int | None = None
+        self._backward_ns = 0
+        self._task: int | None = None  # the backward (graph task) that is under way
+
+    def close_at_end(self) -> None:
+        """The end of the process closes the record, if nothing else has done so."""
+        _at_end.add(self)
+        if multiprocessing.parent_process() is not None and not getattr(_end, "hears", False):
+            _end.hears = True  # type: ignore[attr-defined]
+            multiprocessing.util.Finalize(None, _end, exitpriority=100)  # a forked process has no atexit
+
+    def _call(self, call: Any, *arguments: object) -> None:
+        """A failure to write is a warning: the run goes on without the record."""
+        try:
+            check(call, *arguments)
+        except PeerError:
+            raise
+        except (Error, OSError, MemoryError) as e:
+            warnings.warn(f"the trace in {self._folder} is not complete: {e}", stacklevel=3)
+
+    # ---- spans ----
+    def _span(self, what: bytes, begin_ns: int) -> None:
+        if self._at is not None:
+            self._call(_c.tutti_record_span, self._at, what, begin_ns, time.monotonic_ns())
+
+    def forward_begins(self) -> None:
+        self._forward_ns = time.monotonic_ns()
+
+    def forward_ends(self, outputs: Iterable[torch.Tensor]) -> None:
+        """outputs: a backward that comes to one of them is a span."""
+        if self._forward_ns is not None:
+            self._span(b"forward", self._forward_ns)
+        self._forward_ns = None
+        for t in outputs:
+            if t.grad_fn is not None:
+                t.grad_fn.register_prehook(weakly(self._backward_begins))
+
+    def _backward_begins(self, _grads: object) -> None:
+        task = torch._C._current_graph_task_id()
+        if self._task != task:
+            self._task, self._backward_ns = task, time.monotonic_ns()
+            Variable._execution_engine.queue_callback(self._backward_ends)
+
+    def _backward_ends(self) -> None:
+        self._task = None
+        self._span(b"backward", self._backward_ns)
+
+    # ---- a run ----
+    def loss(self, loss: Any) -> None:
+        """The mean loss of a batch: a number, or a tensor of one, for which the device is waited for."""
+        if self._at is not None:
+            _c.tutti_record_loss(self._at, float(loss.detach() if isinstance(loss, torch.Tensor) else loss))
+
+    def step(self) -> None:
+        if self._at is not None:
+            self._call(_c.tutti_record_step, self._at)
+
+    def close(self, ended: bool) -> None:
+        """Before the engine is closed. ended: the run has come to its end, and did not fail."""
+        at, self._at = self._at, None
+        _at_end.discard(self)
+        if at is not None:
+            with contextlib.suppress(PeerError):
+                self._call(_c.tutti_record_close, at, ended)
+
+
+@atexit.register
+def _end() -> None:
+    failed = getattr(sys, "last_value", None) is not None or sys.exc_info()[1] is not None
+    for record in list(_at_end):
+        with contextlib.suppress(StateError):  # of the process that this one was forked from
+            record._engine.world._mine()
+            record.close(not failed)

@@ -1,0 +1,166 @@
+/* files.h: the parts of a run's record that the native trainer and scripts (tutti/record.h) share:
+   clocks of ranks, lines of trace.json and metrics.jsonl, figures of ranks, and the members of
+   summary.json that follow from them. Each section is named after the .c file that implements it.
+
+   JSON objects that a function returns are the caller's. None of these functions writes to another
+   rank, except tutti_record_clock_compare. */
+#ifndef TUTTI_RECORD_FILES_H
+#define TUTTI_RECORD_FILES_H
+#include <jansson.h>
+
+#include "runtime/files.h"
+#include "tutti/record.h"
+#include "tutti/tutti.h"
+#pragma GCC visibility push(default)
+
+/* ---- clock.c: how far apart the clocks of ranks are ---- */
+
+/* One measurement: when this rank's clock was at at_ns, it was ahead_ns ahead of the clock of rank
+   `reference`, give or take within_ns. */
+typedef struct tutti_record_clock {
+    int reference;                   /* -1: the clocks were not measured */
+    int64_t at_ns, ahead_ns, within_ns;
+} tutti_record_clock;
+
+/* May the ranks of this world have different clocks? Those that share memory or a simulation do
+   not. */
+bool tutti_record_clocks_differ(const tutti_world *world);
+/* Measures this rank's clock against index 0's. Collective over the group. Blocks. */
+tutti_status tutti_record_clock_compare(tutti_group *group, tutti_record_clock *clock,
+                                        tutti_error *err);
+/* Returns by how much this rank's clock was ahead at at_ns: on the line through the two
+   measurements nearest to it, or as the later one has it if they have different references.
+   clocks: [n], n at least 1, in the order of their time. */
+int64_t tutti_record_clock_ahead(const tutti_record_clock *clocks, int n, int64_t at_ns);
+
+/* ---- lines.c: the lines of trace.json, which end with ",\n" ---- */
+
+enum { TUTTI_RECORD_LINE = 320 };    /* bytes of a line, with the 0 at its end */
+/* Each writes lines to `to` and returns their length without the 0.
+   head: four lines, which name the rank and say by how much its clock was ahead. to: 4 lines. */
+size_t tutti_record_head(char *to, int rank, int workers, const tutti_record_clock *clock,
+                         uint64_t lost);
+/* tensor: the name of tensor e->index, if there is one. ahead_ns: is subtracted from the times. */
+size_t tutti_record_event(char *to, int rank, const char *tensor, const tutti_trace_event *e,
+                          int64_t ahead_ns);
+
+/* ---- rows.c: metrics.jsonl, and files that are written as a whole ---- */
+
+/* Reads a file of at most `most` bytes. *text: a 0 follows its *bytes bytes; tutti_free it. NULL on
+   failure. */
+tutti_status tutti_record_read(tutti_runtime *rt, const char *path, size_t most, char **text,
+                               size_t *bytes, tutti_error *err);
+/* Writes an object as a line of an open file, in one write, and releases it. file NULL: only
+   releases it. */
+tutti_status tutti_record_put(tutti_file *file, json_t *object, tutti_error *err);
+/* Opens FOLDER/metrics.jsonl to append to it. keeps: the lines up to step `until` stay, others are
+   removed. */
+tutti_status tutti_record_rows_begin(tutti_file **out, tutti_runtime *rt, const char *folder,
+                                     bool keeps, uint64_t until, tutti_error *err);
+/* Opens it, and keeps its content. */
+tutti_status tutti_record_rows_open(tutti_file **out, tutti_runtime *rt, const char *folder,
+                                    tutti_error *err);
+/* Writes FOLDER/name atomically: as a temporary file in the same folder, which is then renamed. */
+tutti_status tutti_record_write(tutti_runtime *rt, const char *folder, const char *name,
+                                const char *text, size_t bytes, tutti_error *err);
+/* The same of an object, which it releases. */
+tutti_status tutti_record_write_object(tutti_runtime *rt, const char *folder, const char *name,
+                                       json_t *object, tutti_error *err);
+
+/* ---- figures.c: the figures of ranks, of one process ---- */
+
+/* The figures of a rank, as an array of numbers. Times are in seconds. */
+enum {
+    TUTTI_RECORD_WALL,
+    TUTTI_RECORD_COMPUTE,
+    TUTTI_RECORD_COMM,
+    TUTTI_RECORD_EXPOSED,
+    TUTTI_RECORD_OTHER,
+    TUTTI_RECORD_DATA,
+    TUTTI_RECORD_BYTES,
+    TUTTI_RECORD_MESSAGES,
+    TUTTI_RECORD_RSS,                /* bytes: the largest memory of the process */
+    TUTTI_RECORD_STEPS,              /* own_steps */
+    TUTTI_RECORD_STALE_MOST,
+    TUTTI_RECORD_STALE_MEAN,
+    TUTTI_RECORD_STALE_OF,
+    TUTTI_RECORD_SKIPPED,
+    TUTTI_RECORD_SCALE,
+    TUTTI_RECORD_RESTARTS,
+    TUTTI_RECORD_HELD,               /* bytes of each kind of tutti_memory */
+    TUTTI_RECORD_FIGURES = TUTTI_RECORD_HELD + TUTTI_MEMORY_KINDS
+};
+/* The names of the figures in the files of ranks. */
+extern const char *const tutti_record_names[TUTTI_RECORD_FIGURES];
+/* Sets w[TUTTI_RECORD_FIGURES] but its HELD from the figures of an engine, and RSS. */
+void tutti_record_take(const tutti_figures *f, double *w);
+/* Sets the HELD of w to the memory of the engine alone. */
+tutti_status tutti_record_take_memory(const tutti_engine *engine, double *w, tutti_error *err);
+
+/* Totals over ranks. Times are the busiest worker's, since the waiting time of the others includes
+   their smaller load; WALL is the longest of all workers. */
+typedef struct tutti_record_totals {
+    double mine[TUTTI_RECORD_FIGURES];
+    double bytes;                    /* sent by all ranks */
+    double most_bytes, most_messages, most_rss; /* the largest of a worker */
+    double stale_most, stale_sum, stale_of; /* staleness of all gradients: largest, sum, number */
+    double restarts;                 /* sum over workers */
+    double skipped, scale;           /* most steps skipped, least loss scale */
+    const double *most_held;         /* row of the worker that has the most memory */
+} tutti_record_totals;
+/* rows: of `ranks` ranks, the first `workers` of them workers, `stride` numbers a row. */
+void tutti_record_add_up(const double *rows, size_t stride, int workers, int ranks,
+                         tutti_record_totals *t);
+
+/* ---- summary.c: members of summary.json and metrics.jsonl ---- */
+
+/* Returns the number; null: it is not finite, which JSON cannot express. */
+json_t *tutti_record_number(double value);
+json_t *tutti_record_number_if(bool known, double value); /* null: not known */
+/* Returns the memory of a rank by kind: "values", ..., "total". */
+json_t *tutti_record_memory(const double *w);
+/* Returns a worker's row of by_worker, without members that only the trainer has. */
+json_t *tutti_record_worker(int rank, const double *w);
+json_t *tutti_record_server(int server, int rank, const double *w);
+/* Adds wall_seconds to messages_sent_per_worker. */
+void tutti_record_put_times(json_t *o, const tutti_record_totals *t);
+/* Returns [[least value of a bin, count], ...] of the bins that are not empty. */
+json_t *tutti_record_pairs(const tutti_histogram *h);
+/* Returns the least values of the bins that have more than one value, up to the first above
+   `most`. */
+json_t *tutti_record_edges(int64_t most);
+/* Returns the last values that the method has reported (tutti_metric). lists: those that are lists
+   of [at, value] too. */
+json_t *tutti_record_method_figures(const tutti_engine *engine, int workers, bool lists);
+/* Returns how many bytes this worker's codec has made of each tensor's gradients in this process;
+   null: there is no codec. Blocks, as tutti_engine_payload. */
+json_t *tutti_record_payload(const tutti_engine *engine);
+
+/* Returns how this worker's codec has encoded the gradient of a tensor when that was last measured;
+   NULL: it was not. Blocks, as tutti_engine_codec_records. */
+json_t *tutti_record_codec(const tutti_engine *engine, int tensor);
+/* Returns the same of all tensors that were measured; null: none was. */
+json_t *tutti_record_codecs(const tutti_engine *engine);
+
+/* A line of metrics.jsonl about the steps since the line before. */
+typedef struct tutti_record_line {
+    uint64_t step;
+    json_t *epoch, *samples, *samples_per_second; /* taken; numbers, or null: not known */
+    double train_loss, lr;           /* not finite: null, likewise bytes */
+    const tutti_figures *figures;    /* of index 0 */
+    double bytes, skipped, scale;    /* bytes: sent by all ranks. scale 0: none */
+    json_t *compute, *wait;          /* taken: seconds by worker */
+} tutti_record_line;
+json_t *tutti_record_report(const tutti_record_line *line);
+
+/* ---- events.c: the events of a run, for summary.json ---- */
+
+/* Returns the events of an engine; own: those only that other ranks do not have. */
+json_t *tutti_record_events(const tutti_engine *engine, bool own);
+/* Adds the events of `from` that are not in `to` yet. seen: an object that has the texts of those
+   in `to` as its keys. */
+void tutti_record_events_add(json_t *to, json_t *seen, const json_t *from);
+/* Sorts events by step; those of one step keep their order. */
+tutti_status tutti_record_events_sort(json_t *events, tutti_error *err);
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,52 @@
+/* lines.c: the lines of trace.json, one JSON object each: the form of Chrome and Perfetto. */
+#include <stdio.h>
+#include <string.h>
+
+#include "record/files.h"
+
+/* Replaces what a text of JSON cannot hold as it is. */
+static void make_plain(char *text)
+{
+    for (; *text != 0; text++)
+        if (*text < ' ' || *text > '~' || *text == '"' || *text == '\\')
+            *text = '?';
+}
+
+size_t tutti_record_event(char *to, int rank, const char *tensor, const tutti_trace_event *e, int64_t ahead_ns)
+{
+    const bool instant = e->begin_ns == e->end_ns;
+    char name[64], category[32], how_long[48];
+
+    snprintf(category, sizeof category, "%s", e->what);
+    make_plain(category);
+    if (strcmp(e->what, "ready") == 0 && tensor != NULL)
+        snprintf(name, sizeof name, "ready %s", tensor);
+    else if (strcmp(e->what, "update") == 0 || e->index < 0)
+        snprintf(name, sizeof name, "%s", e->what);
+    else
+        snprintf(name, sizeof name, "%s %d", e->what, e->index);
+    make_plain(name);
+    if (instant)
+        snprintf(how_long, sizeof how_long, "\"s\":\"t\"");
+    else
+        snprintf(how_long, sizeof how_long, "\"dur\":%.3f", (double)(e->end_ns - e->begin_ns) * 1e-3);
+    return (size_t)snprintf(to, TUTTI_RECORD_LINE,
+                            "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,%s,"
+                            "\"args\":{\"step\":%llu}},\n",
+                            name, category, instant ? "i" : "X", rank, e->thread,
+                            (double)(e->begin_ns - ahead_ns) * 1e-3, how_long, (unsigned long long)e->step);
+}
+
+size_t tutti_record_head(char *to, int rank, int workers, const tutti_record_clock *clock, uint64_t lost)
+{
+    const bool serves = rank >= workers;
+
+    return (size_t)snprintf(
+        to, (size_t)4 * TUTTI_RECORD_LINE,
+        "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"%s %d\"}},\n"
+        "{\"name\":\"clock\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"ahead_us\":%.3f,\"within_us\":%.3f,\"lost\":%llu}},\n"
+        "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"args\":{\"name\":\"compute\"}},\n"
+        "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":1,\"args\":{\"name\":\"lane\"}},\n",
+        rank, serves ? "server" : "worker", serves ? rank - workers : rank, rank, (double)clock->ahead_ns * 1e-3,
+        (double)clock->within_ns * 1e-3, (unsigned long long)lost, rank, rank);
+}

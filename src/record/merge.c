@@ -1,0 +1,256 @@
+/* merge.c: makes one trace of the files of ranks, on rank 0's clock. The files may have been cut
+   off in the middle of a line, since a rank may be killed; such a line is left out. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "record_internal.h"
+
+enum { CLOCKS = 256 };           /* measurements of a rank that are used: they are at steps 1, 2, 4 ... */
+
+int tutti_record_rank_of(const char *form, const char *name)
+{
+    const char *digits = name + (strchr(form, '%') - form);
+    char again[64];
+    long rank;
+
+    if (strlen(name) >= sizeof again || strncmp(name, form, (size_t)(digits - name)) != 0)
+        return -1;
+    rank = strtol(digits, NULL, 10);
+    if (rank < 0 || rank >= TUTTI_RECORD_RANKS)
+        return -1;
+    snprintf(again, sizeof again, strcmp(form, TUTTI_RECORD_TRACE) == 0 ? TUTTI_RECORD_TRACE : TUTTI_RECORD_CLOSED,
+             (int)rank);
+    return strcmp(again, name) == 0 ? (int)rank : -1;
+}
+
+void tutti_record_path(char path[TUTTI_RECORD_PATH], const char *folder, const char *form, int rank)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, strcmp(form, TUTTI_RECORD_TRACE) == 0 ? TUTTI_RECORD_TRACE : TUTTI_RECORD_CLOSED, rank);
+    snprintf(path, TUTTI_RECORD_PATH, "%.4000s/%s", folder, name);
+}
+
+/* ---- which files there are ---- */
+
+typedef struct found {
+    int traces, closed;          /* files of either kind */
+    int most;                    /* largest rank with a trace */
+} found;
+
+static tutti_status count_name(void *user, const char *name, tutti_error *err)
+{
+    found *f = user;
+    const int rank = tutti_record_rank_of(TUTTI_RECORD_TRACE, name);
+
+    (void)err;
+    f->traces += rank >= 0;
+    f->most = rank > f->most ? rank : f->most;
+    f->closed += tutti_record_rank_of(TUTTI_RECORD_CLOSED, name) >= 0;
+    return TUTTI_OK;
+}
+
+/* ---- the trace of one rank ---- */
+
+typedef struct merged {
+    tutti_file *file;
+    int workers;
+    bool begun;                  /* a line was written */
+} merged;
+
+/* Writes lines that end with ",\n", without that of the last one. */
+static tutti_status write_lines(merged *to, const char *text, size_t length, tutti_error *err)
+{
+    if (length <= 2)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_file_write(to->file, to->begun ? ",\n" : "[\n", 2, err));
+    to->begun = true;
+    return tutti_file_write(to->file, text, length - 2, err);
+}
+
+/* The line from `at` on, if it is whole: *length with ",\n". */
+static bool whole_line(const char *at, const char *end, size_t *length)
+{
+    const char *newline = memchr(at, '\n', (size_t)(end - at));
+
+    if (newline == NULL)
+        return false;
+    *length = (size_t)(newline - at) + 1;
+    return true;
+}
+
+/* Adds the measurement of a line "measured". */
+static void take_clock(const char *line, size_t length, tutti_record_clock *clocks, int *n, uint64_t *lost)
+{
+    json_t *o = json_loadb(line, length - 2, 0, NULL);
+    const json_t *args = json_object_get(o, "args");
+
+    if (json_is_object(args)) {
+        *n -= *n == CLOCKS; /* the last one stays */
+        clocks[(*n)++] = (tutti_record_clock){
+            .reference = (int)json_integer_value(json_object_get(args, "reference")),
+            .at_ns = json_integer_value(json_object_get(args, "at_ns")),
+            .ahead_ns = json_integer_value(json_object_get(args, "ahead_ns")),
+            .within_ns = json_integer_value(json_object_get(args, "within_ns")),
+        };
+        *lost = (uint64_t)json_integer_value(json_object_get(args, "lost"));
+    }
+    json_decref(o);
+}
+
+/* Copies the line of an event to `to` with its time on rank 0's clock, and returns its length; 0:
+   it is no event. */
+static size_t put_event(char *to, const char *line, size_t length, const tutti_record_clock *clocks, int n)
+{
+    static const char key[] = ",\"ts\":";
+    char copy[TUTTI_RECORD_LINE], *ts, *end;
+    int64_t at_ns;
+    double us;
+
+    if (length < 3 || length >= sizeof copy || line[0] != '{' || memcmp(line + length - 3, "},\n", 3) != 0)
+        return 0;
+    memcpy(copy, line, length);
+    copy[length] = 0;
+    ts = strstr(copy, key);
+    if (ts == NULL)
+        return 0;
+    us = strtod(ts + sizeof key - 1, &end);
+    if (!(us > -1e15 && us < 1e15) || *end != ',')
+        return 0;
+    at_ns = (int64_t)(us * 1e3 + (us < 0 ? -0.5 : 0.5));
+    *ts = 0;
+    return (size_t)snprintf(to, (size_t)2 * TUTTI_RECORD_LINE, "%s%s%.3f%s", copy, key,
+                            (double)(at_ns - tutti_record_clock_ahead(clocks, n, at_ns)) * 1e-3, end);
+}
+
+static tutti_status merge_text(merged *to, int rank, const char *text, size_t bytes, tutti_error *err)
+{
+    static const char clock_line[] = "{\"name\":\"measured\",";
+    tutti_record_clock clocks[CLOCKS] = { { .reference = 0 } };
+    char *out = tutti_alloc(bytes + bytes / 4 + (size_t)8 * TUTTI_RECORD_LINE, 1);
+    const char *const end = text + bytes;
+    size_t length, used;
+    uint64_t lost = 0;
+    int n = 0;
+    tutti_status status;
+
+    if (out == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "merging the trace of rank %d (%zu bytes)", rank, bytes);
+    for (const char *at = text; whole_line(at, end, &length); at += length)
+        if (length > sizeof clock_line && memcmp(at, clock_line, sizeof clock_line - 1) == 0)
+            take_clock(at, length, clocks, &n, &lost);
+    n = n > 0 ? n : 1;
+    used = tutti_record_head(out, rank, to->workers, &clocks[n - 1], lost);
+    for (const char *at = text; whole_line(at, end, &length); at += length)
+        used += put_event(out + used, at, length, clocks, n);
+    status = write_lines(to, out, used, err);
+    tutti_free(out);
+    return status;
+}
+
+static tutti_status merge_traces(tutti_runtime *rt, const char *folder, const found *f, int workers, tutti_error *err)
+{
+    merged to = { .workers = workers };
+    char path[TUTTI_RECORD_PATH];
+    tutti_status status;
+
+    snprintf(path, sizeof path, "%.4000s/trace.json", folder);
+    TUTTI_TRY(tutti_file_begin(&to.file, rt, path, true, err));
+    status = TUTTI_OK;
+    for (int r = 0; r <= f->most && status == TUTTI_OK; r++) {
+        char *text;
+        size_t bytes;
+        tutti_record_path(path, folder, TUTTI_RECORD_TRACE, r);
+        if (!tutti_file_exists(rt, path))
+            continue;
+        status = tutti_record_read(rt, path, (size_t)1 << 30, &text, &bytes, err);
+        if (status == TUTTI_OK)
+            status = merge_text(&to, r, text, bytes, err);
+        tutti_free(text);
+    }
+    if (status == TUTTI_OK)
+        status = tutti_file_write(to.file, "\n]\n", 3, err);
+    return tutti_file_end(to.file, status, err);
+}
+
+/* ---- all ---- */
+
+/* Returns how many ranks the run has, and sets *workers, by its config.json. */
+static tutti_status read_size(tutti_runtime *rt, const char *folder, int *workers, int *ranks, tutti_error *err)
+{
+    char path[TUTTI_RECORD_PATH], *text;
+    size_t bytes;
+    json_t *o;
+    json_int_t n, servers;
+
+    snprintf(path, sizeof path, "%.4000s/config.json", folder);
+    TUTTI_TRY(tutti_record_read(rt, path, (size_t)1 << 30, &text, &bytes, err));
+    o = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
+    tutti_free(text);
+    n = json_integer_value(json_object_get(o, "n"));
+    servers = json_integer_value(json_object_get(o, "servers"));
+    json_decref(o);
+    if (n < 1 || servers < 0 || n > TUTTI_RECORD_RANKS || servers > TUTTI_RECORD_RANKS - n)
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s does not say how many workers the run has (n)", path);
+    *workers = (int)n;
+    *ranks = (int)(n + servers);
+    return TUTTI_OK;
+}
+
+static tutti_status remove_files(tutti_runtime *rt, const char *folder, int ranks, tutti_error *err)
+{
+    static const char *const forms[] = { TUTTI_RECORD_CLOSED, TUTTI_RECORD_TRACE };
+    char path[TUTTI_RECORD_PATH];
+
+    for (size_t k = 0; k < TUTTI_LENGTH(forms); k++)
+        for (int r = 0; r < ranks; r++) {
+            tutti_record_path(path, folder, forms[k], r);
+            TUTTI_TRY(tutti_file_remove(rt, path, err));
+        }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_record_merge(tutti_runtime *rt, const char *folder, int *ranks, int *closed, tutti_error *err)
+{
+    found f = { .most = -1 };
+    int workers;
+
+    *ranks = *closed = 0;
+    if (strlen(folder) > 4000)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the folder's name has %zu bytes; at most 4000 are possible",
+                          strlen(folder));
+    if (!tutti_file_exists(rt, folder))
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_directory_list(rt, folder, count_name, &f, err));
+    if (f.traces == 0)
+        return TUTTI_OK;
+    TUTTI_TRY(read_size(rt, folder, &workers, ranks, err));
+    *closed = f.closed;
+    TUTTI_TRY(merge_traces(rt, folder, &f, workers, err));
+    if (f.closed < *ranks)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_record_summarise(rt, folder, *ranks, err));
+    return remove_files(rt, folder, *ranks, err);
+}
+
+tutti_status tutti_record_merge_if_last(tutti_runtime *rt, const char *folder, int ranks, tutti_error *err)
+{
+    found f = { .most = -1 };
+    char path[TUTTI_RECORD_PATH];
+    tutti_file *claim;
+    tutti_status status;
+    int all, closed;
+
+    TUTTI_TRY(tutti_directory_list(rt, folder, count_name, &f, err));
+    if (f.closed < ranks)
+        return TUTTI_OK;
+    snprintf(path, sizeof path, "%.4000s/merging", folder); /* two ranks may find all files at one time */
+    if (tutti_file_open(&claim, rt, path, TUTTI_FILE_CREATE, NULL) != TUTTI_OK)
+        return TUTTI_OK;
+    tutti_file_close(claim, NULL);
+    status = tutti_record_merge(rt, folder, &all, &closed, err);
+    tutti_file_remove(rt, path, NULL);
+    return status;
+}
