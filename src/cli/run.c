@@ -12,6 +12,7 @@
 #include "cli_internal.h"
 #include "tutti/launch.h"
 #include "tutti/comm.h"
+#include "tutti/runtime.h"
 
 typedef struct run_config {
     int64_t n, servers, threads, min_workers;
@@ -176,21 +177,39 @@ static void forget_outer_run(void)
         unsetenv(names[i]);
 }
 
-/* A port that is not in use now; another program may take it before us, by chance only. 0: there
-   is none. */
-static int free_port(void)
+/* That port on all addresses, or one of the kernel's choice for 0. Returns its number; 0: it is in
+   use. */
+static int bound_port(int port)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET };
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
     socklen_t bytes = sizeof a;
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    int port = 0;
+    int found = 0;
 
     if (fd >= 0 && bind(fd, (const struct sockaddr *)&a, sizeof a) == 0 &&
         getsockname(fd, (struct sockaddr *)&a, &bytes) == 0)
-        port = ntohs(a.sin_port);
+        found = ntohs(a.sin_port);
     if (fd >= 0)
         close(fd);
-    return port;
+    return found;
+}
+
+/* A port that is not in use now. Rank 0 listens there seconds later, so it is one below those (from
+   32768 on, unless somebody has changed that) that the kernel gives to every connection meanwhile.
+   Another program may still take it before us, by chance only. 0: there is none. */
+static int free_port(void)
+{
+    uint16_t drawn[16];
+    tutti_runtime *rt;
+    int port = 0;
+
+    if (tutti_runtime_open_posix(&rt, NULL) != TUTTI_OK)
+        return bound_port(0);
+    tutti_entropy(rt, drawn, sizeof drawn);
+    tutti_runtime_close(rt);
+    for (size_t i = 0; port == 0 && i < TUTTI_LENGTH(drawn); i++)
+        port = bound_port(20000 + drawn[i] % 12000);
+    return port != 0 ? port : bound_port(0);
 }
 
 /* Sets variables for programs that open a process group of torch. MASTER_ADDR: how workers reach

@@ -3,6 +3,7 @@
 usage: gloo.py SCRIPT [ARGUMENT ...]
 """
 
+import os
 import runpy
 import sys
 import time
@@ -25,5 +26,10 @@ def leave() -> None:
 
 if __name__ == "__main__":
     del sys.argv[0]
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    # Kept, and left without destructors. That of a DDP has the last reference of Gloo's group, and
+    # holds the interpreter's lock while it waits for Gloo's thread, which may be waiting for that.
+    kept = runpy.run_path(sys.argv[0], run_name="__main__")
     leave()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

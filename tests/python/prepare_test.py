@@ -474,6 +474,12 @@ def test_mismatch_of_optimizer_and_model_parameters_is_rejected():
         tutti.torch.prepare(model, torch.optim.SGD(other, lr=0.1))
 
 
+def test_an_optimizer_that_needs_a_closure_is_rejected():
+    model = net()
+    with pytest.raises(ValueError, match=r"LBFGS computes gradients again .* tutti.torch.DistributedDataParallel"):
+        tutti.torch.prepare(model, torch.optim.LBFGS(model.parameters()))
+
+
 def test_optimizers_that_servers_cannot_run_are_rejected():
     model = net()
     for optimizer, words in (

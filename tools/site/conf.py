@@ -26,8 +26,8 @@ html_static_path = ["static"]
 html_css_files = ["wide.css"]
 
 # The sidebar. A page that is in none of these lists is a warning, so an error.
-FIRST = ["TUTORIAL", "WHICH-METHOD", "PYTORCH", "TORCH-DISTRIBUTED", "PYTORCH-MODELS", "COMPARE", "PLAN", "RESULTS",
-         "PERFORMANCE", "LEDGER"]
+FIRST = ["TUTORIAL", "WHICH-METHOD", "PYTORCH", "TORCH-DISTRIBUTED", "LIGHTNING", "ACCELERATE", "PYTORCH-MODELS",
+         "COMPARE", "PLAN", "RESULTS", "PERFORMANCE", "LEDGER"]
 USE = ["DATA", "PROBLEMS", "CODECS", "TOPOLOGY", "PRECISION", "CLUSTERS", "MPI", "LIMITS", "SECURITY", "OPTIONS"]
 DEEP = ["ARCHITECTURE", "GLOSSARY", "ADD-A-METHOD", "ADD-A-CODEC", "ADD-A-TRANSPORT", "TESTING", "DEPENDENCIES"]
 

@@ -11,6 +11,7 @@ under a method that updates between the passes of a step (hermes) an iteration i
 from __future__ import annotations
 
 import ctypes
+import inspect
 import logging
 import math
 import os
@@ -70,7 +71,14 @@ def _device(binding: Binding) -> Device | None:
 
 
 def _check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Raises ValueError if model and optimizer do not have the same parameters."""
+    """Raises ValueError if model and optimizer do not have the same parameters, or the optimizer needs a closure."""
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise ValueError(
+            f"{type(optimizer).__name__} computes gradients again within its step (it needs step(closure)), and a "
+            "method exchanges those of one backward; take another optimizer, or "
+            "tutti.torch.DistributedDataParallel, which exchanges in every backward"
+        )
     mine = {p for p in model.parameters() if p.requires_grad}
     held = {p for group in optimizer.param_groups for p in group["params"]}
     missing = [name for name, p in model.named_parameters() if p in mine - held]
