@@ -49,29 +49,42 @@ static void gelu_tanh(bench *b) { b->m->gelu_tanh(TOKENS * HIDDEN, b->a, b->b); 
 static void gelu_tanh_back(bench *b) { b->m->gelu_tanh_back(TOKENS * HIDDEN, b->a, b->c, b->b); }
 static void layer_norm(bench *b)
 {
-    b->m->layer_norm(TOKENS, WIDTH, b->a, b->e, b->e + WIDTH, 1e-5f, b->b, b->scratch, b->scratch + TOKENS);
+    b->m->layer_norm(&(nn_norm){ TOKENS, WIDTH, b->e, b->e + WIDTH, 1e-5f }, b->a, b->b,
+                     &(nn_row_statistics){ b->scratch, b->scratch + TOKENS });
 }
 static void layer_norm_back(bench *b)
 {
-    b->m->layer_norm_back(TOKENS, WIDTH, b->a, b->e, b->scratch, b->scratch + TOKENS, b->c, b->b, false,
-                          b->e + 2 * WIDTH, b->e + 3 * WIDTH, false, b->scratch + 2 * TOKENS);
+    b->m->layer_norm_back(
+        &(nn_norm){ TOKENS, WIDTH, b->e, NULL, 0 }, b->a,
+        &(nn_row_statistics){ b->scratch, b->scratch + TOKENS }, b->c,
+        &(nn_norm_slopes){ b->b, false, b->e + 2 * WIDTH, b->e + 3 * WIDTH, false },
+        b->scratch + 2 * TOKENS);
 }
-static void rms_norm(bench *b) { b->m->rms_norm(TOKENS, WIDTH, b->a, b->e, 1e-5f, b->b, b->scratch); }
+static void rms_norm(bench *b)
+{
+    b->m->rms_norm(&(nn_norm){ TOKENS, WIDTH, b->e, NULL, 1e-5f }, b->a, b->b, b->scratch);
+}
 static void rms_norm_back(bench *b)
 {
-    b->m->rms_norm_back(TOKENS, WIDTH, b->a, b->e, b->scratch, b->c, b->b, false, b->e + 2 * WIDTH, false,
+    b->m->rms_norm_back(&(nn_norm){ TOKENS, WIDTH, b->e, NULL, 0 }, b->a, b->scratch, b->c,
+                        &(nn_norm_slopes){ b->b, false, b->e + 2 * WIDTH, NULL, false },
                         b->scratch + 2 * TOKENS);
 }
 static void gather(bench *b) { b->m->gather(TOKENS, WIDTH, b->ids, b->a, b->b); }
-static void scatter(bench *b) { b->m->scatter_add(TOKENS, WIDTH, 0, WIDTH, b->ids, b->c, b->b); }
+static void scatter(bench *b)
+{
+    b->m->scatter_add(TOKENS, &(nn_columns){ WIDTH, 0, WIDTH }, b->ids, b->c, b->b);
+}
 static void sparse(bench *b)
 {
     const size_t u = tutti_nn_unique(TOKENS, b->ids, b->unique, b->order, b->begin, b->sort);
-    b->m->sum_rows(WIDTH, 0, u, b->order, b->begin, b->c, b->b);
+    b->m->sum_rows(WIDTH, 0, u, &(nn_grouped){ b->order, b->begin }, b->c, b->b);
 }
 static void rotary(bench *b)
 {
-    b->m->rotary(TOKENS, TOKENS, 4, WIDTH / 4, WIDTH, b->e + b->most / 2, b->scratch + b->most / 2, false, b->b);
+    b->m->rotary(
+        &(nn_rotation){ TOKENS, 4, WIDTH / 4, WIDTH, b->e + b->most / 2, b->scratch + b->most / 2 },
+        TOKENS, false, b->b);
 }
 static void dropout(bench *b)
 {
@@ -79,8 +92,9 @@ static void dropout(bench *b)
 }
 static void entropy_of(bench *b, size_t rows, size_t classes)
 {
-    b->m->entropy(rows, 0, classes, classes, b->a, b->labels, b->state);
-    b->m->entropy_back(rows, 0, classes, classes, b->a, b->labels, b->state, 1, b->b);
+    b->m->entropy(&(nn_logits){ rows, 0, classes, classes, b->a }, b->labels, b->state);
+    b->m->entropy_back(&(nn_logits){ rows, 0, classes, classes, b->a }, b->labels, b->state, 1,
+                       b->b);
 }
 static void entropy_small(bench *b) { entropy_of(b, TOKENS, WIDTH); }
 static void entropy_large(bench *b) { entropy_of(b, ROWS, VOCABULARY); }
@@ -88,28 +102,32 @@ static void entropy_large(bench *b) { entropy_of(b, ROWS, VOCABULARY); }
 static const nn_channels images = { IMAGES, 1, SIDE * SIDE, CHANNELS };
 static void batch_norm(bench *b)
 {
-    b->m->batch_norm(&images, b->a, b->e, b->e + CHANNELS, 1e-5f, false, b->b, b->scratch, b->scratch + CHANNELS, 0.1f,
-                     b->scratch + 2 * CHANNELS, b->scratch + 3 * CHANNELS);
+    b->m->batch_norm(&images, &(nn_batch_norm){ b->e, b->e + CHANNELS, 1e-5f, false }, b->a, b->b,
+                     &(nn_row_statistics){ b->scratch, b->scratch + CHANNELS },
+                     &(nn_running){ 0.1f, b->scratch + 2 * CHANNELS, b->scratch + 3 * CHANNELS });
 }
 static void batch_norm_back(bench *b)
 {
-    b->m->batch_norm_back(&images, b->a, NULL, b->e, b->scratch, b->scratch + CHANNELS, b->c, b->b, b->e + 2 * CHANNELS,
-                          b->e + 3 * CHANNELS, false);
+    b->m->batch_norm_back(
+        &images, &(nn_batch_norm_kept){ b->a, NULL, b->e, b->scratch, b->scratch + CHANNELS },
+        &(nn_batch_norm_slopes){ b->c, b->b, b->e + 2 * CHANNELS, b->e + 3 * CHANNELS, false });
 }
 
 static void attend(bench *b, size_t batch, size_t heads, size_t length, size_t width)
 {
     const size_t d = heads * width;
     b->attention = (nn_attention){ batch, heads, length, width, 3 * d, d, 1 / sqrtf((float)width), true };
-    b->m->attention(&b->attention, 0, batch * heads, b->a, b->a + d, b->a + 2 * d, b->b, b->e, b->scratch);
+    b->m->attention(&b->attention, 0, batch * heads,
+                    &(nn_attention_values){ b->a, b->a + d, b->a + 2 * d, b->b, b->e }, b->scratch);
 }
 static void attend_back(bench *b)
 {
     const nn_attention *a = &b->attention; /* of the forward before */
     const size_t d = a->heads * a->width;
     float *out = b->e + TOKENS * 64;
-    b->m->attention_back(a, 0, a->batch * a->heads, b->a, b->a + d, b->a + 2 * d, b->b, b->e, b->c, out, out + d,
-                         out + 2 * d, b->scratch);
+    b->m->attention_back(a, 0, a->batch * a->heads,
+                         &(nn_attention_values){ b->a, b->a + d, b->a + 2 * d, b->b, b->e },
+                         &(nn_attention_slopes){ b->c, out, out + d, out + 2 * d }, b->scratch);
 }
 static void attention_128(bench *b) { attend(b, 8, 4, 128, 64); }
 static void attention_1024(bench *b) { attend(b, 2, 4, 1024, 64); }

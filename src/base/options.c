@@ -375,25 +375,34 @@ static bool integer_within(int64_t value, double min, double max)
         && (max >= 0x1p63 || (max >= -0x1p63 && value <= (int64_t)floor(max)));
 }
 
-tutti_status tutti_base_option_parse(const tutti_option *option, const char *what, const char *value,
-                                     tutti_base_value *out, tutti_error *err)
+/* Reads a number, and checks its bounds. */
+static tutti_status parse_number(const tutti_option *option, const char *what, const char *value,
+                                 tutti_base_value *out, tutti_error *err)
 {
     bool huge;
 
-    *out = initial_value(option);
-    switch (option->type) {
-    case TUTTI_INT:
+    if (option->type == TUTTI_INT) {
         if (!read_integer(value, &out->integer, &huge))
             return fail_value(option, what, value, true, err);
         if (huge || !integer_within(out->integer, option->min, option->max))
             return fail_value(option, what, value, false, err);
-        break;
+        return TUTTI_OK;
+    }
+    if (!read_real(value, &out->real))
+        return fail_value(option, what, value, true, err);
+    if (!isfinite(out->real) || out->real < option->min || out->real > option->max)
+        return fail_value(option, what, value, false, err);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_base_option_parse(const tutti_option *option, const char *what,
+                                     const char *value, tutti_base_value *out, tutti_error *err)
+{
+    *out = initial_value(option);
+    switch (option->type) {
+    case TUTTI_INT:
     case TUTTI_REAL:
-        if (!read_real(value, &out->real))
-            return fail_value(option, what, value, true, err);
-        if (!isfinite(out->real) || out->real < option->min || out->real > option->max)
-            return fail_value(option, what, value, false, err);
-        break;
+        return parse_number(option, what, value, out, err);
     case TUTTI_BOOL:
         if (!read_bool(value, &out->truth))
             return fail_value(option, what, value, true, err);

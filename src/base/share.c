@@ -127,6 +127,12 @@ static uint64_t taken_before(const tutti_share *s, uint64_t step, int worker)
     return step / steps * epoch + step % steps * full;
 }
 
+/* Returns how many of a part's samples the a passes of b samples before have used. */
+static uint64_t used_before(uint64_t part, uint64_t a, uint64_t b)
+{
+    return b == 0 || a > part / b ? part : a * b; /* a * b <= part does not overflow */
+}
+
 int64_t tutti_share_pass(const tutti_share *s, uint64_t step, int worker, int64_t pass, uint64_t *epoch,
                          uint64_t *position)
 {
@@ -139,7 +145,7 @@ int64_t tutti_share_pass(const tutti_share *s, uint64_t step, int worker, int64_
     if (s->parts != NULL) {
         assert(s->passes_of == NULL);
         part = (uint64_t)tutti_share_step(s, step, worker);
-        used = b == 0 || a > part / b ? part : a * b;
+        used = used_before(part, a, b);
         *position = taken_before(s, step, worker) + used;
         return (int64_t)(part - used < b ? part - used : b);
     }
@@ -152,7 +158,7 @@ int64_t tutti_share_pass(const tutti_share *s, uint64_t step, int worker, int64_
         return (int64_t)b;
     }
     part = tail_part(s, total, worker, &part_first);
-    used = b == 0 || a > part / b ? part : a * b; /* a * b <= part does not overflow */
+    used = used_before(part, a, b);
     *position = first + part_first + used;
     return (int64_t)(part - used < b ? part - used : b);
 }
@@ -188,6 +194,33 @@ uint64_t tutti_share_sample_of(const tutti_share *s, int worker, uint64_t epoch,
     return s->parts->sample[begin + tutti_permuted(rng, n, position % n)];
 }
 
+/* The dues of workers: shares of `open` by weight, of those above the limit. */
+typedef struct dues {
+    int workers;
+    const double *weight;
+    double limit, sum;
+    int64_t open, least;
+} dues;
+
+/* Returns the worker that is furthest from its due, which is weight[r] / sum of `open`: below it
+   (gets) or above it, among those with more weight than `limit` and, if above, more than the least.
+ */
+static int furthest(const dues *d, const int64_t *part, bool gets)
+{
+    const double *weight = d->weight;
+    int who = 0;
+    double most = -INFINITY;
+    for (int r = 0; r < d->workers; r++) {
+        const double off =
+            (gets ? 1 : -1) * ((double)d->open * (weight[r] / d->sum) - (double)part[r]);
+        if (weight[r] > d->limit && off > most && (gets || part[r] > d->least)) {
+            most = off;
+            who = r;
+        }
+    }
+    return who;
+}
+
 void tutti_share_apportion(int64_t total, int workers, const double *weight, int64_t least, int64_t *part)
 {
     double limit = -1, sum = 0; /* weights up to the limit get the least; sum: of the others */
@@ -216,15 +249,8 @@ void tutti_share_apportion(int64_t total, int workers, const double *weight, int
     }
     /* the furthest from its due gets the next one; rounding may also have given one too many */
     for (; left != 0 && sum > 0; left -= left > 0 ? 1 : -1) {
-        int who = 0;
-        double most = -INFINITY;
-        for (int r = 0; r < workers; r++) {
-            const double off = (left > 0 ? 1 : -1) * ((double)open * (weight[r] / sum) - (double)part[r]);
-            if (weight[r] > limit && off > most && (left > 0 || part[r] > least)) {
-                most = off;
-                who = r;
-            }
-        }
+        const int who =
+            furthest(&(dues){ workers, weight, limit, sum, open, least }, part, left > 0);
         part[who] += left > 0 ? 1 : -1;
     }
 }

@@ -82,6 +82,29 @@ static tutti_status skip_quoted(reader *r, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* Reads a value in quotes; p stands at the first one. */
+static tutti_status read_quoted(reader *r, tutti_error *err)
+{
+    TUTTI_TRY(skip_quoted(r, err));
+    r->value++;
+    r->value_bytes = (size_t)(r->p - r->value) - 1;
+    skip_blanks(r);
+    if (*r->p != '\0' && *r->p != ',' && *r->p != ')')
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "spec '%s': text after the closing quote at byte %zu; put ',' or ')' there",
+            tutti_base_show(r->text).text, position(r));
+    return *r->p == '\0' ? fail_end(r, ")", err) : TUTTI_OK;
+}
+
+/* Ends the value at p, without the blanks before it. */
+static void end_value(reader *r)
+{
+    r->value_bytes = (size_t)(r->p - r->value);
+    while (r->value_bytes > 0 && is_blank(r->value[r->value_bytes - 1]))
+        r->value_bytes--;
+}
+
 /* p stands at the first byte of the value; afterwards at the "," or ")" behind it. */
 static tutti_status read_value(reader *r, tutti_error *err)
 {
@@ -90,17 +113,8 @@ static tutti_status read_value(reader *r, tutti_error *err)
 
     r->value = r->p;
     r->quoted = *r->p == '"';
-    if (r->quoted) {
-        TUTTI_TRY(skip_quoted(r, err));
-        r->value++;
-        r->value_bytes = (size_t)(r->p - r->value) - 1;
-        skip_blanks(r);
-        if (*r->p != '\0' && *r->p != ',' && *r->p != ')')
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "spec '%s': text after the closing quote at byte %zu; put ',' or ')' there",
-                              tutti_base_show(r->text).text, position(r));
-        return *r->p == '\0' ? fail_end(r, ")", err) : TUTTI_OK;
-    }
+    if (r->quoted)
+        return read_quoted(r, err);
     while (level > 1 || (*r->p != ',' && *r->p != ')')) {
         const char c = *r->p;
 
@@ -121,9 +135,7 @@ static tutti_status read_value(reader *r, tutti_error *err)
             before = c;
         r->p++;
     }
-    r->value_bytes = (size_t)(r->p - r->value);
-    while (r->value_bytes > 0 && is_blank(r->value[r->value_bytes - 1]))
-        r->value_bytes--;
+    end_value(r);
     return TUTTI_OK;
 }
 
@@ -285,10 +297,18 @@ size_t tutti_spec_count(const tutti_spec *spec)
     return spec->count;
 }
 
+/* The options that a spec may set. */
+typedef struct accepted {
+    const tutti_option *options;
+    size_t n;
+} accepted;
+
 /* The option that arg i sets. */
-static tutti_status find_option(const tutti_spec *spec, size_t i, const char *what, const tutti_option *options,
-                                size_t options_count, const tutti_option **out, tutti_error *err)
+static tutti_status find_option(const tutti_spec *spec, size_t i, const char *what,
+                                const accepted *of, const tutti_option **out, tutti_error *err)
 {
+    const tutti_option *options = of->options;
+    const size_t options_count = of->n;
     const char *key = spec->args[i].key;
 
     *out = NULL;
@@ -317,7 +337,7 @@ const tutti_option *tutti_spec_arg(const tutti_spec *spec, const tutti_option *o
     const tutti_option *option;
 
     *value = spec->args[i].value;
-    (void)find_option(spec, i, "", options, count_of(options), &option, NULL);
+    (void)find_option(spec, i, "", &(accepted){ options, count_of(options) }, &option, NULL);
     return option;
 }
 
@@ -330,11 +350,12 @@ tutti_status tutti_spec_apply(const tutti_spec *spec, const char *what, const tu
     for (size_t i = 0; i < spec->count; i++) {
         const tutti_option *option, *earlier;
 
-        TUTTI_TRY(find_option(spec, i, what, options, options_count, &option, err));
+        TUTTI_TRY(find_option(spec, i, what, &(accepted){ options, options_count }, &option, err));
         /* Quadratic, but an arg that is not a repetition has an option of its
            own: i stays below options_count. */
         for (size_t j = 0; j < i; j++) {
-            TUTTI_TRY(find_option(spec, j, what, options, options_count, &earlier, err));
+            TUTTI_TRY(
+                find_option(spec, j, what, &(accepted){ options, options_count }, &earlier, err));
             if (earlier == option)
                 return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                                   "%s: option '%s' is given twice, as '%s' and as '%s'; keep one", what, option->name,
@@ -344,7 +365,7 @@ tutti_status tutti_spec_apply(const tutti_spec *spec, const char *what, const tu
     }
     for (size_t i = 0; i < spec->count; i++) {
         const tutti_option *option;
-        TUTTI_TRY(find_option(spec, i, what, options, options_count, &option, err));
+        TUTTI_TRY(find_option(spec, i, what, &(accepted){ options, options_count }, &option, err));
         TUTTI_TRY(tutti_base_option_has_effect(options, option, what, self, err));
     }
     return TUTTI_OK;

@@ -77,6 +77,15 @@ static int choices_in(const char *text)
     return n;
 }
 
+static tutti_status check_spec(const table *t, const tutti_option *o, tutti_error *err)
+{
+    tutti_error why = { .rank = -1 };
+
+    if (o->text != NULL && o->text[0] != 0 && tutti_base_spec_check(o->text, &why) != TUTTI_OK)
+        return WRONG(t, o, "has a default that is none: %.300s", why.text);
+    return TUTTI_OK;
+}
+
 /* A default is a value that might have been given. */
 static tutti_status check_default(const table *t, const tutti_option *o, tutti_error *err)
 {
@@ -85,13 +94,8 @@ static tutti_status check_default(const table *t, const tutti_option *o, tutti_e
 
     if (o->type == TUTTI_TEXT)
         return TUTTI_OK;
-    if (o->type == TUTTI_SPEC && o->text != NULL && o->text[0] != 0) {
-        tutti_error why = { .rank = -1 };
-        if (tutti_base_spec_check(o->text, &why) != TUTTI_OK)
-            return WRONG(t, o, "has a default that is none: %.300s", why.text);
-    }
     if (o->type == TUTTI_SPEC)
-        return TUTTI_OK;
+        return check_spec(t, o, err);
     if (o->type == TUTTI_BOOL) {
         min = 0;
         max = 1;

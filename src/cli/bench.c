@@ -32,14 +32,30 @@ const tutti_command tutti_cli_benchmarks[] = {
     { 0 }
 };
 
+static tutti_status no_such(const tutti_bench *b, const tutti_option *options, const char *name,
+                            tutti_error *err)
+{
+    const char *names[32];
+    char near[128];
+    size_t n = 0;
+
+    for (const tutti_option *o = options; o->name != NULL && n < TUTTI_LENGTH(names); o++)
+        names[n++] = o->name;
+    tutti_suggest(name, names, n, near, sizeof near);
+    return tutti_fail(
+        err, TUTTI_ERR_USAGE, 0,
+        "there is no option '--%.60s' of bench %s%s; `tutti bench %s --help` lists them", name,
+        b->name, near, b->name);
+}
+
 static tutti_status take_argument(tutti_bench *b, const tutti_option *options, int argc, char **argv, int *at,
                                   tutti_error *err)
 {
-    const char *arg = argv[*at], *names[32], *value;
+    const char *arg = argv[*at], *value;
     const bool is_short = arg[0] == '-' && arg[1] == 'n';
-    char name[64], near[128];
+    char name[64], what[128];
     const tutti_option *option;
-    size_t n = 0, length;
+    size_t length;
 
     if (!is_short && strncmp(arg, "--", 2) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -49,43 +65,34 @@ static tutti_status take_argument(tutti_bench *b, const tutti_option *options, i
     length = is_short ? 1 : strcspn(arg, "=");
     snprintf(name, sizeof name, "%.*s", (int)length, arg);
     option = length < sizeof name && (is_short || length > 1) ? tutti_option_find(options, name) : NULL;
-    if (option == NULL) {
-        for (const tutti_option *o = options; o->name != NULL && n < TUTTI_LENGTH(names); o++)
-            names[n++] = o->name;
-        tutti_suggest(name, names, n, near, sizeof near);
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "there is no option '--%.60s' of bench %s%s; `tutti bench %s --help` lists them", name,
-                          b->name, near, b->name);
-    }
+    if (option == NULL)
+        return no_such(b, options, name, err);
     value = arg[length] == '=' ? arg + length + 1 : is_short && arg[1] != 0 ? arg + 1 : NULL;
-    if (value == NULL && option->type == TUTTI_BOOL && option->initial == 0)
-        value = "true";
-    else if (value == NULL && *at + 1 < argc)
-        value = argv[++*at];
-    else if (value == NULL)
+    value = tutti_cli_flag_value(option, value, argc, argv, at);
+    if (value == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "option '%s' needs a value: %s", argv[*at], option->help);
-    snprintf(near, sizeof near, "%s%s", is_short ? "-" : "--", option->name);
-    return tutti_settings_flag(b->settings, option->name, value, near, err);
+    snprintf(what, sizeof what, "%s%s", is_short ? "-" : "--", option->name);
+    return tutti_settings_flag(b->settings, option->name, value, what, err);
 }
 
-tutti_status tutti_bench_open(tutti_bench *b, const char *name, const tutti_option *options, void *config,
-                              tutti_bench_common *common, int argc, char **argv, tutti_error *err)
+tutti_status tutti_bench_open(tutti_bench *b, const tutti_bench_kind *kind, int argc, char **argv,
+                              tutti_error *err)
 {
     size_t used;
 
-    *b = (tutti_bench){ .name = name, .common = common };
-    used = (size_t)snprintf(b->command, sizeof b->command, "tutti bench %s", name);
+    *b = (tutti_bench){ .name = kind->name, .common = kind->common };
+    used = (size_t)snprintf(b->command, sizeof b->command, "tutti bench %s", kind->name);
     for (int i = 1; i < argc && used < sizeof b->command; i++)
         used += (size_t)snprintf(b->command + used, sizeof b->command - used,
                                  strpbrk(argv[i], " ()'*;&|") != NULL ? " '%s'" : " %s", argv[i]);
     TUTTI_TRY(tutti_runtime_open_posix(&b->rt, err));
-    TUTTI_TRY(tutti_settings_open(&b->settings, options, config, err));
+    TUTTI_TRY(tutti_settings_open(&b->settings, kind->options, kind->config, err));
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             b->help = true;
             return TUTTI_OK;
         }
-        TUTTI_TRY(take_argument(b, options, argc, argv, &i, err));
+        TUTTI_TRY(take_argument(b, kind->options, argc, argv, &i, err));
     }
     return TUTTI_OK;
 }
@@ -106,12 +113,12 @@ json_t *tutti_bench_number(double x)
     return json_real(strtod(text, NULL));
 }
 
-void tutti_bench_row(const tutti_bench *b, const char *name, double value, const char *unit, double ratio,
-                     const char *against, json_t *more)
+void tutti_bench_row(const tutti_bench *b, const tutti_bench_figure *f, json_t *more)
 {
-    json_t *row = json_pack("{s:s, s:o, s:s, s:o, s:s?, s:s, s:s}", "name", name, "value", tutti_bench_number(value),
-                            "unit", unit, "ratio", tutti_bench_number(ratio), "against", against, "command", b->command,
-                            "tutti", tutti_version());
+    json_t *row = json_pack("{s:s, s:o, s:s, s:o, s:s?, s:s, s:s}", "name", f->name, "value",
+                            tutti_bench_number(f->value), "unit", f->unit, "ratio",
+                            tutti_bench_number(f->ratio), "against", f->against, "command",
+                            b->command, "tutti", tutti_version());
     char *text;
 
     if (more != NULL)

@@ -396,15 +396,16 @@ static void print_one(const bench *k, program *p, size_t s, const program *ours,
     tutti_bench_print_bytes(size, k->size[s]);
     snprintf(name, sizeof name, "allreduce/%lld/%s/%s", (long long)k->config.n, size, p->name);
     if (k->config.common.json)
-        tutti_bench_row(&k->b, name, us, "us", ratio, isnan(ratio) ? NULL : ours->name,
-                        json_pack("{s:I, s:I, s:s, s:o, s:f, s:f, s:f, s:f, s:I, s:I, s:s, s:s}",
-                                  "bytes", (json_int_t)k->size[s], "workers", (json_int_t)k->config.n,
-                                  "program", p->name, "p99_us", tutti_bench_number(worst),
-                                  "min_us", p->median_us[s * rounds], "max_us", p->median_us[s * rounds + rounds - 1],
-                                  "gbps", bytes / us * 1e-3, "bus_gbps", bus * bytes / us * 1e-3,
-                                  "calls", (json_int_t)p->calls[s], "rounds", (json_int_t)rounds,
-                                  "algorithm", p->ours ? k->config.algorithm : "",
-                                  "transport", p->ours ? k->config.transport : ""));
+        tutti_bench_row(
+            &k->b, &(tutti_bench_figure){ name, us, "us", ratio, isnan(ratio) ? NULL : ours->name },
+            json_pack("{s:I, s:I, s:s, s:o, s:f, s:f, s:f, s:f, s:I, s:I, s:s, s:s}", "bytes",
+                      (json_int_t)k->size[s], "workers", (json_int_t)k->config.n, "program",
+                      p->name, "p99_us", tutti_bench_number(worst), "min_us",
+                      p->median_us[s * rounds], "max_us", p->median_us[s * rounds + rounds - 1],
+                      "gbps", bytes / us * 1e-3, "bus_gbps", bus * bytes / us * 1e-3, "calls",
+                      (json_int_t)p->calls[s], "rounds", (json_int_t)rounds, "algorithm",
+                      p->ours ? k->config.algorithm : "", "transport",
+                      p->ours ? k->config.transport : ""));
     else {
         char tail[32] = "-";
         if (!isnan(worst)) /* the hand-written loops report none */
@@ -542,7 +543,18 @@ static tutti_status open_programs(bench *k, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status run_round(bench *k, int argc, char **argv, const char *folder, int64_t r, bool *absent, int *code,
+/* The command line, which each of the workers is started with. */
+typedef struct asked {
+    int argc;
+    char **argv;
+} asked;
+/* The folder of the peers' programs, and which of them are absent. */
+typedef struct peers {
+    char folder[4096];
+    bool absent[MOST_PROGRAMS + 1];
+} peers;
+
+static tutti_status run_round(bench *k, const asked *of, peers *p, int64_t r, int *code,
                               tutti_error *err)
 {
     const char *at = k->config.common.peers;
@@ -551,15 +563,15 @@ static tutti_status run_round(bench *k, int argc, char **argv, const char *folde
     if (tutti_world_simulated(k->config.transport))
         TUTTI_TRY(simulate(k, r, err));
     else
-        TUTTI_TRY(run_ours(k, argc, argv, r, code, err));
+        TUTTI_TRY(run_ours(k, of->argc, of->argv, r, code, err));
     for (size_t i = 0; k->config.common.with_peers && *code == EXIT_DONE && *at != 0; i++) {
         const size_t length = strcspn(at, ",");
         char name[64];
         snprintf(name, sizeof name, "%.*s", (int)length, at);
         tutti_bench_progress("allreduce: round %lld of %lld, %s", (long long)r + 1, (long long)k->config.common.repeat,
                              name);
-        if (!absent[i])
-            TUTTI_TRY(run_peer(k, folder, name, r, &absent[i], err));
+        if (!p->absent[i])
+            TUTTI_TRY(run_peer(k, p->folder, name, r, &p->absent[i], err));
         at += length + (at[length] == ',');
     }
     return TUTTI_OK;
@@ -567,22 +579,21 @@ static tutti_status run_round(bench *k, int argc, char **argv, const char *folde
 
 static tutti_status run_allreduce(bench *k, int argc, char **argv, int *code, tutti_error *err)
 {
-    char folder[4096] = "";
-    bool absent[MOST_PROGRAMS + 1] = { false };
+    peers p = { .folder = "" };
 
     TUTTI_TRY(open_programs(k, err));
     if (k->config.common.with_peers)
-        TUTTI_TRY(tutti_bench_peers(&k->b, folder, sizeof folder, err));
+        TUTTI_TRY(tutti_bench_peers(&k->b, p.folder, sizeof p.folder, err));
     for (int64_t r = 0; r < k->config.common.repeat && *code == EXIT_DONE; r++)
-        TUTTI_TRY(run_round(k, argc, argv, folder, r, absent, code, err));
+        TUTTI_TRY(run_round(k, &(asked){ argc, argv }, &p, r, code, err));
     tutti_bench_progress("%s", "");
     if (*code != EXIT_DONE)
         return TUTTI_OK;
     print_all(k);
     if (k->config.tune[0] != 0)
         TUTTI_TRY(write_table(k, err));
-    for (size_t i = 0; i < TUTTI_LENGTH(absent); i++)
-        if (absent[i])
+    for (size_t i = 0; i < TUTTI_LENGTH(p.absent); i++)
+        if (p.absent[i])
             *code = EXIT_TRAINING;
     return TUTTI_OK;
 }
@@ -592,8 +603,11 @@ int tutti_bench_allreduce(int argc, char **argv)
     tutti_error err = { .rank = -1 };
     int code = EXIT_DONE;
     bench k = { 0 };
-    tutti_status status = tutti_bench_open(&k.b, "allreduce", tutti_bench_allreduce_options, &k.config,
-                                           &k.config.common, argc, argv, &err);
+    tutti_status status =
+        tutti_bench_open(&k.b,
+                         &(tutti_bench_kind){ "allreduce", tutti_bench_allreduce_options, &k.config,
+                                              &k.config.common },
+                         argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
         printf("tutti bench allreduce [--OPTION VALUE ...]\n\nTimes sums over n workers for each size; time of a call: "

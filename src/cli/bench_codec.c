@@ -226,11 +226,12 @@ static void print_one(bench *k, candidate *c, double copy)
             snprintf(goal, sizeof goal, "%g", goals[p]);
         if (k->config.common.json) {
             snprintf(label, sizeof label, "codec/%.90s/%s", c->what->spec, parts[p]);
-            tutti_bench_row(&k->b, label, median / 1e6, "ms", median / copy, "memcpy",
-                            json_pack("{s:f, s:f, s:I, s:I, s:I, s:o}", "min", c->took[p][0] / 1e6,
-                                      "max", c->took[p][n - 1] / 1e6, "rounds", (json_int_t)n,
-                                      "values", (json_int_t)k->view.count, "bytes", (json_int_t)c->bytes,
-                                      "goal", tutti_bench_number(goals[p])));
+            tutti_bench_row(
+                &k->b, &(tutti_bench_figure){ label, median / 1e6, "ms", median / copy, "memcpy" },
+                json_pack("{s:f, s:f, s:I, s:I, s:I, s:o}", "min", c->took[p][0] / 1e6, "max",
+                          c->took[p][n - 1] / 1e6, "rounds", (json_int_t)n, "values",
+                          (json_int_t)k->view.count, "bytes", (json_int_t)c->bytes, "goal",
+                          tutti_bench_number(goals[p])));
         } else
             printf(" %8.2f %5s", median / copy, goal);
     }
@@ -260,10 +261,10 @@ static tutti_status run_codec(bench *k, tutti_error *err)
     tutti_bench_progress("%s", "");
     copy = tutti_bench_median(k->copy, (size_t)k->config.common.repeat);
     if (k->config.common.json)
-        tutti_bench_row(&k->b, "codec/memcpy", copy / 1e6, "ms", NAN, NULL,
-                        json_pack("{s:f, s:f, s:I}", "min", k->copy[0] / 1e6,
-                                  "max", k->copy[k->config.common.repeat - 1] / 1e6,
-                                  "values", (json_int_t)k->view.count));
+        tutti_bench_row(&k->b, &(tutti_bench_figure){ "codec/memcpy", copy / 1e6, "ms", NAN, NULL },
+                        json_pack("{s:f, s:f, s:I}", "min", k->copy[0] / 1e6, "max",
+                                  k->copy[k->config.common.repeat - 1] / 1e6, "values",
+                                  (json_int_t)k->view.count));
     else
         printf("codecs, one thread (%s), a gradient of %lld x %lld, "
                "in memcpys of it (%.2f ms), medians of %lld rounds\n\n  %-28s %8s %8s %5s %8s %5s %8s %5s\n",
@@ -279,8 +280,10 @@ int tutti_bench_codec(int argc, char **argv)
 {
     tutti_error err = { .rank = -1 };
     bench k = { 0 };
-    tutti_status status = tutti_bench_open(&k.b, "codec", tutti_bench_codec_options, &k.config, &k.config.common,
-                                           argc, argv, &err);
+    tutti_status status = tutti_bench_open(
+        &k.b,
+        &(tutti_bench_kind){ "codec", tutti_bench_codec_options, &k.config, &k.config.common },
+        argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
         printf("tutti bench codec [--OPTION VALUE ...]\n\nTimes every codec on one gradient: encoding, and decoding "

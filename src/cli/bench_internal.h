@@ -30,19 +30,31 @@ typedef struct tutti_bench {
     char command[1024];             /* as it was typed, for the rows */
     bool help;                      /* -h or --help was given */
 } tutti_bench;
-/* Sets *config to the defaults of its table and the flags (--name value, --name=value, -n 4).
-   options: {0}-ended. The environment is ignored, so that figures depend on the command line
-   alone. */
-tutti_status tutti_bench_open(tutti_bench *b, const char *name, const tutti_option *options,
-                              void *config, tutti_bench_common *common, int argc, char **argv,
+/* A benchmark: its name, its options ({0}-ended) and the struct that they describe, of which
+   `common` is a member. */
+typedef struct tutti_bench_kind {
+    const char *name;
+    const tutti_option *options;
+    void *config;
+    tutti_bench_common *common;
+} tutti_bench_kind;
+/* Sets *config to the defaults of its table and the flags (--name value, --name=value, -n 4). The
+   environment is ignored, so that figures depend on the command line alone. */
+tutti_status tutti_bench_open(tutti_bench *b, const tutti_bench_kind *kind, int argc, char **argv,
                               tutti_error *err);
 void tutti_bench_close(tutti_bench *b);
 
-/* Prints a figure as a line of JSON: name, value, unit, its ratio to the figure `against` (ratio
-   NAN and against NULL: none), command, version, then the members of `more`, which is released
-   (NULL: none). */
-void tutti_bench_row(const tutti_bench *b, const char *name, double value, const char *unit,
-                     double ratio, const char *against, json_t *more);
+/* A figure, and its ratio to the figure `against`; ratio NAN and against NULL: none. */
+typedef struct tutti_bench_figure {
+    const char *name;
+    double value;
+    const char *unit;
+    double ratio;
+    const char *against;
+} tutti_bench_figure;
+/* Prints a figure as a line of JSON: its members, command, version, then the members of `more`,
+   which is released (NULL: none). */
+void tutti_bench_row(const tutti_bench *b, const tutti_bench_figure *f, json_t *more);
 /* Returns x with six digits; null if it is not finite. */
 json_t *tutti_bench_number(double x);
 /* Shows on standard error, if that is a terminal, what is being measured. "": erases the line. */
@@ -89,10 +101,16 @@ typedef struct tutti_bench_layers {
     double peak;                    /* FLOPs a second of one large product */
     size_t bytes;                   /* memory of the network: activations and scratch */
 } tutti_bench_layers;
-/* Measures in this process, with that many threads. Blocks. */
-tutti_status tutti_bench_layers_measure(tutti_bench_layers *l, tutti_runtime *rt, const char *model,
-                                        const char *data, int64_t batch, int threads,
-                                        tutti_dtype precision, tutti_error *err);
+/* What is computed: a model on a batch of samples, in a precision by that many threads. */
+typedef struct tutti_bench_work {
+    const char *model, *data;
+    int64_t batch;
+    int threads;
+    tutti_dtype precision;
+} tutti_bench_work;
+/* Measures in this process. Blocks. */
+tutti_status tutti_bench_layers_measure(tutti_bench_layers *l, tutti_runtime *rt,
+                                        const tutti_bench_work *work, tutti_error *err);
 void tutti_bench_layers_free(tutti_bench_layers *l); /* zeroed is allowed */
 
 int tutti_bench_allreduce(int argc, char **argv), tutti_bench_kernels(int argc, char **argv),

@@ -72,30 +72,42 @@ static tutti_status lane_run(void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status direct(bench *k, bool write, double *rate, tutti_error *err)
+/* Opens the file of the yardstick, with O_DIRECT where the file system has it, and allocates it for
+   a write. *fd: close it. */
+static tutti_status open_direct(bench *k, bool write, int *fd, tutti_error *err)
 {
     char path[4200];
+    tutti_status status;
+    snprintf(path, sizeof path, "%s/direct", k->folder.path);
+    *fd = open(path,
+               (write ? O_RDWR | O_CREAT | O_TRUNC : O_RDONLY) | (k->direct ? O_DIRECT : 0) |
+                   O_CLOEXEC,
+               0600);
+    if (*fd < 0 && errno == EINVAL && k->direct) {
+        k->direct = false;
+        *fd = open(path, (write ? O_RDWR | O_CREAT | O_TRUNC : O_RDONLY) | O_CLOEXEC, 0600);
+    }
+    if (*fd < 0)
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "opening '%.300s'", path);
+    if (write && fallocate(*fd, 0, 0, (off_t)k->bytes) != 0 && errno != EOPNOTSUPP) {
+        status = tutti_fail(err, TUTTI_ERR_IO, errno, "allocating %zu bytes for '%.300s'", k->bytes, path);
+        close(*fd);
+        return status;
+    }
+    if (!write)
+        posix_fadvise(*fd, 0, 0, POSIX_FADV_DONTNEED);
+    return TUTTI_OK;
+}
+
+static tutti_status direct(bench *k, bool write, double *rate, tutti_error *err)
+{
     tutti_thread *thread[FLIGHT] = { NULL };
     lane lanes[FLIGHT];
     tutti_status status = TUTTI_OK, last;
     int64_t begin;
     int fd;
 
-    snprintf(path, sizeof path, "%s/direct", k->folder.path);
-    fd = open(path, (write ? O_RDWR | O_CREAT | O_TRUNC : O_RDONLY) | (k->direct ? O_DIRECT : 0) | O_CLOEXEC, 0600);
-    if (fd < 0 && errno == EINVAL && k->direct) {
-        k->direct = false;
-        fd = open(path, (write ? O_RDWR | O_CREAT | O_TRUNC : O_RDONLY) | O_CLOEXEC, 0600);
-    }
-    if (fd < 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "opening '%.300s'", path);
-    if (write && fallocate(fd, 0, 0, (off_t)k->bytes) != 0 && errno != EOPNOTSUPP) {
-        status = tutti_fail(err, TUTTI_ERR_IO, errno, "allocating %zu bytes for '%.300s'", k->bytes, path);
-        close(fd);
-        return status;
-    }
-    if (!write)
-        posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    TUTTI_TRY(open_direct(k, write, &fd, err));
     begin = tutti_now_ns(k->b.rt);
     for (int i = 0; i < FLIGHT && status == TUTTI_OK; i++) {
         lanes[i] = (lane){ .k = k, .fd = fd, .index = i, .write = write };
@@ -106,7 +118,7 @@ static tutti_status direct(bench *k, bool write, double *rate, tutti_error *err)
             status == TUTTI_OK)
             status = last;
     if (status == TUTTI_OK && write && fsync(fd) != 0)
-        status = tutti_fail(err, TUTTI_ERR_IO, errno, "syncing '%.300s'", path);
+        status = tutti_fail(err, TUTTI_ERR_IO, errno, "syncing '%.300s/direct'", k->folder.path);
     *rate = (double)k->bytes / (double)(tutti_now_ns(k->b.rt) - begin);
     close(fd);
     return status;
@@ -241,10 +253,33 @@ static tutti_status open_all(bench *k, tutti_error *err)
     return tutti_bench_folder_make(&k->folder, k->config.dir, err);
 }
 
+/* Prints figure i, and its ratio to the yardstick `against`; -1: it has none. */
+static void print_figure(bench *k, int i, const double *middle, int against, const char *size)
+{
+    const size_t n = (size_t)k->config.common.repeat;
+    const double ratio = against >= 0 ? middle[i] / middle[against] : 0;
+    char name[64];
+    snprintf(name, sizeof name, "io/%s/%s", size, figure_names[i]);
+    if (k->config.common.json)
+        tutti_bench_row(&k->b,
+                        &(tutti_bench_figure){ name, middle[i], "GB/s",
+                                               against >= 0 ? ratio : 0.0 / 0.0,
+                                               against >= 0 ? figure_names[against] : NULL },
+                        json_pack("{s:f, s:f, s:I, s:I, s:b}", "min", k->rate[i][0], "max",
+                                  k->rate[i][n - 1], "rounds", (json_int_t)n, "bytes",
+                                  (json_int_t)k->bytes, "o_direct", k->direct));
+    else if (against >= 0)
+        printf("  %-32s %9.3f %9.3f %9.3f %9.2f of %s\n", figure_names[i], middle[i], k->rate[i][0],
+               k->rate[i][n - 1], ratio, figure_names[against]);
+    else
+        printf("  %-32s %9.3f %9.3f %9.3f\n", figure_names[i], middle[i], k->rate[i][0],
+               k->rate[i][n - 1]);
+}
+
 static void print_all(bench *k)
 {
     const size_t n = (size_t)k->config.common.repeat;
-    char size[32], name[64];
+    char size[32];
     double middle[FIGURES];
 
     tutti_bench_print_bytes(size, k->bytes);
@@ -259,20 +294,9 @@ static void print_all(bench *k)
         const bool writes = i == WRITE_CHECKPOINT || i == REPLACE_CHECKPOINT || i == WRITE_FIO;
         const bool reads = i == READ_CHECKPOINT || i == READ_FIO;
         const int against = writes ? WRITE_DIRECT : reads ? READ_DIRECT : -1;
-        const double ratio = against >= 0 ? middle[i] / middle[against] : 0;
         if (i >= WRITE_FIO && (!k->config.common.with_peers || k->fio_absent))
             break;
-        snprintf(name, sizeof name, "io/%s/%s", size, figure_names[i]);
-        if (k->config.common.json)
-            tutti_bench_row(&k->b, name, middle[i], "GB/s", against >= 0 ? ratio : 0.0 / 0.0,
-                            against >= 0 ? figure_names[against] : NULL,
-                            json_pack("{s:f, s:f, s:I, s:I, s:b}", "min", k->rate[i][0], "max", k->rate[i][n - 1],
-                                      "rounds", (json_int_t)n, "bytes", (json_int_t)k->bytes, "o_direct", k->direct));
-        else if (against >= 0)
-            printf("  %-32s %9.3f %9.3f %9.3f %9.2f of %s\n", figure_names[i], middle[i], k->rate[i][0],
-                   k->rate[i][n - 1], ratio, figure_names[against]);
-        else
-            printf("  %-32s %9.3f %9.3f %9.3f\n", figure_names[i], middle[i], k->rate[i][0], k->rate[i][n - 1]);
+        print_figure(k, i, middle, against, size);
     }
 }
 
@@ -308,8 +332,9 @@ int tutti_bench_io(int argc, char **argv)
 {
     tutti_error err = { .rank = -1 };
     bench k = { 0 };
-    tutti_status status = tutti_bench_open(&k.b, "io", tutti_bench_io_options, &k.config, &k.config.common,
-                                           argc, argv, &err);
+    tutti_status status = tutti_bench_open(
+        &k.b, &(tutti_bench_kind){ "io", tutti_bench_io_options, &k.config, &k.config.common },
+        argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
         printf("tutti bench io [--OPTION VALUE ...]\n\nWrites and reads checkpoints of one worker, "

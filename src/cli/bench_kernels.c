@@ -204,9 +204,10 @@ static void print_one(bench *k, const char *name, const char *level, double *rat
 
     if (k->config.common.json) {
         snprintf(label, sizeof label, "kernel/%s%s%s", name, level[0] != 0 ? "/" : "", level);
-        tutti_bench_row(&k->b, label, rate, "GB/s", rate / memcpy_rate, "memcpy",
-                        json_pack("{s:f, s:f, s:I, s:I}", "min", rates[0], "max", rates[n - 1], "rounds", (json_int_t)n,
-                                  "bytes", (json_int_t)(k->v.n * sizeof(float))));
+        tutti_bench_row(
+            &k->b, &(tutti_bench_figure){ label, rate, "GB/s", rate / memcpy_rate, "memcpy" },
+            json_pack("{s:f, s:f, s:I, s:I}", "min", rates[0], "max", rates[n - 1], "rounds",
+                      (json_int_t)n, "bytes", (json_int_t)(k->v.n * sizeof(float))));
     } else
         printf("  %-14s %-8s %9.2f %9.2f %9.2f %9.2f\n", name, level, rate, rates[0], rates[n - 1], rate / memcpy_rate);
 }
@@ -249,8 +250,10 @@ int tutti_bench_kernels(int argc, char **argv)
 {
     tutti_error err = { .rank = -1 };
     bench k = { 0 };
-    tutti_status status = tutti_bench_open(&k.b, "kernels", tutti_bench_kernels_options, &k.config, &k.config.common,
-                                           argc, argv, &err);
+    tutti_status status = tutti_bench_open(
+        &k.b,
+        &(tutti_bench_kind){ "kernels", tutti_bench_kernels_options, &k.config, &k.config.common },
+        argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
         printf("tutti bench kernels [--OPTION VALUE ...]\n\nTimes every vector kernel at each SIMD level this CPU has: "

@@ -47,12 +47,39 @@ static tutti_status no_room(tutti_error *err)
     return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a step; use a smaller --batch");
 }
 
+/* Allocates a batch and gathers the samples `ids` into it: tokens of a text, else values, labels
+   and rows of tables. */
+static tutti_status gather_batch(subject *s, const uint64_t *ids, size_t batch, tutti_error *err)
+{
+    const tutti_data_shape *shape = tutti_data_shape_of(s->data);
+    const size_t values =
+        batch * (size_t)(shape->context > 0 ? shape->context
+                                            : shape->channels * shape->height * shape->width);
+    if (shape->context > 0) {
+        s->tokens = tutti_alloc(values, sizeof *s->tokens);
+        s->next = tutti_alloc(values, sizeof *s->next);
+    } else {
+        s->x = tutti_alloc(values, sizeof *s->x);
+        s->labels = tutti_alloc(batch, 1);
+        s->rows = tutti_alloc(batch * (size_t)shape->tables, sizeof *s->rows);
+    }
+    if (shape->context > 0 ? s->tokens == NULL || s->next == NULL
+                           : s->x == NULL || s->labels == NULL || s->rows == NULL)
+        return no_room(err);
+    if (shape->context > 0)
+        tutti_data_gather_tokens(s->data, TUTTI_TRAIN, ids, batch, s->tokens, s->next);
+    else
+        tutti_data_gather(s->data, TUTTI_TRAIN, ids, batch, s->x, s->labels);
+    if (shape->tables > 0)
+        tutti_data_gather_rows(s->data, TUTTI_TRAIN, ids, batch, s->rows);
+    return TUTTI_OK;
+}
+
 static tutti_status open_samples(subject *s, const char *data, int64_t batch, tutti_error *err)
 {
     const tutti_data_shape *shape;
     char installed[4096];
     uint64_t *ids = tutti_alloc((size_t)batch, sizeof *ids);
-    size_t values;
     tutti_status status;
 
     status = ids != NULL ? tutti_data_open_spec(&s->data, s->rt, data,
@@ -70,42 +97,23 @@ static tutti_status open_samples(subject *s, const char *data, int64_t batch, tu
                                shape->context,  shape->tables, shape->rows };
     for (int64_t i = 0; i < batch; i++)
         ids[i] = (uint64_t)i % shape->samples[TUTTI_TRAIN];
-    values =
-        (size_t)batch * (size_t)(shape->context > 0 ? shape->context : shape->channels * shape->height * shape->width);
-    if (shape->context > 0) {
-        s->tokens = tutti_alloc(values, sizeof *s->tokens);
-        s->next = tutti_alloc(values, sizeof *s->next);
-    } else {
-        s->x = tutti_alloc(values, sizeof *s->x);
-        s->labels = tutti_alloc((size_t)batch, 1);
-        s->rows = tutti_alloc((size_t)batch * (size_t)shape->tables, sizeof *s->rows);
-    }
-    if (shape->context > 0 ? s->tokens == NULL || s->next == NULL
-                           : s->x == NULL || s->labels == NULL || s->rows == NULL)
-        status = no_room(err);
-    else if (shape->context > 0)
-        tutti_data_gather_tokens(s->data, TUTTI_TRAIN, ids, (size_t)batch, s->tokens, s->next);
-    else
-        tutti_data_gather(s->data, TUTTI_TRAIN, ids, (size_t)batch, s->x, s->labels);
-    if (status == TUTTI_OK && shape->tables > 0)
-        tutti_data_gather_rows(s->data, TUTTI_TRAIN, ids, (size_t)batch, s->rows);
+    status = gather_batch(s, ids, (size_t)batch, err);
 out:
     tutti_free(ids);
     return status;
 }
 
-static tutti_status open_network(subject *s, const char *model, int64_t batch, int threads, tutti_dtype precision,
-                                 tutti_error *err)
+static tutti_status open_network(subject *s, const tutti_bench_work *work, tutti_error *err)
 {
     size_t all = 0;
 
-    TUTTI_TRY(tutti_nn_params(model, &s->task, NULL, 0, &s->n_params, err));
+    TUTTI_TRY(tutti_nn_params(work->model, &s->task, NULL, 0, &s->n_params, err));
     s->params = tutti_alloc((size_t)s->n_params, sizeof *s->params);
     s->values = tutti_alloc((size_t)s->n_params, sizeof *s->values);
     s->gradients = tutti_alloc((size_t)s->n_params, sizeof *s->gradients);
     if (s->params == NULL || s->values == NULL || s->gradients == NULL)
         return no_room(err);
-    TUTTI_TRY(tutti_nn_params(model, &s->task, s->params, s->n_params, &s->n_params, err));
+    TUTTI_TRY(tutti_nn_params(work->model, &s->task, s->params, s->n_params, &s->n_params, err));
     for (int k = 0; k < s->n_params; k++)
         all += s->params[k].count;
     s->memory = tutti_alloc(2 * all, sizeof *s->memory);
@@ -116,9 +124,12 @@ static tutti_status open_network(subject *s, const char *model, int64_t batch, i
         s->gradients[k] = s->memory + all + at;
         tutti_nn_initialise(&s->params[k], 2 * s->params[k].unit + (s->params[k].dims == 1), 0, s->values[k]);
     }
-    return tutti_nn_open(
-        &s->nn, model, &s->task,
-        &(tutti_nn_options){ .batch = batch, .threads = threads, .precision = precision, .clock = s->rt }, err);
+    return tutti_nn_open(&s->nn, work->model, &s->task,
+                         &(tutti_nn_options){ .batch = work->batch,
+                                              .threads = work->threads,
+                                              .precision = work->precision,
+                                              .clock = s->rt },
+                         err);
 }
 
 /* As in the engine, only the rows that a pass has touched are cleared for the next. */
@@ -140,12 +151,21 @@ static tutti_status one_pass(subject *s, int64_t batch, tutti_error *err)
     double loss;
 
     if (s->task.tables > 0)
-        return tutti_nn_pass_rows(s->nn, s->x, s->rows, s->labels, batch, (double)batch, false, false, values,
-                                  s->gradients, &hooks, &loss, err);
-    return s->task.context > 0 ? tutti_nn_pass_tokens(s->nn, s->tokens, s->next, batch, (double)batch, false, false,
-                                                      values, s->gradients, &hooks, &loss, err)
-                               : tutti_nn_pass(s->nn, s->x, s->labels, batch, (double)batch, false, false, values,
-                                               s->gradients, &hooks, &loss, err);
+        return tutti_nn_pass_rows(
+            s->nn,
+            &(tutti_nn_samples){ .count = batch, .x = s->x, .labels = s->labels, .rows = s->rows },
+            &(tutti_nn_step){ (double)batch, false, false, values, s->gradients, &hooks }, &loss,
+            err);
+    return s->task.context > 0
+               ? tutti_nn_pass_tokens(
+                     s->nn,
+                     &(tutti_nn_samples){ .count = batch, .tokens = s->tokens, .next = s->next },
+                     &(tutti_nn_step){ (double)batch, false, false, values, s->gradients, &hooks },
+                     &loss, err)
+               : tutti_nn_pass(
+                     s->nn, &(tutti_nn_samples){ .count = batch, .x = s->x, .labels = s->labels },
+                     &(tutti_nn_step){ (double)batch, false, false, values, s->gradients, &hooks },
+                     &loss, err);
 }
 
 /* "linear b.3.qkv" and "linear b.0.qkv" are one row, "linear b.*.qkv". */
@@ -217,22 +237,24 @@ static tutti_status run_passes(tutti_bench_layers *l, subject *s, int64_t batch,
     return TUTTI_OK;
 }
 
-tutti_status tutti_bench_layers_measure(tutti_bench_layers *l, tutti_runtime *rt, const char *model, const char *data,
-                                        int64_t batch, int threads, tutti_dtype precision, tutti_error *err)
+tutti_status tutti_bench_layers_measure(tutti_bench_layers *l, tutti_runtime *rt,
+                                        const tutti_bench_work *work, tutti_error *err)
 {
     subject s = { .rt = rt };
     double before = 0, after = 0, forward, backward;
-    tutti_status status = open_samples(&s, data, batch, err);
+    tutti_status status = open_samples(&s, work->data, work->batch, err);
 
     *l = (tutti_bench_layers){ 0 };
     if (status == TUTTI_OK)
-        status = open_network(&s, model, batch, threads, precision, err);
+        status = open_network(&s, work, err);
     if (status == TUTTI_OK)
-        status = tutti_nn_product_rate(rt, threads, precision, product_seconds, &before, err);
+        status = tutti_nn_product_rate(rt, work->threads, work->precision, product_seconds, &before,
+                                       err);
     if (status == TUTTI_OK)
-        status = run_passes(l, &s, batch, err);
+        status = run_passes(l, &s, work->batch, err);
     if (status == TUTTI_OK)
-        status = tutti_nn_product_rate(rt, threads, precision, product_seconds, &after, err);
+        status =
+            tutti_nn_product_rate(rt, work->threads, work->precision, product_seconds, &after, err);
     if (status == TUTTI_OK) {
         tutti_nn_flops(s.nn, &forward, &backward);
         l->flops = forward + backward;

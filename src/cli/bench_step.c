@@ -103,14 +103,18 @@ static numbers write_numbers(const bench *k)
     return t;
 }
 
-/* Runs `tutti train` in folder `name`: for `steps` steps without an evaluation, or, with "", for an
-   epoch with an evaluation. *summary: json_decref it; NULL if k->code is not 0. */
-static tutti_status train(bench *k, const char *name, const char *method, const char *steps, const char *seed,
-                          json_t **summary, tutti_error *err)
+/* A run of `tutti train` in folder `name`: for `steps` steps without an evaluation, or, with "",
+   for an epoch with an evaluation. */
+typedef struct training {
+    const char *name, *method, *steps, *seed;
+} training;
+
+/* Runs it. *summary: json_decref it; NULL if k->code is not 0. */
+static tutti_status train(bench *k, const training *of, json_t **summary, tutti_error *err)
 {
     const numbers t = write_numbers(k);
     static const char *const precisions[] = { "fp32", "bf16", "fp16" };
-    const bool epoch = steps[0] == 0;
+    const bool epoch = of->steps[0] == 0;
     const char *scale = k->config.loss_scale[0] != 0 ? k->config.loss_scale
                         : k->config.precision == 2   ? "dynamic"
                                                      : "off";
@@ -122,7 +126,7 @@ static tutti_status train(bench *k, const char *name, const char *method, const 
     if (length < 0)
         return tutti_fail(err, TUTTI_ERR_IO, errno, "finding this command's own file (/proc/self/exe)");
     self[length] = 0;
-    snprintf(out, sizeof out, "%s/%s", k->folder.path, name);
+    snprintf(out, sizeof out, "%s/%s", k->folder.path, of->name);
     status = tutti_bench_capture((const char *const[]){ self,
                                                         "train",
                                                         "-n",
@@ -132,7 +136,7 @@ static tutti_status train(bench *k, const char *name, const char *method, const 
                                                         "--data",
                                                         k->config.data,
                                                         "--method",
-                                                        method,
+                                                        of->method,
                                                         "--transport",
                                                         k->config.transport,
                                                         "--optimizer",
@@ -146,12 +150,12 @@ static tutti_status train(bench *k, const char *name, const char *method, const 
                                                         "--loss-scale",
                                                         scale,
                                                         "--seed",
-                                                        seed,
+                                                        of->seed,
                                                         "--quiet",
                                                         "--out",
                                                         out,
                                                         epoch ? "--epochs" : "--steps",
-                                                        epoch ? "1" : steps,
+                                                        epoch ? "1" : of->steps,
                                                         "--final-eval",
                                                         epoch ? "on" : "off",
                                                         NULL },
@@ -173,8 +177,10 @@ static tutti_status train_round(bench *k, int run, int64_t r, tutti_error *err)
     tutti_status status;
 
     snprintf(name, sizeof name, "%d-%lld", run, (long long)r);
-    status =
-        train(k, name, run == SINGLE ? "single" : k->config.method, run == ONE_STEP ? "1" : t.steps, t.seed, &o, err);
+    status = train(k,
+                   &(training){ name, run == SINGLE ? "single" : k->config.method,
+                                run == ONE_STEP ? "1" : t.steps, t.seed },
+                   &o, err);
     if (status == TUTTI_OK && k->code == 0)
         status = read_values(k, o, run, r, name, err);
     json_decref(o);
@@ -217,10 +223,14 @@ static tutti_status tune(bench *k, pytorch *p, const char *script, tutti_error *
     return status;
 }
 
-/* Runs PyTorch p for that many `steps`, or for an "epoch". *o: json_decref it; NULL if PyTorch
+/* A run of a peer's script for that many `steps`, or for an "epoch". */
+typedef struct peer_run {
+    const char *script, *steps, *kind, *seed;
+} peer_run;
+
+/* Runs it with PyTorch p. *o: json_decref it; NULL if PyTorch
    is absent. */
-static tutti_status peer(bench *k, pytorch *p, const char *script, const char *steps, const char *kind,
-                         const char *seed, json_t **o, tutti_error *err)
+static tutti_status peer(bench *k, pytorch *p, const peer_run *of, json_t **o, tutti_error *err)
 {
     const numbers t = write_numbers(k);
     const char *version;
@@ -230,19 +240,21 @@ static tutti_status peer(bench *k, pytorch *p, const char *script, const char *s
 
     *o = NULL;
     choose_python(k, p);
-    status = tutti_bench_capture((const char *const[]){ script, k->config.model, t.n, steps, t.batch, t.threads, kind,
-                                                        seed, k->config.optimizer, NULL },
+    status = tutti_bench_capture((const char *const[]){ of->script, k->config.model, t.n, of->steps,
+                                                        t.batch, t.threads, of->kind, of->seed,
+                                                        k->config.optimizer, NULL },
                                  &text, &code, err);
     p->absent = code == TUTTI_BENCH_ABSENT;
     if (status == TUTTI_OK && !p->absent) {
         *o = code == 0 ? json_loads(text, 0, NULL) : NULL;
         version = json_string_value(json_object_get(*o, "torch"));
         if (*o == NULL)
-            status = tutti_fail(
-                err, TUTTI_ERR_STATE, 0,
-                "PyTorch gave no figures (exit code %d); run `%s%s%s%s '%s' %s %s %s %s ddp 0 '%s'` to see why", code,
-                p->python[0] != 0 ? "TUTTI_PYTHON=" : "", p->python, p->python[0] != 0 ? " " : "", script,
-                k->config.model, t.n, steps, t.batch, t.threads, k->config.optimizer);
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0,
+                                "PyTorch gave no figures (exit code %d); run `%s%s%s%s '%s' %s %s "
+                                "%s %s ddp 0 '%s'` to see why",
+                                code, p->python[0] != 0 ? "TUTTI_PYTHON=" : "", p->python,
+                                p->python[0] != 0 ? " " : "", of->script, k->config.model, t.n,
+                                of->steps, t.batch, t.threads, k->config.optimizer);
         snprintf(p->version, sizeof p->version, "%s", version != NULL ? version : "");
     }
     tutti_free(text);
@@ -253,8 +265,9 @@ static tutti_status peer_round(bench *k, const char *script, int run, int64_t r,
 {
     const numbers t = write_numbers(k);
     json_t *o;
-    tutti_status status =
-        peer(k, &k->peer[(run - PEER) / 2], script, t.steps, (run - PEER) % 2 == 0 ? "ddp" : "alone", t.seed, &o, err);
+    tutti_status status = peer(
+        k, &k->peer[(run - PEER) / 2],
+        &(peer_run){ script, t.steps, (run - PEER) % 2 == 0 ? "ddp" : "alone", t.seed }, &o, err);
 
     if (status == TUTTI_OK && o != NULL)
         status = read_values(k, o, run, r, script, err);
@@ -299,14 +312,14 @@ static tutti_status measure_accuracy(bench *k, const char *script, int64_t s, tu
     snprintf(name, sizeof name, "seed-%lld", (long long)s);
     snprintf(seed, sizeof seed, "%lld", (long long)s);
     tutti_bench_progress("step: accuracy, seed %lld of %lld", (long long)s + 1, (long long)k->config.seeds);
-    status = train(k, name, k->config.method, "", seed, &o, err);
+    status = train(k, &(training){ name, k->config.method, "", seed }, &o, err);
     if (status == TUTTI_OK && k->code == 0)
         status = read_accuracy(o, "final_test_accuracy", &k->accuracy[s], name, err);
     json_decref(o);
     for (int i = 0; i < k->peers && status == TUTTI_OK && k->code == 0 && tutti_bench_interrupted() == 0; i++) {
         if (k->peer[i].absent)
             continue;
-        status = peer(k, &k->peer[i], script, "epoch", "ddp", seed, &o, err);
+        status = peer(k, &k->peer[i], &(peer_run){ script, "epoch", "ddp", seed }, &o, err);
         if (status == TUTTI_OK && o != NULL)
             status = read_accuracy(o, "accuracy", &k->peer[i].accuracy[s], script, err);
         json_decref(o);
@@ -329,36 +342,55 @@ static double middle(bench *k, double *a, double *b, bool minus, double *least, 
     return result;
 }
 
-/* counted, times: what the value counts, and over how many of them. */
-static void report_figure(bench *k, const char *name, double value, double least, double most, const char *unit,
-                          double ratio, const char *against, const pytorch *peer, const char *counted, int64_t times)
+/* The least and greatest of the values that a figure is of: of `times` rounds, seeds or runs
+   (counted). */
+typedef struct extent {
+    double least, most;
+    const char *counted;
+    int64_t times;
+} extent;
+
+static void report_figure(bench *k, const tutti_bench_figure *f, const extent *s,
+                          const pytorch *peer)
 {
     char label[400];
 
     if (k->config.common.json) {
-        snprintf(label, sizeof label, "step/%s/%lld/%s", k->config.model, (long long)k->config.n, name);
-        tutti_bench_row(&k->b, label, value, unit, ratio, against,
-                        json_pack("{s:f, s:f, s:I, s:s, s:I, s:I, s:I, s:s, s:s?}", "min", least, "max", most,
-                                  counted, (json_int_t)times, "method", k->config.method,
-                                  "steps", (json_int_t)k->config.steps, "workers", (json_int_t)k->config.n,
-                                  "threads", (json_int_t)k->config.threads, "torch", peer->version,
-                                  "settings", peer->settings));
-    } else if (against != NULL)
-        printf("  %-44s %12.5g %-10s (%.5g - %.5g)  %.3f of %s\n", name, value, unit, least, most, ratio, against);
+        snprintf(label, sizeof label, "step/%s/%lld/%s", k->config.model, (long long)k->config.n,
+                 f->name);
+        tutti_bench_row(&k->b,
+                        &(tutti_bench_figure){ label, f->value, f->unit, f->ratio, f->against },
+                        json_pack("{s:f, s:f, s:I, s:s, s:I, s:I, s:I, s:s, s:s?}", "min", s->least,
+                                  "max", s->most, s->counted, (json_int_t)s->times, "method",
+                                  k->config.method, "steps", (json_int_t)k->config.steps, "workers",
+                                  (json_int_t)k->config.n, "threads", (json_int_t)k->config.threads,
+                                  "torch", peer->version, "settings", peer->settings));
+    } else if (f->against != NULL)
+        printf("  %-44s %12.5g %-10s (%.5g - %.5g)  %.3f of %s\n", f->name, f->value, f->unit,
+               s->least, s->most, f->ratio, f->against);
     else
-        printf("  %-44s %12.5g %-10s (%.5g - %.5g)\n", name, value, unit, least, most);
+        printf("  %-44s %12.5g %-10s (%.5g - %.5g)\n", f->name, f->value, f->unit, s->least,
+               s->most);
 }
 
+/* A figure's name, and its unit, of which a measured value is `scale`. */
+typedef struct quantity {
+    const char *name;
+    double scale;
+    const char *unit;
+} quantity;
+
 /* over: the figures by which those of a are divided for the ratio; NULL: no ratio. */
-static void figure(bench *k, const char *name, double *a, double scale, const char *unit, double *over,
-                   const char *against, const pytorch *peer)
+static void figure(bench *k, const quantity *q, double *a, double *over, const char *against,
+                   const pytorch *peer)
 {
     double least, most, low, high;
-    const double value = middle(k, a, NULL, false, &least, &most) * scale,
+    const double value = middle(k, a, NULL, false, &least, &most) * q->scale,
                  ratio = over != NULL ? middle(k, a, over, false, &low, &high) : NAN;
 
-    report_figure(k, name, value, least * scale, most * scale, unit, ratio, over != NULL ? against : NULL, peer,
-                  "rounds", k->config.common.repeat);
+    report_figure(
+        k, &(tutti_bench_figure){ q->name, value, q->unit, ratio, over != NULL ? against : NULL },
+        &(extent){ least * q->scale, most * q->scale, "rounds", k->config.common.repeat }, peer);
 }
 
 static double mean_of(const double *x, int64_t n, double *least, double *most)
@@ -382,8 +414,8 @@ static void print_accuracy(bench *k)
     const double ours = mean_of(k->accuracy, k->config.seeds, &least, &most);
     char name[160], title[100];
 
-    report_figure(k, "accuracy after 1 epoch", ours, least, most, "%", NAN, NULL, &k->peer[0], "seeds",
-                  k->config.seeds);
+    report_figure(k, &(tutti_bench_figure){ "accuracy after 1 epoch", ours, "%", NAN, NULL },
+                  &(extent){ least, most, "seeds", k->config.seeds }, &k->peer[0]);
     for (int i = 0; i < k->peers; i++) {
         const pytorch *p = &k->peer[i];
         double theirs, spread;
@@ -393,10 +425,14 @@ static void print_accuracy(bench *k)
         spread = most - least > high - low ? most - least : high - low;
         snprintf(title, sizeof title, i == 0 ? "PyTorch" : "PyTorch %.60s", p->version);
         snprintf(name, sizeof name, "%s accuracy after 1 epoch", title);
-        report_figure(k, name, theirs, low, high, "%", NAN, NULL, p, "seeds", k->config.seeds);
+        report_figure(k, &(tutti_bench_figure){ name, theirs, "%", NAN, NULL },
+                      &(extent){ low, high, "seeds", k->config.seeds }, p);
         snprintf(name, sizeof name, "accuracy off from %s", title);
-        report_figure(k, name, fabs(ours - theirs), spread, spread, "points", fabs(ours - theirs) / spread,
-                      "the spread over seeds", p, "seeds", k->config.seeds);
+        report_figure(k,
+                      &(tutti_bench_figure){ name, fabs(ours - theirs), "points",
+                                             fabs(ours - theirs) / spread,
+                                             "the spread over seeds" },
+                      &(extent){ spread, spread, "seeds", k->config.seeds }, p);
     }
 }
 
@@ -412,17 +448,21 @@ static void print_peer(bench *k, int i)
     snprintf(title, sizeof title, i == 0 ? "PyTorch" : "PyTorch %.60s", p->version);
     snprintf(name, sizeof name, "%s DDP on Gloo", title);
     snprintf(other, sizeof other, "%s without exchange", title);
-    figure(k, name, k->value[PEER + 2 * i][RATE], 1, "samples/s", k->value[PEER + 2 * i + 1][RATE], other, p);
-    figure(k, other, k->value[PEER + 2 * i + 1][RATE], 1, "samples/s", NULL, NULL, p);
+    figure(k, &(quantity){ name, 1, "samples/s" }, k->value[PEER + 2 * i][RATE],
+           k->value[PEER + 2 * i + 1][RATE], other, p);
+    figure(k, &(quantity){ other, 1, "samples/s" }, k->value[PEER + 2 * i + 1][RATE], NULL, NULL,
+           p);
     snprintf(other, sizeof other, "%s DDP on Gloo", title);
     snprintf(name, sizeof name, "%.60s against %s", k->config.method, title);
-    figure(k, name, k->value[ASKED][RATE], 1, "samples/s", k->value[PEER + 2 * i][RATE], other, p);
+    figure(k, &(quantity){ name, 1, "samples/s" }, k->value[ASKED][RATE],
+           k->value[PEER + 2 * i][RATE], other, p);
     json_array_foreach (json_object_get(p->tuned, "tried"), at, one) {
         const char *settings = json_string_value(json_array_get(one, 0));
         const double rate = json_number_value(json_array_get(one, 1));
         snprintf(name, sizeof name, "%s set up with %.150s", title,
                  settings == NULL || settings[0] == 0 ? "nothing more" : settings);
-        report_figure(k, name, rate, rate, rate, "samples/s", NAN, NULL, p, "runs", 1);
+        report_figure(k, &(tutti_bench_figure){ name, rate, "samples/s", NAN, NULL },
+                      &(extent){ rate, rate, "runs", 1 }, p);
     }
 }
 
@@ -435,9 +475,11 @@ static void print_layers(bench *k)
                  scale = l->flops / (double)k->config.n * 1e-9;
     char name[80];
 
-    report_figure(k, "products of a worker", samples * scale, least * scale, most * scale, "GFLOP/s",
-                  samples * scale * 1e9 / l->peak, "one large product's", &k->peer[0], "rounds",
-                  k->config.common.repeat);
+    report_figure(k,
+                  &(tutti_bench_figure){ "products of a worker", samples * scale, "GFLOP/s",
+                                         samples * scale * 1e9 / l->peak, "one large product's" },
+                  &(extent){ least * scale, most * scale, "rounds", k->config.common.repeat },
+                  &k->peer[0]);
     if (!k->config.common.json)
         printf("\nA pass of %lld samples takes %.4g ms, a large product reaches %.4g GFLOP/s; of a pass:\n\n"
                "  %-28s %11s %11s %7s %9s\n",
@@ -451,10 +493,11 @@ static void print_layers(bench *k)
         if (k->config.common.json) {
             char label[200];
             snprintf(label, sizeof label, "step/%.80s/%lld/%s", k->config.model, (long long)k->config.n, name);
-            tutti_bench_row(&k->b, label, seconds * 1e3, "ms", share, "the pass",
+            tutti_bench_row(&k->b,
+                            &(tutti_bench_figure){ label, seconds * 1e3, "ms", share, "the pass" },
                             json_pack("{s:f, s:f, s:f}", "forward_ms", t->forward * 1e3,
-                                      "backward_ms", t->backward * 1e3,
-                                      "gflops", seconds > 0 ? t->flops / seconds * 1e-9 : 0));
+                                      "backward_ms", t->backward * 1e3, "gflops",
+                                      seconds > 0 ? t->flops / seconds * 1e-9 : 0));
         } else if (share >= 0.0005)
             printf("  %-28s %11.3f %11.3f %6.1f%% %9.4g\n", t->name, t->forward * 1e3, t->backward * 1e3, 100 * share,
                    seconds > 0 ? t->flops / seconds * 1e-9 : 0);
@@ -479,15 +522,18 @@ static void print_all(bench *k)
     for (size_t r = 0; r < n; r++)
         difference[r] = k->value[ASKED][WALL][r] - k->value[SINGLE][WALL][r];
     snprintf(name, sizeof name, "%.60s", k->config.method);
-    figure(k, name, k->value[ASKED][RATE], 1, "samples/s", k->value[SINGLE][RATE], "no exchange", torch);
-    figure(k, "no exchange", k->value[SINGLE][RATE], 1, "samples/s", NULL, NULL, torch);
-    figure(k, "exposed communication", k->value[ASKED][EXPOSED], 1e3 / (double)k->config.steps, "ms/step",
-           k->value[ASKED][WALL], "the step", torch);
-    figure(k, "run less no-exchange run", difference, 1e3 / (double)k->config.steps, "ms/step",
-           k->value[ASKED][EXPOSED], "exposed communication", torch);
-    figure(k, "memory", k->value[ASKED][MEMORY], 1.0 / (1 << 20), "MiB/worker", peers ? k->value[PEER][MEMORY] : NULL,
-           "PyTorch's", torch);
-    figure(k, "command to the end of one step", k->value[ONE_STEP][HOST], 1, "s", NULL, NULL, torch);
+    figure(k, &(quantity){ name, 1, "samples/s" }, k->value[ASKED][RATE], k->value[SINGLE][RATE],
+           "no exchange", torch);
+    figure(k, &(quantity){ "no exchange", 1, "samples/s" }, k->value[SINGLE][RATE], NULL, NULL,
+           torch);
+    figure(k, &(quantity){ "exposed communication", 1e3 / (double)k->config.steps, "ms/step" },
+           k->value[ASKED][EXPOSED], k->value[ASKED][WALL], "the step", torch);
+    figure(k, &(quantity){ "run less no-exchange run", 1e3 / (double)k->config.steps, "ms/step" },
+           difference, k->value[ASKED][EXPOSED], "exposed communication", torch);
+    figure(k, &(quantity){ "memory", 1.0 / (1 << 20), "MiB/worker" }, k->value[ASKED][MEMORY],
+           peers ? k->value[PEER][MEMORY] : NULL, "PyTorch's", torch);
+    figure(k, &(quantity){ "command to the end of one step", 1, "s" }, k->value[ONE_STEP][HOST],
+           NULL, NULL, torch);
     for (int i = 0; i < k->peers; i++)
         print_peer(k, i);
     if (k->config.seeds > 0)
@@ -545,8 +591,11 @@ static tutti_status run_all(bench *k, const char *script, const char *tuner, tut
     }
     tutti_bench_progress("step: layers");
     TUTTI_TRY(tutti_bench_layers_measure(
-        &k->layers, k->b.rt, k->config.model, k->config.data, k->config.batch, (int)k->config.threads,
-        (tutti_dtype[]){ TUTTI_F32, TUTTI_BF16, TUTTI_F16 }[k->config.precision], err));
+        &k->layers, k->b.rt,
+        &(tutti_bench_work){
+            k->config.model, k->config.data, k->config.batch, (int)k->config.threads,
+            (tutti_dtype[]){ TUTTI_F32, TUTTI_BF16, TUTTI_F16 }[k->config.precision] },
+        err));
     tutti_bench_progress("%s", "");
     print_all(k);
     return TUTTI_OK;
@@ -586,8 +635,9 @@ int tutti_bench_step(int argc, char **argv)
     tutti_error err = { .rank = -1 };
     bench k = { 0 };
     bool absent = false;
-    tutti_status status = tutti_bench_open(&k.b, "step", tutti_bench_step_options, &k.config, &k.config.common,
-                                           argc, argv, &err);
+    tutti_status status = tutti_bench_open(
+        &k.b, &(tutti_bench_kind){ "step", tutti_bench_step_options, &k.config, &k.config.common },
+        argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
         printf("tutti bench step [--OPTION VALUE ...]\n\nRuns `tutti train` with a method and without exchange, "

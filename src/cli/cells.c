@@ -168,6 +168,15 @@ static bool empty(const tutti_cells *t, int column)
     return true;
 }
 
+/* Prints a cell of column c, numbers to the right. width: of the column; -1: it is empty, and left
+ * out. */
+static void print_cell(const tutti_cells *t, int c, int width, const char *text, FILE *out)
+{
+    if (width >= 0)
+        fprintf(out, "%s%*s", c > 0 ? "  " : "",
+                t->columns[c].kind != TUTTI_CELL_TEXT ? width : -width, text);
+}
+
 void tutti_cells_print(const tutti_cells *t, FILE *out)
 {
     int width[64] = { 0 };
@@ -175,25 +184,23 @@ void tutti_cells_print(const tutti_cells *t, FILE *out)
 
     for (int c = 0; c < t->n; c++)
         width[c] = empty(t, c) ? -1 : (int)strlen(t->columns[c].title);
-    for (int pass = 0; pass < 2; pass++) {
-        size_t at = 0;
-        for (int c = 0; pass == 1 && c < t->n; c++)
+    for (size_t r = 0, at = 0; r < t->rows; r++)
+        for (int c = 0; c < t->n; c++) {
+            shown(&t->cells[at], t->columns[c].kind, text, sizeof text);
+            at += cells_of(t->columns[c].kind);
             if (width[c] >= 0)
-                fprintf(out, "%s%*s", c > 0 ? "  " : "", t->columns[c].kind != TUTTI_CELL_TEXT ? width[c] : -width[c],
-                        t->columns[c].title);
-        fputs(pass == 1 ? "\n" : "", out);
-        for (size_t r = 0; r < t->rows; r++) {
-            for (int c = 0; c < t->n; c++) {
-                shown(&t->cells[at], t->columns[c].kind, text, sizeof text);
-                at += cells_of(t->columns[c].kind);
-                if (pass == 0 && width[c] >= 0)
-                    width[c] = (int)strlen(text) > width[c] ? (int)strlen(text) : width[c];
-                else if (pass == 1 && width[c] >= 0)
-                    fprintf(out, "%s%*s", c > 0 ? "  " : "",
-                            t->columns[c].kind != TUTTI_CELL_TEXT ? width[c] : -width[c], text);
-            }
-            fputs(pass == 1 ? "\n" : "", out);
+                width[c] = (int)strlen(text) > width[c] ? (int)strlen(text) : width[c];
         }
+    for (int c = 0; c < t->n; c++)
+        print_cell(t, c, width[c], t->columns[c].title, out);
+    putc('\n', out);
+    for (size_t r = 0, at = 0; r < t->rows; r++) {
+        for (int c = 0; c < t->n; c++) {
+            shown(&t->cells[at], t->columns[c].kind, text, sizeof text);
+            at += cells_of(t->columns[c].kind);
+            print_cell(t, c, width[c], text, out);
+        }
+        putc('\n', out);
     }
 }
 

@@ -120,14 +120,24 @@ void tutti_cli_show_loss(void *user, const char *line);
 
 /* ---- flags.c ---- */
 
+/* A command's options, and where their values go. each: called with each flag; NULL: the values are
+   written to `user`, which is the table's struct with its defaults. */
+typedef struct tutti_flag_table {
+    const tutti_option *options;
+    tutti_status (*each)(void *user, const tutti_option *option, const char *value,
+                         tutti_error *err);
+    void *user;
+} tutti_flag_table;
 /* Removes the flags of this table, with their values, from the arguments; the others stay, in their
-   order. argv[*argc] is NULL, before and after. each: called with each flag; NULL: the values are
-   written to `user`, which is the table's struct with its defaults. -h and --help set *help, and
-   the rest is ignored. */
-tutti_status tutti_cli_take_flags(const tutti_option *options, int *argc, char **argv,
-                                  tutti_status (*each)(void *user, const tutti_option *option,
-                                                       const char *value, tutti_error *err),
-                                  void *user, bool *help, tutti_error *err);
+   order. argv[*argc] is NULL, before and after. -h and --help set *help, and the rest is
+   ignored. */
+tutti_status tutti_cli_take_flags(const tutti_flag_table *table, int *argc, char **argv, bool *help,
+                                  tutti_error *err);
+/* Returns the value of the flag at argv[*at]: `given` (after '=') if it is not NULL; "true" for a
+   switch, which is a boolean that is off by default; else the next argument, to which *at moves.
+   NULL: the value is missing. */
+const char *tutti_cli_flag_value(const tutti_option *option, const char *given, int argc,
+                                 char **argv, int *at);
 
 /* ---- help.c ---- */
 

@@ -235,16 +235,23 @@ static bool tell_once(void *user, const tutti_option *o, const char *value, cons
     return false;
 }
 
-static tutti_status plan_it(const tutti_compare_config *c, tutti_runtime *rt, int argc, char **argv, json_t *typed,
+/* The flags of train in the command line, and all of it as it was typed. */
+typedef struct asked {
+    int argc;
+    char **argv;
+    json_t *typed;
+} asked;
+
+static tutti_status plan_it(const tutti_compare_config *c, tutti_runtime *rt, const asked *of,
                             json_t **plan, tutti_error *err)
 {
     char path[4200];
 
     if (c->resume[0] != 0) {
         TUTTI_TRY(tutti_compare_read_plan(rt, c->resume, plan, err));
-        return check_resumed(c, *plan, argc, argv, err);
+        return check_resumed(c, *plan, of->argc, of->argv, err);
     }
-    TUTTI_TRY(check_flags(argc, argv, err));
+    TUTTI_TRY(check_flags(of->argc, of->argv, err));
     if (strlen(c->out) == 0 || strlen(c->out) > 3000)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the name of --out has %zu bytes; give one of 1 to 3000",
                           strlen(c->out));
@@ -253,10 +260,10 @@ static tutti_status plan_it(const tutti_compare_config *c, tutti_runtime *rt, in
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "%s holds a comparison; continue it (tutti compare --resume %s), or give another --out",
                           c->out, c->out);
-    return tutti_compare_make_plan(c, argc, argv, typed, plan, err);
+    return tutti_compare_make_plan(c, of->argc, of->argv, of->typed, plan, err);
 }
 
-static tutti_status compare(const tutti_compare_config *c, tutti_runtime *rt, int argc, char **argv, json_t *typed,
+static tutti_status compare(const tutti_compare_config *c, tutti_runtime *rt, const asked *of,
                             int *code, tutti_error *err)
 {
     const char *const directory = c->resume[0] != 0 ? c->resume : c->out;
@@ -266,13 +273,15 @@ static tutti_status compare(const tutti_compare_config *c, tutti_runtime *rt, in
     tutti_status status = c->pictures ? tutti_plot_check(err) : TUTTI_OK;
 
     if (status == TUTTI_OK)
-        status = plan_it(c, rt, argc, argv, typed, &plan, err);
+        status = plan_it(c, rt, of, &plan, err);
     if (status == TUTTI_OK)
         status = tutti_launch_claim_open(&claim, rt, directory, err);
     if (status == TUTTI_OK && c->resume[0] == 0)
         status = tutti_compare_write_plan(rt, directory, plan, err);
     if (status == TUTTI_OK)
-        status = tutti_compare_run_all(rt, directory, plan, (int)c->jobs, c->quiet, NULL, &failed, &stopped, err);
+        status = tutti_compare_run_all(
+            rt, &(tutti_compare_runs){ directory, plan, (int)c->jobs, c->quiet, NULL }, &failed,
+            &stopped, err);
     if (status == TUTTI_OK && stopped != 0) {
         fprintf(stderr, "tutti: stopped by signal %d (SIG%s); to continue: tutti compare --resume ", stopped,
                 sigabbrev_np(stopped));
@@ -308,12 +317,14 @@ int tutti_cli_compare(int argc, char **argv)
             status = tutti_fail(&err, TUTTI_ERR_USAGE, 0, "argument %d is no text in UTF-8", i);
     tutti_options_default(tutti_cli_compare_options, &c);
     if (status == TUTTI_OK)
-        status = tutti_cli_take_flags(tutti_cli_compare_options, &argc, argv, append_entry, &c, &help, &err);
+        status =
+            tutti_cli_take_flags(&(tutti_flag_table){ tutti_cli_compare_options, append_entry, &c },
+                                 &argc, argv, &help, &err);
     if (status == TUTTI_OK && help)
         print_help();
     else if (status == TUTTI_OK) {
         tutti_cli_keep_running();
-        status = compare(&c, rt, argc, argv, typed, &code, &err);
+        status = compare(&c, rt, &(asked){ argc, argv, typed }, &code, &err);
     }
     if (status != TUTTI_OK)
         code = tutti_cli_fail(&err);

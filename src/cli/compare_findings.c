@@ -103,6 +103,23 @@ static tutti_status read_run(tutti_findings *f, tutti_compare_result *r, tutti_e
     return TUTTI_OK;
 }
 
+/* Returns the accuracy that a row reaches with each seed, at its best point. -1: it has none. */
+static double reach_of(const tutti_findings *f, size_t row)
+{
+    double best = -1;
+    for (size_t point = 0; point < json_array_size(f->points); point++) {
+        double least = INFINITY;
+        for (size_t i = 0; i < f->n; i++)
+            if (tutti_compare_index(f->results[i].run, "row") == row &&
+                tutti_compare_index(f->results[i].run, "point") == point &&
+                f->results[i].h.summary != NULL)
+                least = fmin(
+                    least, isfinite(f->results[i].best_accuracy) ? f->results[i].best_accuracy : 0);
+        best = isfinite(least) ? fmax(best, least) : best;
+    }
+    return best;
+}
+
 /* Returns the default target: the highest whole percent of accuracy that at least half of the rows
    reach with each seed, at their best point. 0: there is no accuracy. */
 static double usual_target(const tutti_findings *f)
@@ -112,15 +129,7 @@ static double usual_target(const tutti_findings *f)
     size_t rows = 0, above;
 
     for (size_t row = 0; row < n_rows && reach != NULL; row++) {
-        double best = -1;
-        for (size_t point = 0; point < json_array_size(f->points); point++) {
-            double least = INFINITY;
-            for (size_t i = 0; i < f->n; i++)
-                if (tutti_compare_index(f->results[i].run, "row") == row &&
-                    tutti_compare_index(f->results[i].run, "point") == point && f->results[i].h.summary != NULL)
-                    least = fmin(least, isfinite(f->results[i].best_accuracy) ? f->results[i].best_accuracy : 0);
-            best = isfinite(least) ? fmax(best, least) : best;
-        }
+        const double best = reach_of(f, row);
         if (best >= 0)
             reach[rows++] = best;
     }
@@ -240,40 +249,53 @@ static void find_front(tutti_findings *f)
     }
 }
 
+/* Returns word `word` of a point, and what follows it; "" if the point has fewer. */
+static const char *word_of(const tutti_findings *f, size_t point, int word)
+{
+    const char *at = json_string_value(json_array_get(f->points, point));
+
+    for (int k = 0; k < word && at[0] != 0; k++) {
+        at += strcspn(at, " ");
+        at += strspn(at, " ");
+    }
+    return at;
+}
+
+/* Returns whether the first words of two texts are equal. */
+static bool same_word(const char *a, const char *b)
+{
+    const size_t length = strcspn(a, " ");
+    return length == strcspn(b, " ") && strncmp(a, b, length) == 0;
+}
+
 const char *tutti_compare_border(const tutti_findings *f, size_t point)
 {
     const char *mine = json_string_value(json_array_get(f->points, point));
     const size_t n = json_array_size(f->points);
 
     for (int word = 0; mine[0] != 0; word++) {
-        const char *first = NULL, *last = NULL, *own = NULL;
-        size_t own_length = 0, first_length = 0, last_length = 0;
-        for (size_t i = 0; i <= n; i++) {
-            const char *at = json_string_value(json_array_get(f->points, i < n ? i : point));
-            for (int k = 0; k < word && at[0] != 0; k++) {
-                at += strcspn(at, " ");
-                at += strspn(at, " ");
-            }
-            if (i == n) {
-                own = at;
-                own_length = strcspn(at, " ");
-            } else if (first == NULL) {
-                first = at;
-                first_length = strcspn(at, " ");
-            }
-            if (i < n) {
-                last = at;
-                last_length = strcspn(at, " ");
-            }
-        }
-        if (own_length == 0)
+        const char *own = word_of(f, point, word), *first = word_of(f, 0, word),
+                   *last = word_of(f, n - 1, word);
+        if (strcspn(own, " ") == 0)
             break;
-        if ((first_length != last_length || strncmp(first, last, first_length) != 0) &&
-            ((own_length == first_length && strncmp(own, first, own_length) == 0) ||
-             (own_length == last_length && strncmp(own, last, own_length) == 0)))
+        if (!same_word(first, last) && (same_word(own, first) || same_word(own, last)))
             return " (border)";
     }
     return "";
+}
+
+/* Adds the line of a row: that of its best point, if any run of it has results. seeds: [n],
+ * scratch. */
+static void add_line(tutti_findings *f, size_t row, const tutti_compare_result **seeds)
+{
+    tutti_compare_line best = { 0 }, l;
+    for (size_t point = 0; point < json_array_size(f->points); point++) {
+        summarise(f, row, point, seeds, &l);
+        if (l.seeds > 0 && (best.seeds == 0 || better(f, &l, &best)))
+            best = l;
+    }
+    if (best.seeds > 0)
+        f->lines[f->n_lines++] = best;
 }
 
 tutti_status tutti_compare_find(tutti_findings *f, tutti_error *err)
@@ -299,16 +321,8 @@ tutti_status tutti_compare_find(tutti_findings *f, tutti_error *err)
     f->aims = f->target > 0;
     for (size_t i = 0; i < f->n && status == TUTTI_OK; i++)
         find_target(f, &f->results[i]);
-    for (size_t row = 0; row < json_array_size(f->rows) && status == TUTTI_OK; row++) {
-        tutti_compare_line best = { 0 }, l;
-        for (size_t point = 0; point < json_array_size(f->points); point++) {
-            summarise(f, row, point, seeds, &l);
-            if (l.seeds > 0 && (best.seeds == 0 || better(f, &l, &best)))
-                best = l;
-        }
-        if (best.seeds > 0)
-            f->lines[f->n_lines++] = best;
-    }
+    for (size_t row = 0; row < json_array_size(f->rows) && status == TUTTI_OK; row++)
+        add_line(f, row, seeds);
     if (status == TUTTI_OK)
         find_front(f);
     tutti_free(seeds);

@@ -54,14 +54,20 @@ typedef struct tutti_compare_limit {
     double seconds;              /* after them no run is begun, and those in progress are ended */
     bool *cut;                   /* [runs]: set for runs that have no results for that reason */
 } tutti_compare_limit;
-/* Runs those runs of the plan that have no results yet, at most `jobs` at a time, each as a child
-   process. jobs 0: simulated runs as many as there are cores and memory for, others one at a time.
-   limit: NULL: none. *failed: how many runs have ended without results; runs that were refused
-   (their rows are excluded) or cut do not count. *signal: the signal by which the user has ended
-   the comparison; 0: none. Blocks. */
-tutti_status tutti_compare_run_all(tutti_runtime *rt, const char *directory, const json_t *plan,
-                                   int jobs, bool quiet, const tutti_compare_limit *limit,
-                                   int *failed, int *signal, tutti_error *err);
+/* The runs of a plan, in a directory. */
+typedef struct tutti_compare_runs {
+    const char *directory;
+    const json_t *plan;
+    int jobs; /* at a time; 0: simulated runs as many as there are cores and
+                                    memory for, others one */
+    bool quiet;
+    const tutti_compare_limit *limit; /* NULL: none */
+} tutti_compare_runs;
+/* Runs those that have no results yet, each as a child process. *failed: how many runs have ended
+   without results; runs that were refused (their rows are excluded) or cut do not count. *signal:
+   the signal by which the user has ended the comparison; 0: none. Blocks. */
+tutti_status tutti_compare_run_all(tutti_runtime *rt, const tutti_compare_runs *runs, int *failed,
+                                   int *signal, tutti_error *err);
 /* Writes the last message of a run without results to text. false: the run was not begun. */
 bool tutti_compare_failure_report(tutti_runtime *rt, const char *directory, const char *name,
                                   char *text, size_t bytes);

@@ -56,28 +56,36 @@ static void clear(drawing *d)
         tutti_free(d->rooms[--d->n]);
 }
 
-/* Adds the curves over the axis, or, with axis NULL, the waiting of each worker. */
-static void add_run(drawing *d, const tutti_compare_result *r, int colour, const char *name, bool first,
-                    const tutti_over_axis *axis, bool accuracy)
+/* A figure of runs: the test's accuracy or loss over an axis; axis NULL: the waiting of each
+ * worker. */
+typedef struct figure {
+    const tutti_over_axis *axis;
+    bool accuracy;
+} figure;
+
+/* Adds the curve of a run. */
+static void add_run(drawing *d, const tutti_compare_result *r, int colour, const char *name,
+                    bool first, const figure *what)
 {
     const json_t *workers = json_object_get(r->h.summary, "by_worker");
-    const size_t n = axis != NULL ? r->h.n : json_array_size(workers);
+    const size_t n = what->axis != NULL ? r->h.n : json_array_size(workers);
     double *x = add_series(d, TUTTI_PLOT_LINE, colour, name, n);
 
     if (x != NULL && first)
         d->series[d->n - 1].number = colour + 1;
     for (size_t i = 0; i < n && x != NULL; i++) {
         const json_t *w = json_array_get(workers, i);
-        x[i] = axis != NULL ? tutti_moment_at(&r->h.moments[i], axis) : tutti_history_number(w, "worker");
-        x[n + i] = axis == NULL
-                       ? 100 * tutti_history_number(w, "exposed_comm_seconds") / tutti_history_number(w, "wall_seconds")
-                   : accuracy ? 100 * r->h.moments[i].accuracy
-                              : r->h.moments[i].test_loss;
+        x[i] = what->axis != NULL ? tutti_moment_at(&r->h.moments[i], what->axis)
+                                  : tutti_history_number(w, "worker");
+        x[n + i] = what->axis == NULL ? 100 * tutti_history_number(w, "exposed_comm_seconds") /
+                                            tutti_history_number(w, "wall_seconds")
+                   : what->accuracy ? 100 * r->h.moments[i].accuracy
+                                    : r->h.moments[i].test_loss;
     }
 }
 
-static tutti_status draw_runs(const tutti_findings *f, tutti_page *p, drawing *d, const tutti_compare_line *of,
-                              const tutti_over_axis *axis, bool accuracy, tutti_error *err)
+static tutti_status draw_runs(const tutti_findings *f, tutti_page *p, drawing *d,
+                              const tutti_compare_line *of, const figure *what, tutti_error *err)
 {
     char caption[128];
     tutti_status status;
@@ -90,21 +98,21 @@ static tutti_status draw_runs(const tutti_findings *f, tutti_page *p, drawing *d
         for (size_t i = 0; i < f->n; i++)
             if (tutti_compare_index(f->results[i].run, "row") == l->row &&
                 tutti_compare_index(f->results[i].run, "point") == l->point && f->results[i].h.summary != NULL) {
-                add_run(d, &f->results[i], colour, name_of(f, d, l), first, axis, accuracy);
+                add_run(d, &f->results[i], colour, name_of(f, d, l), first, what);
                 first = false;
             }
         colour++;
     }
-    const tutti_plot plot = { .x = axis != NULL ? axis->title : "worker",
-                              .y = axis == NULL ? "waiting, %"
-                                   : accuracy   ? "test accuracy, %"
-                                                : "test loss",
-                              .from_zero = axis == NULL,
+    const tutti_plot plot = { .x = what->axis != NULL ? what->axis->title : "worker",
+                              .y = what->axis == NULL ? "waiting, %"
+                                   : what->accuracy   ? "test accuracy, %"
+                                                      : "test loss",
+                              .from_zero = what->axis == NULL,
                               .series = d->series,
                               .n = d->n };
-    if (axis != NULL)
-        snprintf(caption, sizeof caption, "Test %s against %s, a line a seed.", accuracy ? "accuracy" : "loss",
-                 axis->words);
+    if (what->axis != NULL)
+        snprintf(caption, sizeof caption, "Test %s against %s, a line a seed.",
+                 what->accuracy ? "accuracy" : "loss", what->axis->words);
     else
         snprintf(caption, sizeof caption, "Share of waiting by worker, a line a seed.");
     status = d->whole ? tutti_page_figure(p, &plot, caption, "command", err)
@@ -115,11 +123,47 @@ static tutti_status draw_runs(const tutti_findings *f, tutti_page *p, drawing *d
 
 enum { NAMES_HIGH = 80, ROW_HIGH = 19 }; /* of a picture of rows with names */
 
+/* Adds a point to the front's n, by bytes, so that the line does not go back. front: the bytes of
+   `lines` points, then their times. */
+static void insert_front(double *front, size_t lines, size_t n, const double *point)
+{
+    size_t at = n;
+    for (; at > 0 && front[at - 1] > point[0]; at--) {
+        front[at] = front[at - 1];
+        front[lines + at] = front[lines + at - 1];
+    }
+    front[at] = point[0];
+    front[lines + at] = point[1];
+}
+
+/* Draws the series as a figure, with its axes and caption. */
+static tutti_status draw_figure(const tutti_findings *f, tutti_page *p, const drawing *d,
+                                bool ranges, tutti_error *err)
+{
+    char caption[200];
+    const char *const seconds = f->aims ? "seconds to the target" : "seconds";
+    const tutti_plot plot = { .x = ranges    ? seconds
+                                   : f->aims ? "MB to the target"
+                                             : "MB sent",
+                              .y = ranges ? "" : seconds,
+                              .from_zero = true,
+                              .by_name = ranges,
+                              .series = d->series,
+                              .n = d->n,
+                              .high = ranges ? NAMES_HIGH + ROW_HIGH * d->n : 0 };
+    snprintf(
+        caption, sizeof caption,
+        ranges ? "%s, median and range over seeds."
+               : "%s against bytes; the dashes join the front (Pareto): those that no other beats.",
+        f->aims ? "Time to the target" : "Time");
+    return d->whole ? tutti_page_figure(p, &plot, caption, "command", err)
+                    : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "drawing a comparison");
+}
+
 /* Draws time against bytes to the target, with ranges of the time; a line joins the front. */
 static tutti_status draw_front(const tutti_findings *f, tutti_page *p, drawing *d, const tutti_compare_line *of,
                                bool ranges, tutti_error *err)
 {
-    char caption[200];
     tutti_status status;
     int colour = 0;
     size_t n = 0;
@@ -140,34 +184,12 @@ static tutti_status draw_front(const tutti_findings *f, tutti_page *p, drawing *
         d->series[d->n - 1].low = &x[2];
         d->series[d->n - 1].high = &x[3];
         d->series[d->n - 1].number = ranges ? 0 : colour;
-        if (l->front && front != NULL) { /* by bytes, so that the line does not go back */
-            size_t at = n++;
-            for (; at > 0 && front[at - 1] > x[0]; at--) {
-                front[at] = front[at - 1];
-                front[f->n_lines + at] = front[f->n_lines + at - 1];
-            }
-            front[at] = x[0];
-            front[f->n_lines + at] = x[1];
-        }
+        if (l->front && front != NULL)
+            insert_front(front, f->n_lines, n++, x);
     }
     if (front != NULL)
         d->series[0].n = n;
-    const char *const seconds = f->aims ? "seconds to the target" : "seconds";
-    const tutti_plot plot = { .x = ranges    ? seconds
-                                   : f->aims ? "MB to the target"
-                                             : "MB sent",
-                              .y = ranges ? "" : seconds,
-                              .from_zero = true,
-                              .by_name = ranges,
-                              .series = d->series,
-                              .n = d->n,
-                              .high = ranges ? NAMES_HIGH + ROW_HIGH * d->n : 0 };
-    snprintf(caption, sizeof caption,
-             ranges ? "%s, median and range over seeds."
-                    : "%s against bytes; the dashes join the front (Pareto): those that no other beats.",
-             f->aims ? "Time to the target" : "Time");
-    status = d->whole ? tutti_page_figure(p, &plot, caption, "command", err)
-                      : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "drawing a comparison");
+    status = draw_figure(f, p, d, ranges, err);
     clear(d);
     return status;
 }
@@ -192,13 +214,14 @@ static tutti_status put_condition(const tutti_findings *f, tutti_page *p, drawin
     fputs("</ul>\n", p->out);
     tutti_page_figures_begin(p);
     for (int k = 0; k < 2 * TUTTI_OVER && status == TUTTI_OK; k++)
-        status = draw_runs(f, p, d, of, &tutti_over[k % TUTTI_OVER], k >= TUTTI_OVER, err);
+        status =
+            draw_runs(f, p, d, of, &(figure){ &tutti_over[k % TUTTI_OVER], k >= TUTTI_OVER }, err);
     if (status == TUTTI_OK)
         status = draw_front(f, p, d, of, true, err);
     if (status == TUTTI_OK)
         status = draw_front(f, p, d, of, false, err);
     if (status == TUTTI_OK)
-        status = draw_runs(f, p, d, of, NULL, false, err);
+        status = draw_runs(f, p, d, of, &(figure){ .axis = NULL }, err);
     tutti_page_figures_end(p);
     return status;
 }

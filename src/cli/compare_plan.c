@@ -265,36 +265,50 @@ static tutti_status set_evaluations(tutti_cli_settings *s, tutti_error *err)
     return reports ? tutti_settings_flag(s->settings, "report-every", every, "a tenth of the run", err) : TUTTI_OK;
 }
 
+/* Sets the options of one run: its method, codec, seed, condition and point, over the defaults of
+   the method. */
+static tutti_status set_choice(tutti_cli_settings *s, const choice *of, bool of_plan,
+                               tutti_error *err)
+{
+    char seed[32];
+
+    snprintf(seed, sizeof seed, "%lld", (long long)of->seed);
+    TUTTI_TRY(tutti_settings_flag(s->settings, "method", of->method, "--methods", err));
+    if (of->codec[0] != 0)
+        TUTTI_TRY(tutti_settings_flag(s->settings, "codec", of->codec, "--codecs", err));
+    TUTTI_TRY(tutti_settings_flag(s->settings, "seed", seed, "--seeds", err));
+    TUTTI_TRY(set_all(s, of->condition, "vary", false, err));
+    TUTTI_TRY(tutti_cli_method_defaults(s, err));
+    /* an optimizer's options are those of the method's own, where it has one */
+    TUTTI_TRY(set_all(s, of->point, "grid", true, err));
+    if (!of_plan)
+        TUTTI_TRY(set_evaluations(s, err));
+    return TUTTI_OK;
+}
+
+static tutti_status refuse_hosts(const tutti_cli_settings *s, bool of_plan, tutti_error *err)
+{
+    if (s->config.hosts[0] == 0)
+        return TUTTI_OK;
+    return tutti_fail(
+        err, TUTTI_ERR_USAGE, 0, "%s runs on this machine; omit the hosts, or simulate them: %s",
+        of_plan ? "a plan" : "a comparison", of_plan ? "-n and --platform" : "--transport sim");
+}
+
 /* Makes the command of one run, and refuses what `train` would refuse. */
 static tutti_status make_words(int argc, char **argv, const choice *of, bool of_plan, json_t **words, tutti_error *err)
 {
     tutti_cli_settings s;
-    char seed[32];
     int64_t threads = 0;
     tutti_status status = tutti_cli_read(&s, argc, argv, NULL, err);
 
     *words = NULL;
-    snprintf(seed, sizeof seed, "%lld", (long long)of->seed);
     if (status == TUTTI_OK)
         status = refuse_ours(&s, of_plan, err);
-    if (status == TUTTI_OK && s.config.hosts[0] != 0)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "%s runs on this machine; omit the hosts, or simulate them: %s",
-                            of_plan ? "a plan" : "a comparison", of_plan ? "-n and --platform" : "--transport sim");
     if (status == TUTTI_OK)
-        status = tutti_settings_flag(s.settings, "method", of->method, "--methods", err);
-    if (status == TUTTI_OK && of->codec[0] != 0)
-        status = tutti_settings_flag(s.settings, "codec", of->codec, "--codecs", err);
+        status = refuse_hosts(&s, of_plan, err);
     if (status == TUTTI_OK)
-        status = tutti_settings_flag(s.settings, "seed", seed, "--seeds", err);
-    if (status == TUTTI_OK)
-        status = set_all(&s, of->condition, "vary", false, err);
-    if (status == TUTTI_OK)
-        status = tutti_cli_method_defaults(&s, err);
-    if (status == TUTTI_OK) /* an optimizer's options are those of the method's own, where it has one */
-        status = set_all(&s, of->point, "grid", true, err);
-    if (status == TUTTI_OK && !of_plan)
-        status = set_evaluations(&s, err);
+        status = set_choice(&s, of, of_plan, err);
     if (status == TUTTI_OK && s.config.transport[0] == 0)
         s.config.transport = "shm";
     if (status == TUTTI_OK)
@@ -447,6 +461,15 @@ static tutti_status check_left(const json_t *rows, const json_t *left_out, const
     return TUTTI_OK;
 }
 
+/* Returns whether a row is among the combinations that are left out. */
+static bool is_left_out(const json_t *out, size_t r)
+{
+    for (size_t o = 0; o < json_array_size(out); o++)
+        if (json_integer_value(json_object_get(json_array_get(out, o), "row")) == (json_int_t)r)
+            return true;
+    return false;
+}
+
 /* Adds the rows and the excluded combinations to the plan; then the runs, in an order in which
    methods alternate. */
 static tutti_status fill_rows(json_t *plan, const lists *l, bool of_plan, int argc, char **argv, tutti_error *err)
@@ -468,12 +491,8 @@ static tutti_status fill_rows(json_t *plan, const lists *l, bool of_plan, int ar
                                         .point = json_array_get(l->points, p),
                                         .seed = json_integer_value(json_array_get(l->seeds, s)) };
                     json_t *words = NULL;
-                    bool left = false;
                     tutti_status status;
-                    for (size_t o = 0; o < json_array_size(out); o++)
-                        left =
-                            left || json_integer_value(json_object_get(json_array_get(out, o), "row")) == (json_int_t)r;
-                    if (left)
+                    if (is_left_out(out, r))
                         continue;
                     status = make_words(argc, argv, &of, of_plan, &words, err);
                     if (pass == 0) {
@@ -538,6 +557,27 @@ tutti_status tutti_compare_write_plan(tutti_runtime *rt, const char *directory, 
     return status;
 }
 
+static bool all_strings(const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (!json_is_string(json_array_get(list, i)))
+            return false;
+    return true;
+}
+
+/* Checks a run of a file's plan: its row, its point, its name and its words. */
+static bool is_run(const json_t *run, size_t rows, size_t points)
+{
+    const json_t *words = json_object_get(run, "words");
+    const json_int_t row = json_integer_value(json_object_get(run, "row")),
+                     point = json_integer_value(json_object_get(run, "point"));
+    const char *name = tutti_history_text(run, "name");
+    bool good = row >= 0 && row < (json_int_t)rows && point >= 0 && point < (json_int_t)points &&
+                name[0] != 0 && name[strspn(name, "0123456789")] == 0 && strlen(name) < 16 &&
+                json_array_size(words) >= 2;
+    return good && all_strings(words);
+}
+
 /* Checks a file that may have been edited: everything that is used later without a check. */
 static bool is_plan(const json_t *plan)
 {
@@ -547,24 +587,13 @@ static bool is_plan(const json_t *plan)
                 json_is_array(json_object_get(plan, "command")) && json_is_array(out) && json_array_size(rows) > 0 &&
                 json_array_size(rows) <= MOST_RUNS && json_array_size(points) > 0 && json_array_size(runs) <= MOST_RUNS;
 
-    for (size_t i = 0; good && i < json_array_size(json_object_get(plan, "command")); i++)
-        good = json_is_string(json_array_get(json_object_get(plan, "command"), i));
-    for (size_t i = 0; good && i < json_array_size(points); i++)
-        good = json_is_string(json_array_get(points, i));
+    good = good && all_strings(json_object_get(plan, "command")) && all_strings(points);
     for (size_t i = 0; good && i < json_array_size(out); i++) {
         const json_int_t row = json_integer_value(json_object_get(json_array_get(out, i), "row"));
         good = row >= 0 && row < (json_int_t)json_array_size(rows);
     }
     for (size_t i = 0; good && i < json_array_size(runs); i++) {
-        const json_t *run = json_array_get(runs, i), *words = json_object_get(run, "words");
-        const json_int_t row = json_integer_value(json_object_get(run, "row")),
-                         point = json_integer_value(json_object_get(run, "point"));
-        const char *name = tutti_history_text(run, "name");
-        good = row >= 0 && row < (json_int_t)json_array_size(rows) && point >= 0 &&
-               point < (json_int_t)json_array_size(points) && name[0] != 0 && name[strspn(name, "0123456789")] == 0 &&
-               strlen(name) < 16 && json_array_size(words) >= 2;
-        for (size_t k = 0; good && k < json_array_size(words); k++)
-            good = json_is_string(json_array_get(words, k));
+        good = is_run(json_array_get(runs, i), json_array_size(rows), json_array_size(points));
     }
     return good;
 }

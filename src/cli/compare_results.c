@@ -142,22 +142,38 @@ static bool common(const tutti_findings *f, const tutti_option *o, char *text, s
     return true;
 }
 
+/* The options that the sentence begins with, in the words of a reader. */
+static const struct {
+    const char *option, *words;
+} setting_words[] = {
+    { "model", "Model" },       { "data", "data" },         { "n", "workers" },
+    { "batch", "batch" },       { "epochs", "epochs" },     { "steps", "steps" },
+    { "transport", "network" }, { "platform", "platform" }, { "slow", "slow workers" },
+};
+
+/* Returns whether an option is one of `setting_words`, or one that the row contains or each run
+ * differs in. */
+static bool is_elsewhere(const char *name)
+{
+    static const char *const other[] = { "method", "codec", "seed", "optimizer", "eval-every", "report-every" };
+
+    for (size_t i = 0; i < TUTTI_LENGTH(setting_words); i++)
+        if (strcmp(setting_words[i].option, name) == 0)
+            return true;
+    for (size_t i = 0; i < TUTTI_LENGTH(other); i++)
+        if (strcmp(other[i], name) == 0)
+            return true;
+    return false;
+}
+
 void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
 {
-    static const struct {
-        const char *option, *words;
-    } told[] = {
-        { "model", "Model" },       { "data", "data" },         { "n", "workers" },
-        { "batch", "batch" },       { "epochs", "epochs" },     { "steps", "steps" },
-        { "transport", "network" }, { "platform", "platform" }, { "slow", "slow workers" },
-    };
-    /* what the row contains, or differs in each run */
-    static const char *const other[] = { "method", "codec", "seed", "optimizer", "eval-every", "report-every" };
     char text[8000], value[4200], usual[4200];
     size_t used = 0;
 
-    for (size_t i = 0; i < TUTTI_LENGTH(told); i++) {
-        const tutti_option *const o = tutti_option_find(tutti_train_options, told[i].option);
+    for (size_t i = 0; i < TUTTI_LENGTH(setting_words); i++) {
+        const tutti_option *const o =
+            tutti_option_find(tutti_train_options, setting_words[i].option);
         const bool same = common(f, o, value, sizeof value);
         if (same && strcmp(value, "0") == 0) /* steps, where it is epochs that count */
             continue;
@@ -167,18 +183,14 @@ void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare
             !(common(f, tutti_option_find(tutti_train_options, "steps"), usual, sizeof usual) &&
               strcmp(usual, "0") == 0))
             continue;
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s: %.400s", i > 0 ? ", " : "", told[i].words,
-                                 value[0] != 0 ? value : "none");
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s: %.400s", i > 0 ? ", " : "",
+                                 setting_words[i].words, value[0] != 0 ? value : "none");
         used = used < sizeof text ? used : sizeof text - 1;
     }
     for (const tutti_option *o = tutti_train_options; o->name != NULL; o++) {
-        bool elsewhere = false;
-        for (size_t i = 0; i < TUTTI_LENGTH(told); i++)
-            elsewhere = elsewhere || strcmp(told[i].option, o->name) == 0;
-        for (size_t i = 0; i < TUTTI_LENGTH(other); i++)
-            elsewhere = elsewhere || strcmp(other[i], o->name) == 0;
         tutti_compare_value(NULL, o, usual, sizeof usual);
-        if (elsewhere || !common(f, o, value, sizeof value) || strcmp(value, usual) == 0)
+        if (is_elsewhere(o->name) || !common(f, o, value, sizeof value) ||
+            strcmp(value, usual) == 0)
             continue;
         used += (size_t)snprintf(text + used, sizeof text - used, ", %s: %.400s", o->name, value);
         used = used < sizeof text ? used : sizeof text - 1;

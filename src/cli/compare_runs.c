@@ -369,39 +369,50 @@ static bool all_simulated(const json_t *runs)
     return true;
 }
 
-tutti_status tutti_compare_run_all(tutti_runtime *rt, const char *directory, const json_t *plan, int jobs, bool quiet,
-                                   const tutti_compare_limit *limit, int *failed, int *signal, tutti_error *err)
+/* Allocates the records of all runs; those that have results are done. */
+static tutti_status find_done(work *w, tutti_error *err)
+{
+    const size_t n = json_array_size(w->runs);
+    w->seconds = tutti_alloc(n + 1, sizeof *w->seconds);
+    w->done = tutti_alloc(n + 1, sizeof *w->done);
+    if (w->seconds == NULL || w->done == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the comparison");
+    for (size_t i = 0; i < n; i++) {
+        w->seconds[i] = (double)NAN;
+        w->done[i] = has_results(w, i);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_compare_run_all(tutti_runtime *rt, const tutti_compare_runs *runs, int *failed,
+                                   int *signal, tutti_error *err)
 {
     static const int wanted[] = { SIGTERM, SIGINT, SIGHUP };
     const struct sigaction noting = { .sa_handler = note };
     struct sigaction before[TUTTI_LENGTH(wanted)];
     tutti_screen screen = { .terminal = tutti_screen_replaces() };
-    work w = { .rt = rt, .plan = plan, .runs = json_object_get(plan, "runs"), .screen = quiet ? NULL : &screen };
+    work w = { .rt = rt,
+               .plan = runs->plan,
+               .runs = json_object_get(runs->plan, "runs"),
+               .screen = runs->quiet ? NULL : &screen };
     const bool simulated = all_simulated(w.runs);
     tutti_status status;
 
     *failed = *signal = 0;
-    if (jobs > 1 && !simulated)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "jobs is %d, but these runs are not simulated: each would take the others' time; leave it out", jobs);
-    if (limit != NULL) {
-        w.cut = limit->cut;
-        w.until_ns = tutti_now_ns(rt) + (int64_t)(limit->seconds * 1e9);
+    if (runs->jobs > 1 && !simulated)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "jobs is %d, but these runs are not simulated: each would take the "
+                          "others' time; leave it out",
+                          runs->jobs);
+    if (runs->limit != NULL) {
+        w.cut = runs->limit->cut;
+        w.until_ns = tutti_now_ns(rt) + (int64_t)(runs->limit->seconds * 1e9);
     }
-    w.limited = jobs == 0;
-    w.most = jobs > 0 ? jobs : simulated ? tutti_cores() : 1;
+    w.limited = runs->jobs == 0;
+    w.most = runs->jobs > 0 ? runs->jobs : simulated ? tutti_cores() : 1;
     w.most = w.most < MOST_JOBS ? w.most : MOST_JOBS;
-    TUTTI_TRY(find_places(&w, directory, err));
-    w.seconds = tutti_alloc(json_array_size(w.runs) + 1, sizeof *w.seconds);
-    w.done = tutti_alloc(json_array_size(w.runs) + 1, sizeof *w.done);
-    status = w.seconds != NULL && w.done != NULL ? TUTTI_OK
-                                                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                                                              "memory for the comparison");
-    for (size_t i = 0; status == TUTTI_OK && i < json_array_size(w.runs); i++) {
-        w.seconds[i] = (double)NAN;
-        w.done[i] = has_results(&w, i);
-    }
+    TUTTI_TRY(find_places(&w, runs->directory, err));
+    status = find_done(&w, err);
     for (size_t i = 0; i < TUTTI_LENGTH(wanted); i++) { /* what is ignored (nohup) stays ignored */
         sigaction(wanted[i], NULL, &before[i]);
         if (before[i].sa_handler != SIG_IGN)

@@ -6,19 +6,32 @@
 #include "cli_internal.h"
 #include "data/data.h"
 
-static tutti_status open_set(tutti_data **data, tutti_runtime *rt, const char *name, void **memory, char *path,
-                             size_t bytes, tutti_error *err)
+/* A data set that is open: close_set closes it. path: where it lies. */
+typedef struct opened_set {
+    tutti_data *data;
+    void *memory;
+    char path[2048];
+} opened_set;
+
+static void close_set(opened_set *s)
+{
+    tutti_data_close(s->data);
+    tutti_free(s->memory);
+}
+
+static tutti_status open_set(opened_set *s, tutti_runtime *rt, const char *name, tutti_error *err)
 {
     char installed[4096];
 
-    *memory = NULL;
-    TUTTI_TRY(tutti_data_find(rt, name, tutti_cli_installed(installed, sizeof installed, "data"), path, bytes, err));
-    TUTTI_TRY(tutti_data_given(tutti_data_open_spec(data, rt, name, installed, err), err));
-    *memory = tutti_alloc((size_t)tutti_data_shape_of(*data)->bytes, 1);
-    if (*memory == NULL)
+    s->memory = NULL;
+    TUTTI_TRY(tutti_data_find(rt, name, tutti_cli_installed(installed, sizeof installed, "data"),
+                              s->path, sizeof s->path, err));
+    TUTTI_TRY(tutti_data_given(tutti_data_open_spec(&s->data, rt, name, installed, err), err));
+    s->memory = tutti_alloc((size_t)tutti_data_shape_of(s->data)->bytes, 1);
+    if (s->memory == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %llu bytes of %s",
-                          (unsigned long long)tutti_data_shape_of(*data)->bytes, path);
-    return tutti_data_given(tutti_data_attach(*data, *memory, true, err), err);
+                          (unsigned long long)tutti_data_shape_of(s->data)->bytes, s->path);
+    return tutti_data_given(tutti_data_attach(s->data, s->memory, true, err), err);
 }
 
 /* Prints a data set. place: its path; NULL: not printed. */
@@ -35,6 +48,21 @@ static void print_known(const tutti_data_set *set, const char *place)
     if (set->options != NULL) {
         printf("\n  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, set->options, false);
+    }
+}
+
+static void print_classes(const tutti_data *data)
+{
+    const tutti_data_shape *shape = tutti_data_shape_of(data);
+    for (int split = 0; split < 2; split++) {
+        uint64_t count[256] = { 0 };
+        const uint8_t *labels = tutti_data_labels(data, (tutti_split)split);
+        for (uint64_t i = 0; i < shape->samples[split]; i++)
+            count[labels[i]]++;
+        printf("  %s samples of each class:", split == TUTTI_TRAIN ? "training" : "test");
+        for (int c = 0; c < shape->classes; c++)
+            printf(" %llu", (unsigned long long)count[c]);
+        putchar('\n');
     }
 }
 
@@ -65,16 +93,7 @@ static void print_set(const tutti_data *data, const char *path, const char *name
         putchar('\n');
     }
     printf("  contents %016llx\n", (unsigned long long)tutti_data_hash(data));
-    for (int split = 0; split < 2; split++) {
-        uint64_t count[256] = { 0 };
-        const uint8_t *labels = tutti_data_labels(data, (tutti_split)split);
-        for (uint64_t i = 0; i < shape->samples[split]; i++)
-            count[labels[i]]++;
-        printf("  %s samples of each class:", split == TUTTI_TRAIN ? "training" : "test");
-        for (int c = 0; c < shape->classes; c++)
-            printf(" %llu", (unsigned long long)count[c]);
-        putchar('\n');
-    }
+    print_classes(data);
 }
 
 /* ---- tutti data partition ---- */
@@ -140,7 +159,10 @@ static tutti_status partition_set(const tutti_data *data, const char *spec, int 
         (memory = tutti_alloc(bytes, 1)) == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the parts of %llu samples",
                           (unsigned long long)shape->samples[TUTTI_TRAIN]);
-    status = tutti_partition_draw(&p, tutti_data_labels(data, TUTTI_TRAIN), shape->samples[TUTTI_TRAIN], shape->classes,
+    status = tutti_partition_draw(&p,
+                                  &(tutti_partition_labels){ tutti_data_labels(data, TUTTI_TRAIN),
+                                                             shape->samples[TUTTI_TRAIN],
+                                                             shape->classes },
                                   workers, seed, memory, err);
     tutti_partition_at(&parts, memory, workers);
     if (status == TUTTI_OK)
@@ -149,28 +171,28 @@ static tutti_status partition_set(const tutti_data *data, const char *spec, int 
     return status;
 }
 
-static int partition(int argc, char **argv)
+/* What `tutti data partition` is asked for. */
+typedef struct partition_asked {
+    const char *words[2];
+    int64_t n, seed;
+} partition_asked;
+
+/* Reads the arguments of `tutti data partition`; EXIT_DONE: they are right. */
+static int read_partition(int argc, char **argv, partition_asked *asked)
 {
     static const tutti_option n_option = { "n", TUTTI_INT, 0, 1, 1, 1024, NULL, "workers" },
-                              seed_option = { "seed", TUTTI_INT, 0, 0, 0, 9007199254740992.0, NULL, "of the run" };
-    const char *words[2] = { NULL, NULL };
+                              seed_option = { "seed", TUTTI_INT,          0,    0,
+                                              0,      9007199254740992.0, NULL, "of the run" };
     tutti_error err = { .rank = -1 };
-    tutti_runtime *rt = NULL;
-    tutti_data *data = NULL;
-    void *memory = NULL;
-    int64_t n = 4, seed = 0;
-    char path[2048];
     int given = 0;
-    tutti_status status;
-
     for (int i = 1; i < argc; i++) {
         const bool is_n = strcmp(argv[i], "-n") == 0 || strcmp(argv[i], "--n") == 0,
                    is_seed = strcmp(argv[i], "--seed") == 0;
         if ((is_n || is_seed) && i + 1 == argc)
             return tutti_cli_usage("data", "%s needs a number", argv[i]);
         if (is_n || is_seed) {
-            if (tutti_option_set(is_n ? &n_option : &seed_option, "data partition", argv[i + 1], is_n ? &n : &seed,
-                                 &err) != TUTTI_OK)
+            if (tutti_option_set(is_n ? &n_option : &seed_option, "data partition", argv[i + 1],
+                                 is_n ? &asked->n : &asked->seed, &err) != TUTTI_OK)
                 return tutti_cli_fail(&err);
             i++;
         } else if (argv[i][0] == '-')
@@ -178,19 +200,33 @@ static int partition(int argc, char **argv)
         else if (given == 2)
             return tutti_cli_usage("data", "partition takes a data set and a partition, not '%s' as well", argv[i]);
         else
-            words[given++] = argv[i];
+            asked->words[given++] = argv[i];
     }
     if (given < 2)
         return tutti_cli_usage(
             "data",
             "partition takes a data set and a partition: tutti data partition mnist 'dirichlet(alpha=0.1)' -n 4");
+    return EXIT_DONE;
+}
+
+static int partition(int argc, char **argv)
+{
+    partition_asked asked = { .n = 4 };
+    tutti_error err = { .rank = -1 };
+    tutti_runtime *rt = NULL;
+    opened_set set = { .data = NULL };
+    int code;
+    tutti_status status;
+
+    code = read_partition(argc, argv, &asked);
+    if (code != EXIT_DONE)
+        return code;
     status = tutti_runtime_open_posix(&rt, &err);
     if (status == TUTTI_OK)
-        status = open_set(&data, rt, words[0], &memory, path, sizeof path, &err);
+        status = open_set(&set, rt, asked.words[0], &err);
     if (status == TUTTI_OK)
-        status = partition_set(data, words[1], (int)n, (uint64_t)seed, &err);
-    tutti_data_close(data);
-    tutti_free(memory);
+        status = partition_set(set.data, asked.words[1], (int)asked.n, (uint64_t)asked.seed, &err);
+    close_set(&set);
     tutti_runtime_close(rt);
     return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(&err);
 }
@@ -262,15 +298,45 @@ static bool is_data(const char *text)
     return is;
 }
 
+/* Checks the arguments of inspect and verify; EXIT_DONE: they are right. */
+static int check_verb(int argc, const char *verb)
+{
+    if (argc == 2 && is_data(verb))
+        return tutti_cli_usage(
+            "data",
+            "'%s' is a data set, and what is wanted of it comes first: tutti data inspect %s", verb,
+            verb);
+    if (argc == 2 && (strcmp(verb, "inspect") == 0 || strcmp(verb, "verify") == 0))
+        return tutti_cli_usage("data", "%s wants a name of `tutti data list` or a path", verb);
+    if ((strcmp(verb, "inspect") != 0 && strcmp(verb, "verify") != 0) || argc != 3)
+        return tutti_cli_usage(
+            "data",
+            argc < 2 ? "give list, inspect, verify, partition, bpe, tokens or clicks; "
+                       "--help explains them"
+                     : "'%s' with %d argument%s is not known",
+            verb, argc - 2, argc == 3 ? "" : "s");
+    return EXIT_DONE;
+}
+
+/* The verbs that have arguments of their own. */
+static const struct {
+    const char *verb;
+    int (*run)(int argc, char **argv);
+} verbs[] = {
+    { "partition", partition },
+    { "bpe", tutti_cli_data_bpe },
+    { "tokens", tutti_cli_data_tokens },
+    { "clicks", tutti_cli_data_clicks },
+};
+
 int tutti_cli_data(int argc, char **argv)
 {
     const char *verb = argc > 1 ? argv[1] : "";
     tutti_error err = { .rank = -1 };
     tutti_runtime *rt = NULL;
-    tutti_data *data = NULL;
-    void *memory = NULL;
-    char path[2048];
+    opened_set set = { .data = NULL };
     tutti_status status;
+    int code;
 
     if (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0) {
         print_help();
@@ -278,37 +344,23 @@ int tutti_cli_data(int argc, char **argv)
     }
     if (strcmp(verb, "list") == 0 && argc == 2)
         return list_sets();
-    if (strcmp(verb, "partition") == 0)
-        return partition(argc - 1, argv + 1);
-    if (strcmp(verb, "bpe") == 0)
-        return tutti_cli_data_bpe(argc - 1, argv + 1);
-    if (strcmp(verb, "tokens") == 0)
-        return tutti_cli_data_tokens(argc - 1, argv + 1);
-    if (strcmp(verb, "clicks") == 0)
-        return tutti_cli_data_clicks(argc - 1, argv + 1);
-    if (argc == 2 && is_data(verb))
-        return tutti_cli_usage(
-            "data", "'%s' is a data set, and what is wanted of it comes first: tutti data inspect %s", verb, verb);
-    if (argc == 2 && (strcmp(verb, "inspect") == 0 || strcmp(verb, "verify") == 0))
-        return tutti_cli_usage("data", "%s wants a name of `tutti data list` or a path", verb);
-    if ((strcmp(verb, "inspect") != 0 && strcmp(verb, "verify") != 0) || argc != 3)
-        return tutti_cli_usage("data",
-                               argc < 2 ? "give list, inspect, verify, partition, bpe, tokens or clicks; "
-                                          "--help explains them"
-                                        : "'%s' with %d argument%s is not known",
-                               verb, argc - 2, argc == 3 ? "" : "s");
+    for (size_t i = 0; i < TUTTI_LENGTH(verbs); i++)
+        if (strcmp(verb, verbs[i].verb) == 0)
+            return verbs[i].run(argc - 1, argv + 1);
+    code = check_verb(argc, verb);
+    if (code != EXIT_DONE)
+        return code;
     status = tutti_runtime_open_posix(&rt, &err);
     if (status == TUTTI_OK)
-        status = open_set(&data, rt, argv[2], &memory, path, sizeof path, &err);
+        status = open_set(&set, rt, argv[2], &err);
     if (status == TUTTI_OK && strcmp(verb, "inspect") == 0)
-        print_set(data, path, argv[2]);
+        print_set(set.data, set.path, argv[2]);
     else if (status == TUTTI_OK)
-        printf("%s: whole; %llu + %llu samples, contents %016llx\n", path,
-               (unsigned long long)tutti_data_shape_of(data)->samples[TUTTI_TRAIN],
-               (unsigned long long)tutti_data_shape_of(data)->samples[TUTTI_TEST],
-               (unsigned long long)tutti_data_hash(data));
-    tutti_data_close(data);
-    tutti_free(memory);
+        printf("%s: whole; %llu + %llu samples, contents %016llx\n", set.path,
+               (unsigned long long)tutti_data_shape_of(set.data)->samples[TUTTI_TRAIN],
+               (unsigned long long)tutti_data_shape_of(set.data)->samples[TUTTI_TEST],
+               (unsigned long long)tutti_data_hash(set.data));
+    close_set(&set);
     tutti_runtime_close(rt);
     return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(&err);
 }

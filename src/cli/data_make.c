@@ -18,6 +18,19 @@ typedef struct given {
     double zipf, spread, bias, missing;
 } given;
 
+/* Checks that there is a file to write, and one to read where one is read; EXIT_DONE: there is. */
+static int check_files(bool reads, const given *g, const char *verb)
+{
+    if (!reads && g->out[0] == '\0')
+        return tutti_cli_usage(
+            "data", "%s needs --out: tutti data %s --samples 100000 --out clicks.tsv", verb, verb);
+    if (reads && (g->word == NULL || g->out[0] == '\0'))
+        return tutti_cli_usage(
+            "data", "%s needs a text and --out: tutti data %s book.txt --out book.%s", verb, verb,
+            strcmp(verb, "bpe") == 0 ? "bpe --vocab 4096" : "tokens");
+    return EXIT_DONE;
+}
+
 /* Flags of the table, "--name value" or "--name=value", and, where a file is read, one word.
    EXIT_DONE, or what to leave with. */
 static int read_given(const tutti_option *options, bool reads, given *g, int argc, char **argv)
@@ -48,13 +61,7 @@ static int read_given(const tutti_option *options, bool reads, given *g, int arg
         if (tutti_option_set(o, argv[0], equals != NULL ? equals + 1 : argv[++i], g, &err) != TUTTI_OK)
             return tutti_cli_fail(&err);
     }
-    if (!reads && g->out[0] == '\0')
-        return tutti_cli_usage("data", "%s needs --out: tutti data %s --samples 100000 --out clicks.tsv", argv[0],
-                               argv[0]);
-    if (reads && (g->word == NULL || g->out[0] == '\0'))
-        return tutti_cli_usage("data", "%s needs a text and --out: tutti data %s book.txt --out book.%s", argv[0],
-                               argv[0], strcmp(argv[0], "bpe") == 0 ? "bpe --vocab 4096" : "tokens");
-    return EXIT_DONE;
+    return check_files(reads, g, argv[0]);
 }
 
 /* Refuses a file that exists already. Called before the work. */
@@ -165,8 +172,10 @@ int tutti_cli_data_tokens(int argc, char **argv)
         ended = tutti_now_ns(rt);
     }
     if (status == TUTTI_OK)
-        status = tutti_tokens_write(rt, g.out, ids, count, bpe != NULL ? tutti_bpe_vocabulary(bpe) : 256,
-                                    bpe != NULL ? tutti_bpe_hash(bpe) : 0, &err);
+        status = tutti_tokens_write(
+            rt, g.out,
+            &(tutti_token_ids){ ids, count, bpe != NULL ? tutti_bpe_vocabulary(bpe) : 256 },
+            bpe != NULL ? tutti_bpe_hash(bpe) : 0, &err);
     if (status == TUTTI_OK)
         printf("%s: %llu tokens of %u kinds from %llu bytes, encoded in %.2f s\n", g.out, (unsigned long long)count,
                bpe != NULL ? tutti_bpe_vocabulary(bpe) : 256, (unsigned long long)text.bytes,
@@ -178,8 +187,15 @@ int tutti_cli_data_tokens(int argc, char **argv)
     return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(&err);
 }
 
-static tutti_status write_clicks(tutti_runtime *rt, const tutti_click_model *m, const char *out, size_t samples,
-                                 double *p, uint8_t *labels, uint64_t *bytes, tutti_error *err)
+/* The drawn samples' probabilities of a click and labels, [samples] each. */
+typedef struct drawn {
+    size_t samples;
+    double *p;
+    uint8_t *labels;
+} drawn;
+
+static tutti_status write_clicks(tutti_runtime *rt, const tutti_click_model *m, const char *out,
+                                 const drawn *to, uint64_t *bytes, tutti_error *err)
 {
     enum { BUFFER = 1 << 20 };
     char *text = tutti_alloc(BUFFER, 1);
@@ -188,12 +204,12 @@ static tutti_status write_clicks(tutti_runtime *rt, const tutti_click_model *m, 
     tutti_status status = text != NULL ? tutti_file_begin(&file, rt, out, false, err)
                                        : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing '%s'", out);
 
-    for (size_t k = 0; k < samples && status == TUTTI_OK; k++) {
+    for (size_t k = 0; k < to->samples && status == TUTTI_OK; k++) {
         tutti_click click;
-        tutti_click_draw(m, k, &click, &p[k]);
-        labels[k] = click.label;
+        tutti_click_draw(m, k, &click, &to->p[k]);
+        to->labels[k] = click.label;
         used += tutti_click_print(&click, text + used);
-        if (used + TUTTI_CLICKS_LINE_MOST > BUFFER || k + 1 == samples) {
+        if (used + TUTTI_CLICKS_LINE_MOST > BUFFER || k + 1 == to->samples) {
             status = tutti_file_write(file, text, used, err);
             used = 0;
         }
@@ -241,9 +257,10 @@ int tutti_cli_data_clicks(int argc, char **argv)
                                 (long long)g.samples);
     }
     if (status == TUTTI_OK)
-        status = write_clicks(
-            rt, &(tutti_click_model){ (uint64_t)g.seed, (uint64_t)g.values, g.zipf, g.spread, g.bias, g.missing },
-            g.out, (size_t)g.samples, p, labels, &bytes, &err);
+        status = write_clicks(rt,
+                              &(tutti_click_model){ (uint64_t)g.seed, (uint64_t)g.values, g.zipf,
+                                                    g.spread, g.bias, g.missing },
+                              g.out, &(drawn){ (size_t)g.samples, p, labels }, &bytes, &err);
     if (status == TUTTI_OK)
         status = tutti_click_auc(p, labels, (size_t)g.samples, &expected, &seen, &err);
     for (int64_t k = 0; k < g.samples && status == TUTTI_OK; k++)

@@ -141,7 +141,8 @@ int tutti_cli_eval(int argc, char **argv)
     tutti_status status;
 
     tutti_options_default(tutti_cli_eval_options, &c);
-    status = tutti_cli_take_flags(tutti_cli_eval_options, &argc, argv, NULL, &c, &help, &err);
+    status = tutti_cli_take_flags(&(tutti_flag_table){ tutti_cli_eval_options, NULL, &c }, &argc,
+                                  argv, &help, &err);
     if (status == TUTTI_OK && help) {
         print_help();
         return EXIT_DONE;

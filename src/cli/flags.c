@@ -12,10 +12,18 @@ static tutti_status set(void *user, const tutti_option *option, const char *valu
     return tutti_option_set(option, what, value, user, err);
 }
 
-tutti_status tutti_cli_take_flags(const tutti_option *options, int *argc, char **argv,
-                                  tutti_status (*each)(void *user, const tutti_option *option, const char *value,
-                                                       tutti_error *err),
-                                  void *user, bool *help, tutti_error *err)
+const char *tutti_cli_flag_value(const tutti_option *option, const char *given, int argc,
+                                 char **argv, int *at)
+{
+    if (given != NULL)
+        return given;
+    if (option->type == TUTTI_BOOL && option->initial == 0)
+        return "true";
+    return *at + 1 < argc ? argv[++*at] : NULL;
+}
+
+tutti_status tutti_cli_take_flags(const tutti_flag_table *table, int *argc, char **argv, bool *help,
+                                  tutti_error *err)
 {
     int kept = 1;
 
@@ -35,18 +43,15 @@ tutti_status tutti_cli_take_flags(const tutti_option *options, int *argc, char *
             return TUTTI_OK;
         }
         snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), argv[i] + 2 * flag);
-        option = flag ? tutti_option_find(options, name) : NULL;
+        option = flag ? tutti_option_find(table->options, name) : NULL;
         if (option == NULL) {
             argv[kept++] = argv[i];
             continue;
         }
-        if (value == NULL && option->type == TUTTI_BOOL && option->initial == 0)
-            value = "true";
-        else if (value == NULL && i + 1 < *argc)
-            value = argv[++i];
+        value = tutti_cli_flag_value(option, value, *argc, argv, &i);
         if (value == NULL)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "option '--%s' needs a value: %s", option->name, option->help);
-        TUTTI_TRY(each != NULL ? each(user, option, value, err) : set(user, option, value, err));
+        TUTTI_TRY((table->each != NULL ? table->each : set)(table->user, option, value, err));
     }
     argv[ *argc = kept] = NULL;
     return TUTTI_OK;

@@ -37,15 +37,32 @@ static bool listed(const char *words, const char *name, bool *starred)
     return false;
 }
 
+/* Writes the meaning of an option, and its default in brackets. */
+static void print_meaning(const tutti_option *o, char *text, size_t bytes)
+{
+    const char *initial = o->text != NULL && o->text[0] != 0 ? o->text : "none";
+    int index = (int)o->initial;
+    if (o->type == TUTTI_CHOICE) {
+        for (; index > 0 && strchr(initial, '|') != NULL; index--)
+            initial = strchr(initial, '|') + 1;
+        snprintf(text, bytes, "%s [%.*s]", o->help, (int)strcspn(initial, "|"), initial);
+    } else if (o->type == TUTTI_BOOL)
+        snprintf(text, bytes, "%s%s", o->help, o->initial != 0 ? " [on]" : "");
+    else if (o->type == TUTTI_INT || o->type == TUTTI_REAL)
+        snprintf(text, bytes, "%s [%.12g]", o->help, o->initial);
+    else if (o->type == TUTTI_TEXT && (o->text == NULL || o->text[0] == 0))
+        snprintf(text, bytes, "%s", o->help);
+    else
+        snprintf(text, bytes, "%s [%s]", o->help, initial);
+}
+
 /* Prints "  --batch N", and in the next column the meaning and the default. */
 static void print_option(FILE *out, const tutti_option *o)
 {
     static const char *const kinds[] = {
         [TUTTI_INT] = " N", [TUTTI_REAL] = " X", [TUTTI_TEXT] = " TEXT", [TUTTI_SPEC] = " SPEC"
     };
-    const char *initial = o->text != NULL && o->text[0] != 0 ? o->text : "none";
     char lead[160], text[1024];
-    int index = (int)o->initial;
 
     snprintf(lead, sizeof lead, "  %s%s%s%s%s", strcmp(o->name, "hosts") == 0 ? "-H, " : "",
              strlen(o->name) == 1 ? "-" : "--", o->name,
@@ -53,18 +70,7 @@ static void print_option(FILE *out, const tutti_option *o)
              : o->type == TUTTI_BOOL ? o->initial != 0 ? " on|off" : ""
                                      : kinds[o->type],
              o->type == TUTTI_CHOICE ? o->text : "");
-    if (o->type == TUTTI_CHOICE) {
-        for (; index > 0 && strchr(initial, '|') != NULL; index--)
-            initial = strchr(initial, '|') + 1;
-        snprintf(text, sizeof text, "%s [%.*s]", o->help, (int)strcspn(initial, "|"), initial);
-    } else if (o->type == TUTTI_BOOL)
-        snprintf(text, sizeof text, "%s%s", o->help, o->initial != 0 ? " [on]" : "");
-    else if (o->type == TUTTI_INT || o->type == TUTTI_REAL)
-        snprintf(text, sizeof text, "%s [%.12g]", o->help, o->initial);
-    else if (o->type == TUTTI_TEXT && (o->text == NULL || o->text[0] == 0))
-        snprintf(text, sizeof text, "%s", o->help);
-    else
-        snprintf(text, sizeof text, "%s [%s]", o->help, initial);
+    print_meaning(o, text, sizeof text);
     tutti_cli_wrap(out, lead, 26, text);
 }
 

@@ -212,52 +212,64 @@ static void order_shares(tutti_plan_findings *f)
     f->n--;
 }
 
-tutti_status tutti_plan_find(tutti_plan_findings *f, tutti_runtime *rt, const json_t *asked, const json_t *simulated,
-                             const char *directory, const bool *cut, tutti_error *err)
+/* Adds row i of the plan, with the results of its simulation; or why it has none. */
+static tutti_status find_row(tutti_plan_findings *f, tutti_runtime *rt,
+                             const tutti_plan_simulated *in, size_t i, tutti_error *err)
 {
-    const json_t *rows = json_object_get(simulated, "rows"), *runs = json_object_get(simulated, "runs"),
-                 *left_out = json_object_get(simulated, "left_out");
+    const json_t *rows = json_object_get(in->simulated, "rows"),
+                 *runs = json_object_get(in->simulated, "runs"),
+                 *left_out = json_object_get(in->simulated, "left_out");
+    tutti_status status = TUTTI_OK;
+    const json_t *row = json_array_get(rows, i), *out = of_row(left_out, i), *run = of_row(runs, i),
+                 *command = of_row(json_object_get(in->asked, "runs"), i);
+    tutti_planned *mine = &f->rows[f->n];
+    tutti_history h = { 0 };
+    char path[4300], why[1000];
+    if (out == NULL)
+        out = of_row(json_object_get(in->asked, "left_out"), i);
+    if (out != NULL || run == NULL || command == NULL)
+        return add_refusal(f, row, tutti_history_text(out, "why"), err);
+    snprintf(path, sizeof path, "%s/runs/%s", in->directory, tutti_history_text(run, "name"));
+    *mine = (tutti_planned){ .method = tutti_history_text(row, "method"),
+                             .codec = tutti_history_text(row, "codec"),
+                             .condition = tutti_history_text(row, "condition"),
+                             .settled = strtoull(tutti_history_text(run, "settled"), NULL, 10),
+                             .settles = strtoull(tutti_history_text(run, "settles"), NULL, 10) };
+    mine->command = json_object_get(command, "words");
+    mine->simulated = json_object_get(run, "words");
+    mine->effect = mine->condition[0] != 0 ? &effects[SYNCHRONOUS]
+                                           : tutti_plan_effect(mine->method, mine->codec);
+    if (tutti_history_open(&h, rt, path, NULL) == TUTTI_OK && h.summary != NULL &&
+        read_row(mine, &h, f->config))
+        f->n++;
+    else if (in->cut[strtoul(tutti_history_text(run, "name"), NULL, 10)])
+        status = add_refusal(
+            f, row,
+            "its simulation had not ended when the time for this plan had passed; give it "
+            "more --minutes, or fewer --methods",
+            err);
+    else {
+        if (!tutti_compare_failure_report(rt, in->directory, tutti_history_text(run, "name"), why,
+                                          sizeof why))
+            snprintf(why, sizeof why, "its simulation has left no results");
+        status = add_refusal(f, row, why, err);
+    }
+    tutti_history_close(&h);
+    return status;
+}
+
+tutti_status tutti_plan_find(tutti_plan_findings *f, tutti_runtime *rt,
+                             const tutti_plan_simulated *in, tutti_error *err)
+{
+    const json_t *rows = json_object_get(in->simulated, "rows");
     tutti_status status = TUTTI_OK;
 
     f->refused = json_array();
     f->rows = tutti_alloc(json_array_size(rows) + 1, sizeof *f->rows);
     if (f->rows == NULL || f->refused == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the plan of %zu methods", json_array_size(rows));
-    for (size_t i = 0; i < json_array_size(rows) && status == TUTTI_OK; i++) {
-        const json_t *row = json_array_get(rows, i), *out = of_row(left_out, i), *run = of_row(runs, i),
-                     *command = of_row(json_object_get(asked, "runs"), i);
-        tutti_planned *mine = &f->rows[f->n];
-        tutti_history h = { 0 };
-        char path[4300], why[1000];
-        if (out == NULL)
-            out = of_row(json_object_get(asked, "left_out"), i);
-        if (out != NULL || run == NULL || command == NULL) {
-            status = add_refusal(f, row, tutti_history_text(out, "why"), err);
-            continue;
-        }
-        snprintf(path, sizeof path, "%s/runs/%s", directory, tutti_history_text(run, "name"));
-        *mine = (tutti_planned){ .method = tutti_history_text(row, "method"),
-                                 .codec = tutti_history_text(row, "codec"),
-                                 .condition = tutti_history_text(row, "condition"),
-                                 .settled = strtoull(tutti_history_text(run, "settled"), NULL, 10),
-                                 .settles = strtoull(tutti_history_text(run, "settles"), NULL, 10) };
-        mine->command = json_object_get(command, "words");
-        mine->simulated = json_object_get(run, "words");
-        mine->effect = mine->condition[0] != 0 ? &effects[SYNCHRONOUS] : tutti_plan_effect(mine->method, mine->codec);
-        if (tutti_history_open(&h, rt, path, NULL) == TUTTI_OK && h.summary != NULL && read_row(mine, &h, f->config))
-            f->n++;
-        else if (cut[strtoul(tutti_history_text(run, "name"), NULL, 10)])
-            status = add_refusal(f, row,
-                                 "its simulation had not ended when the time for this plan had passed; give it "
-                                 "more --minutes, or fewer --methods",
-                                 err);
-        else {
-            if (!tutti_compare_failure_report(rt, directory, tutti_history_text(run, "name"), why, sizeof why))
-                snprintf(why, sizeof why, "its simulation has left no results");
-            status = add_refusal(f, row, why, err);
-        }
-        tutti_history_close(&h);
-    }
+    for (size_t i = 0; i < json_array_size(rows) && status == TUTTI_OK; i++)
+        status = find_row(f, rt, in, i, err);
     qsort(f->rows, f->n, sizeof *f->rows, sooner);
     order_shares(f);
     for (size_t i = 0; i < f->n; i++) {
@@ -365,23 +377,12 @@ static bool add_flags(json_t *to, const json_t *words, const char *const *flags,
     return whole;
 }
 
-/* Returns the words of a `tutti compare` of the fastest methods and ddp, under the conditions of
-   this plan. NULL: there is nothing to compare, or no memory. */
-static json_t *comparison(const tutti_plan_findings *f)
+/* Prints the methods of the fastest rows and ddp, and ",CODEC" for each of their codecs, each once.
+ *plain: whether a row has none. Returns the number of methods. */
+static size_t list_compared(const tutti_plan_findings *f, FILE *m, FILE *c, bool *plain)
 {
-    static const char *const conditions[] = { "--transport", "--step-time", "--slow", NULL }, *const places[] = {
-        "--platform", NULL
-    };
-    const char *of_rows[9] = { "--method",    "--codec", "--batch-share", "--platform",
-                               "--transport", "--slow",  "--step-time",   f->optimizer ? NULL : "--optimizer" };
-    json_t *words = json_array();
-    char *methods = NULL, *codecs = NULL;
-    size_t bytes, n = 0;
-    FILE *m = open_memstream(&methods, &bytes), *c = open_memstream(&codecs, &bytes);
-    const tutti_planned *first = f->n > 0 ? &f->rows[0] : NULL;
-    bool whole = m != NULL && c != NULL && words != NULL, plain = false;
-
-    for (size_t i = 0; i < f->n && whole; i++) {
+    size_t n = 0;
+    for (size_t i = 0; i < f->n; i++) {
         const tutti_planned *row = &f->rows[i];
         bool twice = row->condition[0] != 0;
         for (size_t k = 0; k < i && !twice; k++)
@@ -390,19 +391,28 @@ static json_t *comparison(const tutti_plan_findings *f)
             continue;
         if (!twice)
             fprintf(m, "%s%s", n++ > 0 ? "," : "", row->method);
-        plain = plain || row->codec[0] == 0;
+        *plain = *plain || row->codec[0] == 0;
         twice = row->codec[0] == 0;
         for (size_t k = 0; k < i && !twice; k++)
             twice = strcmp(f->rows[k].codec, row->codec) == 0;
         if (!twice)
             fprintf(c, ",%s", row->codec);
     }
-    if (m != NULL)
-        fclose(m);
-    if (c != NULL)
-        fclose(c);
-    whole = whole && methods != NULL && codecs != NULL && n > 1 && add_word(words, "tutti") &&
-            add_word(words, "compare") && add_word(words, "--methods") && add_word(words, methods);
+    return n;
+}
+
+/* Adds the options of a comparison: its codecs, shares, the flags of this plan, and its conditions.
+ */
+static bool add_options(json_t *words, const tutti_plan_findings *f, const char *codecs, bool plain)
+{
+    static const char *const conditions[] = { "--transport", "--step-time", "--slow", NULL },
+                             *const places[] = { "--platform", NULL };
+    const char *of_rows[9] = { "--method",      "--codec",
+                               "--batch-share", "--platform",
+                               "--transport",   "--slow",
+                               "--step-time",   f->optimizer ? NULL : "--optimizer" };
+    const tutti_planned *first = &f->rows[0];
+    bool whole = true;
     if (whole && codecs[0] != 0) {
         char list[1000];
         snprintf(list, sizeof list, "%s%s", plain ? "none" : "", plain ? codecs : codecs + 1);
@@ -416,6 +426,28 @@ static json_t *comparison(const tutti_plan_findings *f)
         whole = add_word(words, places[0]) && add_word(words, "plan.xml");
     else
         whole = whole && add_flags(words, first->simulated, places, true);
+    return whole;
+}
+
+/* Returns the words of a `tutti compare` of the fastest methods and ddp, under the conditions of
+   this plan. NULL: there is nothing to compare, or no memory. */
+static json_t *comparison(const tutti_plan_findings *f)
+{
+    json_t *words = json_array();
+    char *methods = NULL, *codecs = NULL;
+    size_t bytes, n = 0;
+    FILE *m = open_memstream(&methods, &bytes), *c = open_memstream(&codecs, &bytes);
+    bool whole = m != NULL && c != NULL && words != NULL, plain = false;
+
+    if (whole)
+        n = list_compared(f, m, c, &plain);
+    if (m != NULL)
+        fclose(m);
+    if (c != NULL)
+        fclose(c);
+    whole = whole && methods != NULL && codecs != NULL && n > 1 && add_word(words, "tutti") &&
+            add_word(words, "compare") && add_word(words, "--methods") && add_word(words, methods);
+    whole = whole && add_options(words, f, codecs, plain);
     free(methods);
     free(codecs);
     if (!whole)

@@ -7,11 +7,17 @@
 
 /* ---- plan_methods.c ---- */
 
+/* Flags of train: argv[1] to argv[argc - 1], then `more` (NULL-ended, or NULL); the last value of
+   an option counts. */
+typedef struct tutti_plan_flags {
+    int argc;
+    char **argv;
+    const char *const *more;
+} tutti_plan_flags;
 /* Makes a plan of runs of these methods and codecs, and checks each run; those that are refused are
-   excluded. Flags of train: argv[1] to argv[argc - 1], then `more` (NULL-ended, or NULL); the last
-   value of an option counts. *plan: json_decref it. */
-tutti_status tutti_plan_of(int argc, char **argv, const char *const *more, const char *methods,
-                           const char *codecs, json_t **plan, tutti_error *err);
+   excluded. *plan: json_decref it. */
+tutti_status tutti_plan_of(const tutti_plan_flags *flags, const char *methods, const char *codecs,
+                           json_t **plan, tutti_error *err);
 
 /* ---- plan_measure.c: this machine, as a platform ---- */
 
@@ -24,12 +30,20 @@ typedef struct tutti_measured {
     double speed;                /* FLOP/s at which a simulated update takes update_seconds */
     char platform[160];          /* spec of `tutti platform` with these values; "": no `links` */
 } tutti_measured;
+/* A measurement. config, argv: the run, as the user requested it. directory: for its own runs.
+ *signal: as of tutti_compare_run_all. */
+typedef struct tutti_plan_measurement {
+    tutti_runtime *rt;
+    const tutti_train_config *config;
+    int argc;
+    char **argv;
+    const char *directory;
+    int *signal;
+} tutti_plan_measurement;
 /* Measures this machine by runs without any exchange. links: also by messages, and writes
-   DIRECTORY/platform.xml. c, argv: the run, as the user requested it. directory: for the runs of
-   the measurement. *signal: as of tutti_compare_run_all. Takes seconds. Blocks. */
-tutti_status tutti_plan_measure(tutti_measured *m, tutti_runtime *rt, const tutti_train_config *c,
-                                int argc, char **argv, bool links, const char *directory,
-                                int *signal, tutti_error *err);
+   DIRECTORY/platform.xml. Takes seconds. Blocks. */
+tutti_status tutti_plan_measure(tutti_measured *m, const tutti_plan_measurement *at, bool links,
+                                tutti_error *err);
 
 /* ---- plan_findings.c ---- */
 
@@ -74,12 +88,16 @@ typedef struct tutti_plan_findings {
     const tutti_planned *synchronous; /* the fastest row with ddp's mathematics; NULL: none */
     json_t *refused;                /* array of {method, codec, why} */
 } tutti_plan_findings;
-/* Reads the results. asked, simulated: the plans of the runs that the user would start, and of
-   those that were simulated, whose runs have the members `settled` and `settles` (numbers as
-   texts). directory: of the simulated runs. cut: [runs], as of tutti_compare_limit. */
-tutti_status tutti_plan_find(tutti_plan_findings *f, tutti_runtime *rt, const json_t *asked,
-                             const json_t *simulated, const char *directory, const bool *cut,
-                             tutti_error *err);
+/* The plans of the runs that the user would start, and of those that were simulated, whose runs
+   have the members `settled` and `settles` (numbers as texts). */
+typedef struct tutti_plan_simulated {
+    const json_t *asked, *simulated;
+    const char *directory; /* of the simulated runs */
+    const bool *cut;       /* [runs], as of tutti_compare_limit */
+} tutti_plan_simulated;
+/* Reads the results. */
+tutti_status tutti_plan_find(tutti_plan_findings *f, tutti_runtime *rt,
+                             const tutti_plan_simulated *in, tutti_error *err);
 void tutti_plan_drop(tutti_plan_findings *f); /* zeroed is allowed */
 tutti_status tutti_plan_print(const tutti_plan_findings *f, tutti_error *err);
 /* Returns the findings as docs/PLAN.md describes them, owned by the caller. */

@@ -33,15 +33,6 @@ typedef struct figures {
     double pass, other;
 } figures; /* s, of all steps of a worker, the mean */
 
-typedef struct place {
-    tutti_runtime *rt;
-    const tutti_train_config *config;
-    int argc;
-    char **argv;
-    const char *directory;
-    int *signal;
-} place;
-
 static double mean_of(const json_t *summary, const char *member)
 {
     const json_t *workers = json_object_get(summary, "by_worker");
@@ -53,8 +44,8 @@ static double mean_of(const json_t *summary, const char *member)
 }
 
 /* Runs `single` for that many steps, and sets *f to its times. more: further flags, NULL-ended. */
-static tutti_status run_single(const place *at, const char *name, int steps, const char *const *more, figures *f,
-                               tutti_error *err)
+static tutti_status run_single(const tutti_plan_measurement *at, const char *name, int steps,
+                               const char *const *more, figures *f, tutti_error *err)
 {
     char count[24], where[4200], run[4300], why[1000] = "it was ended";
     const char *flags[16] = { "--steps", count, "--servers", "0" };
@@ -69,14 +60,16 @@ static tutti_status run_single(const place *at, const char *name, int steps, con
         flags[n++] = more[i];
     snprintf(where, sizeof where, "%s/%s", at->directory, name);
     snprintf(run, sizeof run, "%s/runs/0000", where);
-    status = tutti_plan_of(at->argc, at->argv, flags, "single", "", &plan, err);
+    status =
+        tutti_plan_of(&(tutti_plan_flags){ at->argc, at->argv, flags }, "single", "", &plan, err);
     if (status == TUTTI_OK && json_array_size(json_object_get(plan, "runs")) == 0)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s",
                             tutti_history_text(json_array_get(json_object_get(plan, "left_out"), 0), "why"));
     if (status == TUTTI_OK)
         status = tutti_directory_make(at->rt, where, err);
     if (status == TUTTI_OK)
-        status = tutti_compare_run_all(at->rt, where, plan, 1, true, NULL, &failed, at->signal, err);
+        status = tutti_compare_run_all(at->rt, &(tutti_compare_runs){ where, plan, 1, true, NULL },
+                                       &failed, at->signal, err);
     if (status == TUTTI_OK && *at->signal == 0) {
         status = tutti_history_open(&h, at->rt, run, NULL);
         if (status != TUTTI_OK || h.summary == NULL) {
@@ -164,8 +157,8 @@ static tutti_status measure_network(tutti_measured *m, const tutti_train_config 
 
 /* ---- both ---- */
 
-static tutti_status write_platform(tutti_measured *m, const place *at, double speed, char *path, size_t bytes,
-                                   tutti_error *err)
+static tutti_status write_platform(tutti_measured *m, const tutti_plan_measurement *at,
+                                   double speed, char *path, size_t bytes, tutti_error *err)
 {
     char *text = NULL;
     size_t length = 0;
@@ -185,28 +178,27 @@ static tutti_status write_platform(tutti_measured *m, const place *at, double sp
     return status;
 }
 
-tutti_status tutti_plan_measure(tutti_measured *m, tutti_runtime *rt, const tutti_train_config *c, int argc,
-                                char **argv, bool links, const char *directory, int *signal, tutti_error *err)
+tutti_status tutti_plan_measure(tutti_measured *m, const tutti_plan_measurement *at, bool links,
+                                tutti_error *err)
 {
-    const place at = { rt, c, argc, argv, directory, signal };
     figures few = { 0 }, many = { 0 }, simulated = { 0 };
     char path[4200], pass[32];
     const char *const sim[] = { "--transport", "sim", "--platform", path, "--step-time", pass, "--threads", "1", NULL };
 
     *m = (tutti_measured){ .latency = 50e-6, .rate = 10e9 }; /* of one worker nothing is sent */
-    TUTTI_TRY(run_single(&at, "few", WARM, NULL, &few, err));
-    if (*signal == 0)
-        TUTTI_TRY(run_single(&at, "many", WARM + MORE, NULL, &many, err));
+    TUTTI_TRY(run_single(at, "few", WARM, NULL, &few, err));
+    if (*at->signal == 0)
+        TUTTI_TRY(run_single(at, "many", WARM + MORE, NULL, &many, err));
     m->pass_seconds = fmax(of_a_step(few.pass, many.pass), 1e-9);
     m->update_seconds = of_a_step(few.other, many.other);
-    if (!links || *signal != 0)
+    if (!links || *at->signal != 0)
         return TUTTI_OK;
-    if (c->n > 1)
-        TUTTI_TRY(measure_network(m, c, err));
+    if (at->config->n > 1)
+        TUTTI_TRY(measure_network(m, at->config, err));
     snprintf(pass, sizeof pass, "%.9g", m->pass_seconds);
-    TUTTI_TRY(write_platform(m, &at, SPEED, path, sizeof path, err));
-    if (*signal == 0)
-        TUTTI_TRY(run_single(&at, "simulated", WARM, sim, &simulated, err));
+    TUTTI_TRY(write_platform(m, at, SPEED, path, sizeof path, err));
+    if (*at->signal == 0)
+        TUTTI_TRY(run_single(at, "simulated", WARM, sim, &simulated, err));
     m->speed = fmin(fmax(SPEED * simulated.other / WARM / fmax(m->update_seconds, 1e-9), 1e6), 1e15);
-    return write_platform(m, &at, m->speed, path, sizeof path, err);
+    return write_platform(m, at, m->speed, path, sizeof path, err);
 }

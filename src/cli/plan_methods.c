@@ -72,7 +72,7 @@ static void print_help(void)
         "`tutti plan stages --help`: layers to types of resources, so that a run costs least.\n");
 }
 
-tutti_status tutti_plan_of(int argc, char **argv, const char *const *more, const char *methods, const char *codecs,
+tutti_status tutti_plan_of(const tutti_plan_flags *flags, const char *methods, const char *codecs,
                            json_t **plan, tutti_error *err)
 {
     tutti_compare_config c = { .methods = methods, .codecs = codecs, .seeds = "1", .target = "", .of_plan = true };
@@ -81,18 +81,19 @@ tutti_status tutti_plan_of(int argc, char **argv, const char *const *more, const
     int n = 0;
     tutti_status status;
 
-    while (more != NULL && more[n] != NULL)
+    while (flags->more != NULL && flags->more[n] != NULL)
         n++;
     *plan = NULL;
     c.grids = json_array();
     c.varies = json_array();
-    words = tutti_alloc((size_t)(argc + n) + 1, sizeof *words);
+    words = tutti_alloc((size_t)(flags->argc + n) + 1, sizeof *words);
     if (words != NULL && typed != NULL && c.grids != NULL && c.varies != NULL) {
-        for (int i = 0; i < argc; i++)
-            words[i] = argv[i];
+        for (int i = 0; i < flags->argc; i++)
+            words[i] = flags->argv[i];
         for (int i = 0; i < n; i++)
-            words[argc + i] = more[i];
-        status = tutti_compare_make_plan(&c, argc + n, (char **)(uintptr_t)words, typed, plan, err);
+            words[flags->argc + i] = flags->more[i];
+        status = tutti_compare_make_plan(&c, flags->argc + n, (char **)(uintptr_t)words, typed,
+                                         plan, err);
     } else
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading the options of a plan");
     tutti_free(words);
@@ -146,7 +147,7 @@ static tutti_status add_shares(const work *w, const char **more, size_t n, json_
     more[n++] = "--batch-share";
     more[n++] = "auto";
     more[n] = NULL;
-    TUTTI_TRY(tutti_plan_of(w->argc, w->argv, more, "ddp", "", &other, err));
+    TUTTI_TRY(tutti_plan_of(&(tutti_plan_flags){ w->argc, w->argv, more }, "ddp", "", &other, err));
     whole = json_array_append_new(
                 rows, json_pack("{s:s, s:s, s:s}", "method", "ddp", "codec", "", "condition", "batch-share=auto")) == 0;
     out = json_array_get(json_object_get(other, "left_out"), 0);
@@ -229,7 +230,8 @@ static tutti_status list_asked(const work *w, json_t **asked, tutti_error *err)
             }
     }
     more[n] = NULL;
-    TUTTI_TRY(tutti_plan_of(w->argc, w->argv, more, w->methods, c->codecs, asked, err));
+    TUTTI_TRY(tutti_plan_of(&(tutti_plan_flags){ w->argc, w->argv, more }, w->methods, c->codecs,
+                            asked, err));
     TUTTI_TRY(add_shares(w, more, n, *asked, err));
     left_out = json_object_get(*asked, "left_out");
     if (json_array_size(left_out) < json_array_size(json_object_get(*asked, "rows")))
@@ -270,14 +272,18 @@ static tutti_status simulate(work *w, const tutti_measured *m, json_t **plan, bo
     more[n++] = "--step-time";
     more[n++] = pass;
     more[n] = NULL;
-    TUTTI_TRY(tutti_plan_of(w->argc, w->argv, more, w->methods, c->codecs, plan, err));
+    TUTTI_TRY(tutti_plan_of(&(tutti_plan_flags){ w->argc, w->argv, more }, w->methods, c->codecs,
+                            plan, err));
     TUTTI_TRY(add_shares(w, more, n, *plan, err));
     TUTTI_TRY(look_long_enough(w, *plan, err));
     *cut = tutti_alloc(json_array_size(json_object_get(*plan, "runs")) + 1, sizeof **cut);
     if (*cut == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the plan");
-    return tutti_compare_run_all(w->rt, w->directory, *plan, (int)c->jobs, c->quiet || c->json,
-                                 &(tutti_compare_limit){ c->minutes * 60, *cut }, &failed, &w->signal, err);
+    return tutti_compare_run_all(
+        w->rt,
+        &(tutti_compare_runs){ w->directory, *plan, (int)c->jobs, c->quiet || c->json,
+                               &(tutti_compare_limit){ c->minutes * 60, *cut } },
+        &failed, &w->signal, err);
 }
 
 static tutti_status show(const work *w, const tutti_plan_findings *f, tutti_error *err)
@@ -312,7 +318,10 @@ static tutti_status plan_it(work *w, tutti_error *err)
     tutti_status status = list_asked(w, &asked, err);
 
     if (status == TUTTI_OK && measures)
-        status = tutti_plan_measure(&m, w->rt, w->run, w->argc, w->argv, links, w->directory, &w->signal, err);
+        status = tutti_plan_measure(
+            &m,
+            &(tutti_plan_measurement){ w->rt, w->run, w->argc, w->argv, w->directory, &w->signal },
+            links, err);
     if (status == TUTTI_OK && w->signal == 0)
         status = simulate(w, measures ? &m : NULL, &simulated, &cut, err);
     if (status == TUTTI_OK && w->signal == 0) {
@@ -323,7 +332,8 @@ static tutti_status plan_it(work *w, tutti_error *err)
                                   .step_time = c->step_time,
                                   .optimizer = w->optimizer,
                                   .over = c->over };
-        status = tutti_plan_find(&f, w->rt, asked, simulated, w->directory, cut, err);
+        status = tutti_plan_find(
+            &f, w->rt, &(tutti_plan_simulated){ asked, simulated, w->directory, cut }, err);
         if (status == TUTTI_OK)
             status = show(w, &f, err);
         tutti_plan_drop(&f);
@@ -395,7 +405,8 @@ int tutti_cli_plan_methods(int argc, char **argv)
     tutti_status status = TUTTI_OK;
 
     tutti_options_default(tutti_cli_plan_options, &c);
-    status = tutti_cli_take_flags(tutti_cli_plan_options, &argc, argv, NULL, &c, &help, &err);
+    status = tutti_cli_take_flags(&(tutti_flag_table){ tutti_cli_plan_options, NULL, &c }, &argc,
+                                  argv, &help, &err);
     if (status == TUTTI_OK && help)
         print_help();
     else if (status == TUTTI_OK) {

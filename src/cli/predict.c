@@ -38,19 +38,29 @@ static json_t *class_of(const tutti_trained_facts *f, int k)
     return f->classes_named > 0 ? json_string(f->class_name[k]) : json_integer(k);
 }
 
-static tutti_status print_json(const tutti_trained_facts *f, const char *file, const float *logits, const double *p,
-                               const int *order, const predict_config *c, tutti_error *err)
+typedef struct seer {
+    tutti_trained *t;
+    const tutti_trained_facts *f;
+    uint8_t *pixels;
+    float *logits;
+    double *p;
+    int *order;
+} seer;
+
+static tutti_status print_json(const seer *s, const char *file, const predict_config *c,
+                               tutti_error *err)
 {
     json_t *o = json_object(), *top = json_array(), *all = json_array();
     char *text;
 
     json_object_set_new(o, "file", json_stringn(file, tutti_utf8_valid((const uint8_t *)file, strlen(file))));
-    json_object_set_new(o, "class", class_of(f, order[0]));
-    json_object_set_new(o, "probability", json_real(p[order[0]]));
-    for (int k = 0; k < c->top && k < f->task.classes; k++)
-        json_array_append_new(top, json_pack("{s:o, s:f}", "class", class_of(f, order[k]), "probability", p[order[k]]));
-    for (int k = 0; k < f->task.classes; k++)
-        json_array_append_new(all, json_real((double)logits[k]));
+    json_object_set_new(o, "class", class_of(s->f, s->order[0]));
+    json_object_set_new(o, "probability", json_real(s->p[s->order[0]]));
+    for (int k = 0; k < c->top && k < s->f->task.classes; k++)
+        json_array_append_new(top, json_pack("{s:o, s:f}", "class", class_of(s->f, s->order[k]),
+                                             "probability", s->p[s->order[k]]));
+    for (int k = 0; k < s->f->task.classes; k++)
+        json_array_append_new(all, json_real((double)s->logits[k]));
     json_object_set_new(o, "top", top);
     if (c->logits)
         json_object_set(o, "logits", all);
@@ -77,15 +87,6 @@ static void print_plain(const tutti_trained_facts *f, const char *file, const do
     putchar('\n');
 }
 
-typedef struct seer {
-    tutti_trained *t;
-    const tutti_trained_facts *f;
-    uint8_t *pixels;
-    float *logits;
-    double *p;
-    int *order;
-} seer;
-
 static tutti_status take_room(seer *s, tutti_error *err)
 {
     const size_t classes = (size_t)s->f->task.classes;
@@ -110,7 +111,7 @@ static tutti_status see(seer *s, tutti_runtime *rt, const char *file, const pred
     tutti_probabilities(s->logits, (size_t)classes, s->p);
     rank(s->p, classes, s->order);
     if (c->json)
-        return print_json(s->f, file, s->logits, s->p, s->order, c, err);
+        return print_json(s, file, c, err);
     print_plain(s->f, file, s->p, s->order, c);
     return TUTTI_OK;
 }
@@ -169,7 +170,8 @@ int tutti_cli_predict(int argc, char **argv)
     tutti_status status;
 
     tutti_options_default(tutti_cli_predict_options, &c);
-    status = tutti_cli_take_flags(tutti_cli_predict_options, &argc, argv, NULL, &c, &help, &err);
+    status = tutti_cli_take_flags(&(tutti_flag_table){ tutti_cli_predict_options, NULL, &c }, &argc,
+                                  argv, &help, &err);
     if (status == TUTTI_OK && help) {
         print_help();
         return EXIT_DONE;

@@ -203,11 +203,17 @@ static const tutti_column event_columns[] = {
     { "text", "what happened", TUTTI_CELL_TEXT },
 };
 
-static tutti_status put_rows(tutti_page *p, const char *title, const tutti_column *columns, int n, const json_t *rows,
-                             double steps, tutti_error *err)
+typedef struct table {
+    const char *title;
+    const tutti_column *columns;
+    int n;
+} table;
+
+static tutti_status put_rows(tutti_page *p, const table *of, const json_t *rows, double steps,
+                             tutti_error *err)
 {
-    const bool tensors = columns == tensor_columns;
-    tutti_cells *t = tutti_cells_open(columns, n);
+    const bool tensors = of->columns == tensor_columns;
+    tutti_cells *t = tutti_cells_open(of->columns, of->n);
     tutti_status status = TUTTI_OK;
 
     for (size_t i = 0; i < json_array_size(rows) && t != NULL; i++) {
@@ -226,7 +232,7 @@ static tutti_status put_rows(tutti_page *p, const char *title, const tutti_colum
     }
     if (!tutti_cells_whole(t))
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a table of the page");
-    fprintf(p->out, "<h2>%s</h2>\n", title);
+    fprintf(p->out, "<h2>%s</h2>\n", of->title);
     if (status == TUTTI_OK)
         tutti_cells_html(t, p->out);
     tutti_cells_close(t);
@@ -290,10 +296,12 @@ static tutti_status put_summary(tutti_page *p, const json_t *s, tutti_error *err
     if (tutti_history_number(s, "staleness_max") > 0)
         TUTTI_TRY(put_staleness(p, json_object_get(s, "staleness"), err));
     if (json_array_size(tensors) > 0)
-        TUTTI_TRY(put_rows(p, "Bytes by tensor", tensor_columns, TUTTI_LENGTH(tensor_columns), tensors,
-                           tutti_history_number(s, "steps"), err));
+        TUTTI_TRY(
+            put_rows(p, &(table){ "Bytes by tensor", tensor_columns, TUTTI_LENGTH(tensor_columns) },
+                     tensors, tutti_history_number(s, "steps"), err));
     if (json_array_size(events) > 0)
-        TUTTI_TRY(put_rows(p, "Events", event_columns, TUTTI_LENGTH(event_columns), events, 1, err));
+        TUTTI_TRY(put_rows(p, &(table){ "Events", event_columns, TUTTI_LENGTH(event_columns) },
+                           events, 1, err));
     else
         fputs("<h2>Events</h2>\n<p>None: no worker was lost, and nothing was warned of.</p>\n", p->out);
     return TUTTI_OK;
@@ -443,7 +451,8 @@ int tutti_cli_report(int argc, char **argv)
     tutti_status status;
 
     tutti_options_default(tutti_cli_report_options, &c);
-    status = tutti_cli_take_flags(tutti_cli_report_options, &argc, argv, NULL, &c, &help, &err);
+    status = tutti_cli_take_flags(&(tutti_flag_table){ tutti_cli_report_options, NULL, &c }, &argc,
+                                  argv, &help, &err);
     if (status == TUTTI_OK && help)
         print_help();
     else if (status == TUTTI_OK)

@@ -93,6 +93,29 @@ static tutti_status no_such(const char *flag, tutti_error *err)
                       near);
 }
 
+/* Writes the option's name of a flag, --name[=value] or -n[value] or -H[value], to name[64].
+ *value: what is given in the same argument, or NULL. */
+static tutti_status split_flag(const char *arg, char name[64], const char **value, tutti_error *err)
+{
+    const bool longer = arg[1] == '-';
+    if (!longer && arg[1] != 'n' && arg[1] != 'H')
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "there is no option '%.40s'; the only short ones are -n (workers), -H (hosts) and -h",
+            arg);
+    if (longer) {
+        const size_t length = strcspn(arg + 2, "=");
+        if (length >= 64)
+            return no_such(arg + 2, err);
+        snprintf(name, 64, "%.*s", (int)length, arg + 2);
+        *value = arg[2 + length] == '=' ? arg + 3 + length : NULL;
+    } else {
+        snprintf(name, 64, "%s", arg[1] == 'n' ? "n" : "hosts");
+        *value = arg[2] == '=' ? arg + 3 : arg[2] != 0 ? arg + 2 : NULL;
+    }
+    return TUTTI_OK;
+}
+
 /* Parses options up to "--" or the first word that is no option. *at: the command's first word. */
 static tutti_status read_options(run_config *c, int argc, char **argv, int *at, bool *help, tutti_error *err)
 {
@@ -111,27 +134,11 @@ static tutti_status read_options(run_config *c, int argc, char **argv, int *at, 
             *help = true;
             return TUTTI_OK;
         }
-        if (!longer && arg[1] != 'n' && arg[1] != 'H')
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "there is no option '%.40s'; the only short ones are -n (workers), -H (hosts) and -h",
-                              arg);
-        if (longer) {
-            const size_t length = strcspn(arg + 2, "=");
-            if (length >= sizeof name)
-                return no_such(arg + 2, err);
-            snprintf(name, sizeof name, "%.*s", (int)length, arg + 2);
-            value = arg[2 + length] == '=' ? arg + 3 + length : NULL;
-        } else {
-            snprintf(name, sizeof name, "%s", arg[1] == 'n' ? "n" : "hosts");
-            value = arg[2] == '=' ? arg + 3 : arg[2] != 0 ? arg + 2 : NULL;
-        }
+        TUTTI_TRY(split_flag(arg, name, &value, err));
         o = tutti_option_find(tutti_cli_run_options, name);
         if (o == NULL)
             return no_such(name, err);
-        if (value == NULL && o->type == TUTTI_BOOL && o->initial == 0)
-            value = "true";
-        else if (value == NULL && *at + 1 < argc)
-            value = argv[++*at];
+        value = tutti_cli_flag_value(o, value, argc, argv, at);
         if (value == NULL)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "option '%.60s' needs a value: %s", arg, o->help);
         snprintf(what, sizeof what, "%s%s", longer ? "--" : "-", longer ? name : arg[1] == 'n' ? "n" : "H");

@@ -31,6 +31,44 @@ static tutti_status no_such_flag(const char *flag, const char *const *extra, tut
                       flag, near);
 }
 
+/* Takes --help, --help=all or --help all. value: after the '=', or NULL. */
+static tutti_status take_help(tutti_cli_settings *s, const char *value, int argc, char **argv,
+                              int *at, tutti_error *err)
+{
+    s->help = true;
+    if (value == NULL && *at + 1 < argc && strcmp(argv[*at + 1], "all") == 0)
+        value = argv[++*at];
+    s->help_all = value != NULL && strcmp(value, "all") == 0;
+    return value == NULL || s->help_all
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "--help is '%.80s'; write --help, or --help all for all options",
+                            value);
+}
+
+/* Notes a switch of the command's own. false: `name` is none. */
+static bool take_extra(tutti_cli_settings *s, const char *name, const char *const *extra)
+{
+    for (unsigned i = 0; extra != NULL && extra[i] != NULL; i++)
+        if (strcmp(name, extra[i]) == 0) {
+            s->extra |= 1u << i;
+            return true;
+        }
+    return false;
+}
+
+/* Splits --name[=value]. *value: NULL: there is none. false: no name is that long. */
+static bool split_long(const char *arg, char name[64], const char **value)
+{
+    const size_t length = strcspn(arg + 2, "=");
+    if (length >= 64)
+        return false;
+    memcpy(name, arg + 2, length);
+    name[length] = 0;
+    *value = arg[2 + length] == '=' ? arg + 3 + length : NULL;
+    return true;
+}
+
 /* Takes the flag at argv[*at], with its value: --name=value, --name value, -n4, -n 4; switches
    (booleans that are off by default) need no value. *at: index of its last word on return. */
 static tutti_status take_argument(tutti_cli_settings *s, int argc, char **argv, int *at, const char *const *extra,
@@ -40,7 +78,6 @@ static tutti_status take_argument(tutti_cli_settings *s, int argc, char **argv, 
     char name[64], where[72];
     const char *value;
     const tutti_option *option;
-    size_t length;
 
     if (arg[1] != '-') { /* a short one */
         if (arg[1] == 'h' && arg[2] == 0) {
@@ -54,40 +91,21 @@ static tutti_status take_argument(tutti_cli_settings *s, int argc, char **argv, 
         strcpy(name, arg[1] == 'n' ? "n" : "hosts");
         value = arg[2] == '=' ? arg + 3 : arg[2] != 0 ? arg + 2 : NULL;
     } else {
-        length = strcspn(arg + 2, "=");
-        if (length >= sizeof name)
+        if (!split_long(arg, name, &value))
             return no_such_flag(arg + 2, extra, err);
-        memcpy(name, arg + 2, length);
-        name[length] = 0;
-        value = arg[2 + length] == '=' ? arg + 3 + length : NULL;
         if (strcmp(name, "help") == 0) {
-            s->help = true;
-            if (value == NULL && *at + 1 < argc && strcmp(argv[*at + 1], "all") == 0)
-                value = argv[++*at];
-            s->help_all = value != NULL && strcmp(value, "all") == 0;
-            return value == NULL || s->help_all
-                       ? TUTTI_OK
-                       : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                    "--help is '%.80s'; write --help, or --help all for all options", value);
+            return take_help(s, value, argc, argv, at, err);
         }
-        for (unsigned i = 0; extra != NULL && extra[i] != NULL; i++)
-            if (strcmp(name, extra[i]) == 0) {
-                s->extra |= 1u << i;
-                return TUTTI_OK;
-            }
+        if (take_extra(s, name, extra))
+            return TUTTI_OK;
     }
     option = tutti_option_find(tutti_train_options, name);
     if (option == NULL)
         return no_such_flag(name, extra, err);
-    if (value == NULL) {
-        const bool is_switch = option->type == TUTTI_BOOL && option->initial == 0;
-        if (is_switch)
-            value = "true";
-        else if (*at + 1 < argc)
-            value = argv[++*at];
-        else
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "option '%.60s' needs a value: %s", arg, option->help);
-    }
+    value = tutti_cli_flag_value(option, value, argc, argv, at);
+    if (value == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "option '%.60s' needs a value: %s", arg,
+                          option->help);
     snprintf(where, sizeof where, "%s%s", arg[1] == '-' ? "--" : "-", arg[1] == 'H' ? "H" : name);
     return tutti_settings_flag(s->settings, option->name, value, where, err);
 }
@@ -263,10 +281,33 @@ static void count_savers(tutti_cli_settings *s, bool automatic)
         s->savers.n = tutti_train_savers(s->rt, s->config.resume, &s->savers.began, s->savers.rank);
 }
 
+/* Reads the settings of the run that resume names, and again what overrides them. *saved: whether
+   the transport is that run's. */
+static tutti_status read_resumed(tutti_cli_settings *s, bool automatic, bool *saved,
+                                 tutti_error *err)
+{
+    const char *where;
+    char run[2048], path[4096];
+    if (run_of(s, s->config.resume, run, sizeof run)) {
+        snprintf(path, sizeof path, "%s/config.json", run);
+        TUTTI_TRY(tutti_settings_file_filtered(s->settings, path, tutti_cli_leave, s, err));
+        *saved = tutti_settings_origin(s->settings, "transport", NULL) == TUTTI_FROM_FILE;
+        if (s->config.out[0] == 0)
+            snprintf(s->out, sizeof s->out, "%s", run);
+        if (s->file != NULL) { /* the later one wins */
+            TUTTI_TRY(tutti_settings_file(s->settings, s->file, err));
+            tutti_settings_origin(s->settings, "transport", &where);
+            *saved = *saved && strncmp(where, s->file, strlen(s->file)) != 0;
+            s->config.resume = automatic ? s->config.out : s->config.resume;
+        }
+        TUTTI_TRY(tutti_cli_given_again(s, err));
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra, tutti_error *err)
 {
     bool only_files = false, saved = false, automatic;
-    const char *where;
 
     memset(s, 0, sizeof *s);
     TUTTI_TRY(tutti_runtime_open_posix(&s->rt, err));
@@ -290,21 +331,7 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
         TUTTI_TRY(tutti_settings_file(s->settings, s->file, err));
     TUTTI_TRY(resolve_resume(s, &automatic, err));
     if (s->config.resume[0] != 0) { /* continue with that run's settings, unless overridden */
-        char run[2048], path[4096];
-        if (run_of(s, s->config.resume, run, sizeof run)) {
-            snprintf(path, sizeof path, "%s/config.json", run);
-            TUTTI_TRY(tutti_settings_file_filtered(s->settings, path, tutti_cli_leave, s, err));
-            saved = tutti_settings_origin(s->settings, "transport", NULL) == TUTTI_FROM_FILE;
-            if (s->config.out[0] == 0)
-                snprintf(s->out, sizeof s->out, "%s", run);
-            if (s->file != NULL) { /* the later one wins */
-                TUTTI_TRY(tutti_settings_file(s->settings, s->file, err));
-                tutti_settings_origin(s->settings, "transport", &where);
-                saved = saved && strncmp(where, s->file, strlen(s->file)) != 0;
-                s->config.resume = automatic ? s->config.out : s->config.resume;
-            }
-            TUTTI_TRY(tutti_cli_given_again(s, err));
-        }
+        TUTTI_TRY(read_resumed(s, automatic, &saved, err));
         count_savers(s, automatic);
     }
     s->transport_saved = saved;
@@ -359,17 +386,30 @@ void tutti_cli_close(tutti_cli_settings *s)
     tutti_runtime_close(s->rt);
 }
 
+/* Writes the default of an option as the table shows it; of a choice all that it may be. */
+static void print_default(const tutti_option *o, char *value, size_t bytes)
+{
+    switch (o->type) {
+    case TUTTI_INT:
+    case TUTTI_REAL:
+        snprintf(value, bytes, "%.12g", o->initial);
+        break;
+    case TUTTI_BOOL:
+        snprintf(value, bytes, "%s", o->initial != 0 ? "on" : "off");
+        break;
+    case TUTTI_CHOICE:
+        snprintf(value, bytes, "%s", o->text);
+        break;
+    default:
+        snprintf(value, bytes, "%s", o->text != NULL && o->text[0] != 0 ? o->text : "none");
+    }
+}
+
 void tutti_cli_print_options(FILE *out, const tutti_option *options, bool flags)
 {
     for (const tutti_option *o = options; o != NULL && o->name != NULL; o++) {
         char name[64], value[256] = "", line[360];
-        switch (o->type) {
-        case TUTTI_INT:
-        case TUTTI_REAL: snprintf(value, sizeof value, "%.12g", o->initial); break;
-        case TUTTI_BOOL: snprintf(value, sizeof value, "%s", o->initial != 0 ? "on" : "off"); break;
-        case TUTTI_CHOICE: snprintf(value, sizeof value, "%s", o->text); break;
-        default: snprintf(value, sizeof value, "%s", o->text != NULL && o->text[0] != 0 ? o->text : "none");
-        }
+        print_default(o, value, sizeof value);
         snprintf(name, sizeof name, "%s%s", !flags ? "" : strlen(o->name) == 1 ? "-" : "--", o->name);
         snprintf(line, sizeof line, "  %-20s %-6s %-26s", name, tutti_option_type_name(o->type), value);
         if (tutti_cli_columns(STDOUT_FILENO) == 0 || /* for a program or a page: a row a line */

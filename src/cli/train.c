@@ -130,6 +130,9 @@ typedef struct standing {
     bool worker;
     bool leaves;                 /* one of more processes than can resume the run */
     bool out_given, threads_given;
+    int argc; /* the command line, of which the workers' is made */
+    char **argv;
+    int64_t started_ns; /* when the command began */
 } standing;
 
 /* If another launcher has started as many processes as the run had workers at its beginning, and
@@ -160,57 +163,41 @@ static void say_savers(const tutti_cli_settings *s, int before)
             "%d resume\n", s->config.resume, s->savers.n, s->savers.n == 1 ? "" : "s", of, s->savers.n);
 }
 
-/* Sets the role of this process. Flags override the environment, but must not contradict a launcher
-   that has started several processes already. */
-static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
+/* Checks that the flags agree with the number of processes that a launcher has started. */
+static tutti_status check_started(const tutti_cli_settings *s, const standing *at, tutti_error *err)
 {
-    tutti_train_config *c = &s->config;
-    const tutti_origin n_from = tutti_settings_origin(s->settings, "n", NULL),
-                       hosts_from = tutti_settings_origin(s->settings, "hosts", NULL);
-    const bool n_given = n_from == TUTTI_FROM_FLAG, hosts_given = hosts_from == TUTTI_FROM_FLAG;
+    const tutti_train_config *c = &s->config;
+    const bool n_given = tutti_settings_origin(s->settings, "n", NULL) == TUTTI_FROM_FLAG,
+               hosts_given = tutti_settings_origin(s->settings, "hosts", NULL) == TUTTI_FROM_FLAG;
+    const char *flag;
     char more[64] = "";
-    const char *flag, *usual;
-    int workers = 0, before;
-    bool here;
 
-    if (c->hosts[0] != 0 && !hosts_given && n_given) /* -n alone: on this machine, whatever the file says */
-        c->hosts = "";
-    if (c->hosts[0] != 0)
-        TUTTI_TRY(tutti_launch_parse_hosts(c->hosts, &at->hosts, &at->n_hosts, &workers, err));
-    if (c->hosts[0] != 0 && n_given && c->n != workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "n is %lld, but the hosts '%.200s' have %d workers; omit -n, or write HOST:WORKERS",
-                          (long long)c->n, c->hosts, workers);
-    if (c->hosts[0] != 0)
-        c->n = workers;
-    TUTTI_TRY(tutti_launch_find_place(environ, &at->place, err));
-    at->worker = at->place.by == TUTTI_BY_TUTTI || at->place.size > 1;
-    before = (int)c->n;
-    if (s->savers.n > 0 && s->savers.n < c->n && at->place.by <= TUTTI_BY_TUTTI) {
-        tutti_cli_keep_left(&s->savers, at->hosts, &at->n_hosts, &workers);
-        c->n = s->savers.n;
-    }
+    if (!at->worker)
+        return TUTTI_OK;
     flag = c->hosts[0] != 0 && hosts_given ? "-H" : "-n";
     if (c->servers > 0)
         snprintf(more, sizeof more, ", and servers for %lld ranks besides", (long long)c->servers);
-    if (at->worker && (n_given || hosts_given) && c->n + c->servers != at->place.size)
+    if ((n_given || hosts_given) && c->n + c->servers != at->place.size)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "%s asks for %lld workers%s, but %s has started %d processes (%s); "
                           "omit %s, or start `tutti train` once",
                           flag, (long long)c->n, more, at->place.by == TUTTI_BY_TUTTI ? "somebody" : at->place.name,
                           at->place.size, at->place.found, flag);
-    if (at->worker && c->servers >= at->place.size)
+    if (c->servers >= at->place.size)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "servers is %lld, but %s has started %d processes (%s), which leaves no worker; start more, "
                           "or give fewer servers",
                           (long long)c->servers, at->place.by == TUTTI_BY_TUTTI ? "somebody" : at->place.name,
                           at->place.size, at->place.found);
-    if (at->worker)
-        c->n = at->place.size - c->servers;
-    if (c->hosts[0] != 0)
-        TUTTI_TRY(tutti_cli_place_servers(&at->hosts, &at->n_hosts, (int)c->servers, workers, err));
-    if (c->n > 1024)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%lld workers; at most 1024 are possible", (long long)c->n);
+    return TUTTI_OK;
+}
+
+/* Sets the transport where none is given, and checks that it can be of this role. */
+static tutti_status choose_transport(tutti_cli_settings *s, const standing *at, tutti_error *err)
+{
+    tutti_train_config *c = &s->config;
+    const char *usual;
+    bool here;
     usual = at->worker ? tutti_launch_place_transport(&at->place) : at->n_hosts > 1 ? "tcp" : "shm";
     here = strncmp(c->transport, "shm", 3) == 0 || tutti_world_simulated(c->transport);
     /* a run of one machine that is resumed by a launcher, or on several */
@@ -222,6 +209,55 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
             err, TUTTI_ERR_USAGE, 0,
             "the workers of transport '%.60s' live in one process; start `tutti train -n N` once, by itself",
             c->transport);
+    return TUTTI_OK;
+}
+
+/* Reads the hosts; their workers are those of the run. */
+static tutti_status read_hosts(tutti_cli_settings *s, standing *at, int *workers, tutti_error *err)
+{
+    tutti_train_config *c = &s->config;
+    const bool n_given = tutti_settings_origin(s->settings, "n", NULL) == TUTTI_FROM_FLAG,
+               hosts_given = tutti_settings_origin(s->settings, "hosts", NULL) == TUTTI_FROM_FLAG;
+
+    if (c->hosts[0] != 0 && !hosts_given &&
+        n_given) /* -n alone: on this machine, whatever the file says */
+        c->hosts = "";
+    if (c->hosts[0] == 0)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_launch_parse_hosts(c->hosts, &at->hosts, &at->n_hosts, workers, err));
+    if (n_given && c->n != *workers)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "n is %lld, but the hosts '%.200s' have %d workers; omit -n, or write HOST:WORKERS",
+            (long long)c->n, c->hosts, *workers);
+    c->n = *workers;
+    return TUTTI_OK;
+}
+
+/* Sets the role of this process. Flags override the environment, but must not contradict a launcher
+   that has started several processes already. */
+static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
+{
+    tutti_train_config *c = &s->config;
+    int workers = 0, before;
+
+    TUTTI_TRY(read_hosts(s, at, &workers, err));
+    TUTTI_TRY(tutti_launch_find_place(environ, &at->place, err));
+    at->worker = at->place.by == TUTTI_BY_TUTTI || at->place.size > 1;
+    before = (int)c->n;
+    if (s->savers.n > 0 && s->savers.n < c->n && at->place.by <= TUTTI_BY_TUTTI) {
+        tutti_cli_keep_left(&s->savers, at->hosts, &at->n_hosts, &workers);
+        c->n = s->savers.n;
+    }
+    TUTTI_TRY(check_started(s, at, err));
+    if (at->worker)
+        c->n = at->place.size - c->servers;
+    if (c->hosts[0] != 0)
+        TUTTI_TRY(tutti_cli_place_servers(&at->hosts, &at->n_hosts, (int)c->servers, workers, err));
+    if (c->n > 1024)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%lld workers; at most 1024 are possible",
+                          (long long)c->n);
+    TUTTI_TRY(choose_transport(s, at, err));
     TUTTI_TRY(take_part(s, at, err));
     if (!at->worker || (at->place.rank == 0 && getenv("TUTTI_LAUNCHED") == NULL))
         say_savers(s, before);
@@ -277,31 +313,69 @@ static void say_waits(void *user, const char *line)
     fprintf(stderr, "tutti: %s\n", line);
 }
 
+/* Prepares the signals and the io of a worker, and tells who has started it. installed: scratch. */
+static void begin_work(const tutti_cli_settings *s, const standing *at, tutti_train_io *io,
+                       char installed[4096])
+{
+    const char *started = getenv("TUTTI_STARTED_NS"), *launched = getenv("TUTTI_LAUNCHED");
+    if (launched != NULL)
+        signal(SIGINT, SIG_IGN); /* the launcher receives the terminal's signal and sends us SIGTERM */
+    if (s->config.checkpoint_on_signal)
+        handle_signals(io, launched != NULL);
+    io->started_ns = started != NULL ? strtoll(started, NULL, 10) : 0;
+    io->installed_data = tutti_cli_installed(installed, 4096, "data");
+    if (at->place.by > TUTTI_BY_TUTTI && at->place.rank == 0 && !s->config.quiet)
+        printf("tutti: %d workers started by %s (%s), transport %s\n", at->place.size, at->place.name, at->place.found,
+               s->config.transport);
+}
+
+/* Joins the world of a run, by its transport. */
+static tutti_status join_world(const tutti_cli_settings *s, tutti_world **world, tutti_error *err)
+{
+    char *transport;
+    tutti_status status;
+    status = tutti_train_transport(&s->config, &transport, err);
+    if (status == TUTTI_OK)
+        status = tutti_world_open_telling(world, transport, say_waits, NULL, err);
+    tutti_free(transport);
+    return status;
+}
+
+/* How a run has ended: with which status, and the code that the command ends with. */
+typedef struct ending {
+    tutti_status status;
+    int code;
+} ending;
+
+/* Tells how a run that was started by no launcher of ours has ended, and how to resume it. */
+static void say_end(tutti_cli_settings *s, const standing *at, tutti_world *world, ino_t before,
+                    const ending *end, tutti_error *err)
+{
+    if (end->status == TUTTI_CLOSED && at->place.rank == 0)
+        fprintf(stderr, "tutti: stopped by signal %d (SIG%s)\n", end->code - 128,
+                sigabbrev_np(end->code - 128));
+    else if (end->status != TUTTI_OK && end->status != TUTTI_CLOSED)
+        tutti_cli_fail(err);
+    if (reports_end(at, world))
+        say_how_to_resume(s, before, end->code);
+}
+
 static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
 {
     tutti_screen display = { .terminal = tutti_screen_replaces() };
-    tutti_train_io io = { .say = tutti_screen_say, .columns = tutti_screen_columns, .user = &display };
-    const char *started = getenv("TUTTI_STARTED_NS"), *launched = getenv("TUTTI_LAUNCHED");
-    char installed[4096], *transport;
+    tutti_train_io io = { .say = tutti_screen_say,
+                          .columns = tutti_screen_columns,
+                          .user = &display };
+    const char *launched = getenv("TUTTI_LAUNCHED");
+    char installed[4096];
     tutti_launch_claim *claim = NULL;
     tutti_world *world = NULL;
     tutti_status status;
     ino_t before = 0;
     int code;
 
-    if (launched != NULL)
-        signal(SIGINT, SIG_IGN); /* the launcher receives the terminal's signal and sends us SIGTERM */
-    if (s->config.checkpoint_on_signal)
-        handle_signals(&io, launched != NULL);
-    io.started_ns = started != NULL ? strtoll(started, NULL, 10) : 0;
-    io.installed_data = tutti_cli_installed(installed, sizeof installed, "data");
-    if (at->place.by > TUTTI_BY_TUTTI && at->place.rank == 0 && !s->config.quiet)
-        printf("tutti: %d workers started by %s (%s), transport %s\n", at->place.size, at->place.name, at->place.found,
-               s->config.transport);
-    status = tutti_train_transport(&s->config, &transport, err);
-    if (status == TUTTI_OK)
-        status = tutti_world_open_telling(&world, transport, say_waits, NULL, err);
-    tutti_free(transport);
+    begin_work(s, at, &io, installed);
+    status = join_world(s, &world, err);
     /* the launcher cannot be notified yet; other failures have left a failure report */
     if (launched == NULL ? status != TUTTI_OK : status == TUTTI_ERR_USAGE || status == TUTTI_ERR_IO)
         return tutti_cli_fail(err);
@@ -318,12 +392,8 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
     if (status != TUTTI_OK && status != TUTTI_CLOSED)
         tutti_world_failure_report(world, err);
     code = status == TUTTI_CLOSED ? code_of_stop() : tutti_cli_code(status);
-    if (launched == NULL && status == TUTTI_CLOSED && at->place.rank == 0)
-        fprintf(stderr, "tutti: stopped by signal %d (SIG%s)\n", code - 128, sigabbrev_np(code - 128));
-    else if (launched == NULL && status != TUTTI_OK && status != TUTTI_CLOSED)
-        tutti_cli_fail(err);
-    if (launched == NULL && reports_end(at, world))
-        say_how_to_resume(s, before, code);
+    if (launched == NULL)
+        say_end(s, at, world, before, &(ending){ status, code }, err);
     tutti_world_close(world);
     tutti_launch_claim_close(claim);
     return code;
@@ -386,6 +456,12 @@ static tutti_status simulated_worker(tutti_world *world, void *arg, tutti_error 
     return w->status;
 }
 
+/* Returns whether a worker's failure comes before that of `than`, which may be NULL. */
+static bool is_worse(const simulated *w, const simulated *than)
+{
+    return than == NULL || (than->status == TUTTI_ERR_PEER && w->status != TUTTI_ERR_PEER);
+}
+
 /* Returns the status of a simulated run that has ended with `status`. In a run that continues after
    losses the workers that were left decide it; a worker's own failure comes before one caused by
    others. A worker that neither ended nor was missed by another failed when the others no longer
@@ -401,8 +477,7 @@ static tutti_status outcome(const simulation *sim, tutti_status status, tutti_er
         if (!w->lost && !w->ended && status != TUTTI_ERR_PEER)
             return status;
         well = well || (!w->lost && w->ended && w->status == TUTTI_OK);
-        if (!w->lost && w->status != TUTTI_OK &&
-            (worst == NULL || (worst->status == TUTTI_ERR_PEER && w->status != TUTTI_ERR_PEER)))
+        if (!w->lost && w->status != TUTTI_OK && is_worse(w, worst))
             worst = w;
     }
     /* no worker could continue, because of the losses */
@@ -513,8 +588,14 @@ static tutti_status launch_here(const tutti_cli_settings *s, const char *const *
     return tutti_launch_run(&options, result, err);
 }
 
-static tutti_status launch_hosts(const tutti_cli_settings *s, const standing *at, const char *self,
-                                 const char *const *words, int threads_word, tutti_launch_result *result,
+/* The command of a worker: the program, and its arguments. threads_word: index of its --threads. */
+typedef struct worker_command {
+    const char *const *words;
+    int threads_word;
+} worker_command;
+
+static tutti_status launch_hosts(const tutti_cli_settings *s, const standing *at,
+                                 const worker_command *command, tutti_launch_result *result,
                                  tutti_error *err)
 {
     char directory[4096];
@@ -525,9 +606,9 @@ static tutti_status launch_hosts(const tutti_cli_settings *s, const standing *at
         .hosts = at->hosts,
         .n_hosts = at->n_hosts,
         .rsh = s->config.rsh,
-        .agent = self,
-        .argv = words,
-        .threads_word = threads_word,
+        .agent = command->words[0],
+        .argv = command->words,
+        .threads_word = command->threads_word,
         .directory = directory,
         .threads = at->threads_given ? (int)s->config.threads : 0,
         .pin = true,
@@ -544,8 +625,7 @@ static tutti_status launch_hosts(const tutti_cli_settings *s, const standing *at
     return tutti_launch_hosts(&options, result, err);
 }
 
-static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, char **argv, int64_t started_ns,
-                           int *code, tutti_error *err)
+static tutti_status launch(tutti_cli_settings *s, const standing *at, int *code, tutti_error *err)
 {
     char self[4096], out[4200], threads[64], started[40], transport[600];
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -562,8 +642,8 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, 
     snprintf(threads, sizeof threads, "--threads=%lld", (long long)s->config.threads);
     if ((size_t)snprintf(transport, sizeof transport, "--transport=%s", s->config.transport) >= sizeof transport)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "transport '%.60s...' is too long", s->config.transport);
-    snprintf(started, sizeof started, "%lld", (long long)started_ns);
-    words = worker_words(argc, argv, self, more, &threads_word);
+    snprintf(started, sizeof started, "%lld", (long long)at->started_ns);
+    words = worker_words(at->argc, at->argv, self, more, &threads_word);
     if (words == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting the workers");
     setenv("TUTTI_LAUNCHED", at->n_hosts > 0 ? "agent" : "here", 1);
@@ -571,7 +651,7 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, 
         setenv("TUTTI_STARTED_NS", started, 1);
         status = launch_here(s, words, &result, err);
     } else
-        status = launch_hosts(s, at, self, words, threads_word, &result, err);
+        status = launch_hosts(s, at, &(worker_command){ words, threads_word }, &result, err);
     tutti_free(words);
     if (status != TUTTI_OK)
         return status;
@@ -582,8 +662,8 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, 
 }
 
 /* Starts the run, in a process that is not a worker. */
-static tutti_status start_run(tutti_cli_settings *s, const standing *at, int argc, char **argv, int64_t started_ns,
-                              int *code, tutti_error *err)
+static tutti_status start_run(tutti_cli_settings *s, const standing *at, int *code,
+                              tutti_error *err)
 {
     tutti_launch_claim *claim = NULL;
     tutti_status status = TUTTI_OK;
@@ -604,12 +684,34 @@ static tutti_status start_run(tutti_cli_settings *s, const standing *at, int arg
     }
     before = config_of(s);
     if (status == TUTTI_OK && tutti_world_simulated(s->config.transport))
-        *code = simulate(s, started_ns, err);
+        *code = simulate(s, at->started_ns, err);
     else if (status == TUTTI_OK)
-        status = launch(s, at, argc, argv, started_ns, code, err);
+        status = launch(s, at, code, err);
     if (status == TUTTI_OK)
         say_how_to_resume(s, before, *code);
     tutti_launch_claim_close(claim);
+    return status;
+}
+
+/* Trains as worker, or starts the workers. */
+static tutti_status train(tutti_cli_settings *s, standing *at, int *code, tutti_error *err)
+{
+    tutti_status status;
+    if (tutti_world_simulated(s->config.transport) && s->config.threads == 0)
+        s->config.threads = 1; /* one core runs them all, one after the other */
+    at->threads_given = s->config.threads != 0;
+    at->out_given = s->out[0] != 0;
+    tutti_cli_keep_running();
+    if (!at->worker || (at->place.rank == 0 && getenv("TUTTI_LAUNCHED") == NULL))
+        tutti_cli_say_left(s);
+    status = tutti_train_check(&s->config, tutti_cores(), err);
+    if (status == TUTTI_OK && !at->out_given)
+        default_out(s);
+    s->config.out = s->out;
+    if (status == TUTTI_OK && at->worker)
+        *code = work(s, at, err);
+    else if (status == TUTTI_OK)
+        status = start_run(s, at, code, err);
     return status;
 }
 
@@ -617,11 +719,11 @@ int tutti_cli_train(int argc, char **argv)
 {
     tutti_error err = { .rank = -1 };
     tutti_cli_settings s;
-    standing at = { .n_hosts = 0 };
+    standing at = { .argc = argc, .argv = argv };
     int code = EXIT_DONE;
     tutti_status status = tutti_cli_read(&s, argc, argv, NULL, &err);
-    const int64_t started_ns = s.rt != NULL ? tutti_now_ns(s.rt) : 0;
 
+    at.started_ns = s.rt != NULL ? tutti_now_ns(s.rt) : 0;
     if (status == TUTTI_OK && s.help)
         tutti_cli_train_help(stdout, s.help_all);
     else if (status == TUTTI_OK)
@@ -632,23 +734,8 @@ int tutti_cli_train(int argc, char **argv)
     }
     if (status == TUTTI_OK && !s.help)
         status = tutti_cli_method_defaults(&s, &err);
-    if (status == TUTTI_OK && !s.help) {
-        if (tutti_world_simulated(s.config.transport) && s.config.threads == 0)
-            s.config.threads = 1; /* one core runs them all, one after the other */
-        at.threads_given = s.config.threads != 0;
-        at.out_given = s.out[0] != 0;
-        tutti_cli_keep_running();
-        if (!at.worker || (at.place.rank == 0 && getenv("TUTTI_LAUNCHED") == NULL))
-            tutti_cli_say_left(&s);
-        status = tutti_train_check(&s.config, tutti_cores(), &err);
-        if (status == TUTTI_OK && !at.out_given)
-            default_out(&s);
-        s.config.out = s.out;
-        if (status == TUTTI_OK && at.worker)
-            code = work(&s, &at, &err);
-        else if (status == TUTTI_OK)
-            status = start_run(&s, &at, argc, argv, started_ns, &code, &err);
-    }
+    if (status == TUTTI_OK && !s.help)
+        status = train(&s, &at, &code, &err);
     if (status != TUTTI_OK)
         code = tutti_cli_fail(&err);
     tutti_free(at.hosts);

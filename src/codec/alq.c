@@ -269,6 +269,37 @@ static size_t give_sample(tutti_codec *c)
     return FIELDS;
 }
 
+/* Lists the components that the levels are fitted to: the prior, the one normal that the sample
+   has, or the greatest of all workers; with their mirror images. Returns how many buckets there
+   were. */
+static size_t list_components(tutti_codec *c, tutti_codec_mixture *m, tutti_codec_normal *part)
+{
+    const alq *s = c->self;
+    size_t seen = 0;
+    if (s->prior)
+        part[m->n++] = prior_of(s);
+    else if (s->fit == SINGLE) {
+        seen = (size_t)s->numbers[0];
+        part[m->n++] = (tutti_codec_normal){ 1, (double)s->numbers[1] / s->numbers[0],
+                                             sqrt((double)s->numbers[2] / s->numbers[0]), 0 };
+    } else {
+        seen =
+            greatest((size_t)s->components * (size_t)c->space->workers, s->numbers, (size_t)s->components, s->numbers);
+        for (size_t k = 0; k < seen; k++) {
+            const double norm = (double)s->numbers[FIELDS * k];
+            part[m->n++] = (tutti_codec_normal){ s->weight == NORM2 ? norm * norm : norm,
+                                                 (double)s->numbers[FIELDS * k + 1],
+                                                 (double)s->numbers[FIELDS * k + 2], 0 };
+        }
+    }
+    for (int k = m->n - 1; k >= 0 && s->symmetric; k--) { /* the mirror image of each */
+        part[m->n + k] = part[k];
+        part[m->n + k].mean = -part[k].mean;
+    }
+    m->n *= s->symmetric ? 2 : 1;
+    return seen;
+}
+
 /* Worker 0: from the merged sample in numbers to levels, Psi before and after (equal: the levels
    stay) and how many buckets there were. */
 static void fit(tutti_codec *c)
@@ -278,30 +309,10 @@ static void fit(tutti_codec *c)
     tutti_codec_normal part[2 * COMPONENTS_MOST];
     tutti_codec_mixture m = { .of = part, .sweeps = (int)s->sweeps };
     double level[256], before = 0, after = 0;
-    size_t seen = 0;
+    size_t seen;
     tutti_levels made;
 
-    if (s->prior)
-        part[m.n++] = prior_of(s);
-    else if (s->fit == SINGLE) {
-        seen = (size_t)s->numbers[0];
-        part[m.n++] = (tutti_codec_normal){ 1, (double)s->numbers[1] / s->numbers[0],
-                                            sqrt((double)s->numbers[2] / s->numbers[0]), 0 };
-    } else {
-        seen =
-            greatest((size_t)s->components * (size_t)c->space->workers, s->numbers, (size_t)s->components, s->numbers);
-        for (size_t k = 0; k < seen; k++) {
-            const double norm = (double)s->numbers[FIELDS * k];
-            part[m.n++] =
-                (tutti_codec_normal){ s->weight == NORM2 ? norm * norm : norm, (double)s->numbers[FIELDS * k + 1],
-                                      (double)s->numbers[FIELDS * k + 2], 0 };
-        }
-    }
-    for (int k = m.n - 1; k >= 0 && s->symmetric; k--) { /* the mirror image of each */
-        part[m.n + k] = part[k];
-        part[m.n + k].mean = -part[k].mean;
-    }
-    m.n *= s->symmetric ? 2 : 1;
+    seen = list_components(c, &m, part);
     for (int l = 0; l < n; l++)
         level[l] = (double)s->level[l];
     if ((seen >= 2 || s->prior) && tutti_codec_mixture_make(&m)) {
@@ -415,33 +426,40 @@ static size_t give_levels(tutti_codec *c)
     return answer;
 }
 
+/* The first round of a step: gives the sample if it is due, and begins the next one where it is
+   time. */
+static size_t first_round(tutti_codec *c, const tutti_codec_moment *m)
+{
+    alq *s = c->self;
+    const bool due = s->now.collect != NEVER && s->now.fit == m->step,
+               fell = s->on_lr_drop && m->lr <= 0.5 * s->now.lr && s->now.lr > 0;
+    const size_t given = due ? give_sample(c) : 0;
+    const uint64_t next = next_fit(s, m->step);
+    make_ready(s); /* the levels may come from a checkpoint, and are good (verify) */
+    s->now.lr = m->lr;
+    if (due)
+        s->now.collect = NEVER;
+    /* after a fall of the rate only gradients from now on are like the later ones */
+    if (fell || (s->now.collect == NEVER && next - m->step <= (uint64_t)s->samples)) {
+        s->now.collect = m->step;
+        s->now.fit = fell ? m->step + (uint64_t)s->samples : next;
+        memset(s->bucket, 0, FIELDS * slots_of(c) * sizeof *s->bucket);
+        if (s->seen != NULL)
+            memset(s->seen, 0, slots_of(c) * sizeof *s->seen);
+    }
+    s->prior = m->step == 0 && s->initial == NORMAL;
+    if (m->step == 0 && !s->prior)
+        warn(c, m);
+    return s->prior ? give_levels(c) : given;
+}
+
 static size_t alq_begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
 {
     alq *s = c->self;
 
     *numbers = s->numbers;
-    if (round == 0) {
-        const bool due = s->now.collect != NEVER && s->now.fit == m->step,
-                   fell = s->on_lr_drop && m->lr <= 0.5 * s->now.lr && s->now.lr > 0;
-        const size_t given = due ? give_sample(c) : 0;
-        const uint64_t next = next_fit(s, m->step);
-        make_ready(s); /* the levels may come from a checkpoint, and are good (verify) */
-        s->now.lr = m->lr;
-        if (due)
-            s->now.collect = NEVER;
-        /* after a fall of the rate only gradients from now on are like the later ones */
-        if (fell || (s->now.collect == NEVER && next - m->step <= (uint64_t)s->samples)) {
-            s->now.collect = m->step;
-            s->now.fit = fell ? m->step + (uint64_t)s->samples : next;
-            memset(s->bucket, 0, FIELDS * slots_of(c) * sizeof *s->bucket);
-            if (s->seen != NULL)
-                memset(s->seen, 0, slots_of(c) * sizeof *s->seen);
-        }
-        s->prior = m->step == 0 && s->initial == NORMAL;
-        if (m->step == 0 && !s->prior)
-            warn(c, m);
-        return s->prior ? give_levels(c) : given;
-    }
+    if (round == 0)
+        return first_round(c, m);
     if (round == 1 && !s->prior)
         return give_levels(c);
     memcpy(s->level, s->numbers, (size_t)levels_of(s) * sizeof *s->level);

@@ -322,26 +322,40 @@ size_t tutti_codec_mean_levels(int n)
     return levels;
 }
 
-/* y += the sum of n messages from m on, each times a, in the order of the tree. first: the worker
-   that sent m. sums: buffers for right branches. */
-static tutti_status add_tree(tutti_codec *c, const tutti_view *v, const tutti_codec_message *m, size_t stride,
-                             int first, int n, float a, float *y, float *sums, int *bad, tutti_error *err)
+/* The messages of all workers, which are decoded times a. *bad: the worker whose message was
+   decoded last. */
+typedef struct tree {
+    tutti_codec *c;
+    const tutti_view *v;
+    const tutti_codec_message *all;
+    size_t stride;
+    float a;
+    int *bad;
+} tree;
+
+/* y += the sum of n messages from m on, in the order of the tree. sums: buffers for right
+   branches. */
+static tutti_status add_tree(const tree *t, const tutti_codec_message *m, int n, float *y,
+                             float *sums, tutti_error *err)
 {
+    const int first = (int)((size_t)(m - t->all) / t->stride);
+    const tutti_view *v = t->v;
     int half = 1;
 
     if (n == 1) {
-        *bad = first;
-        return v->count == 0 ? TUTTI_OK : c->ops->decode_add(c, v, m->at, m->bytes, a, y, err);
+        *t->bad = first;
+        return v->count == 0 ? TUTTI_OK
+                             : t->c->ops->decode_add(t->c, v, m->at, m->bytes, t->a, y, err);
     }
     while (2 * half < n)
         half *= 2;
-    TUTTI_TRY(add_tree(c, v, m, stride, first, half, a, y, sums, bad, err));
-    m += (size_t)half * stride;
+    TUTTI_TRY(add_tree(t, m, half, y, sums, err));
+    m += (size_t)half * t->stride;
     if (n - half == 1)
-        return add_tree(c, v, m, stride, first + half, 1, a, y, sums, bad, err);
-    tutti_fill(c->space->device, v->count, 0, sums);
-    TUTTI_TRY(add_tree(c, v, m, stride, first + half, n - half, a, sums, sums + v->count, bad, err));
-    tutti_add(c->space->device, v->count, sums, y);
+        return add_tree(t, m, 1, y, sums, err);
+    tutti_fill(t->c->space->device, v->count, 0, sums);
+    TUTTI_TRY(add_tree(t, m, n - half, sums, sums + v->count, err));
+    tutti_add(t->c->space->device, v->count, sums, y);
     return TUTTI_OK;
 }
 
@@ -349,5 +363,5 @@ tutti_status tutti_codec_mean(tutti_codec *c, const tutti_view *v, const tutti_c
                               float *y, float *sums, int *bad, tutti_error *err)
 {
     tutti_fill(c->space->device, v->count, 0, y);
-    return add_tree(c, v, m, stride, 0, n, (float)(1.0 / n), y, sums, bad, err);
+    return add_tree(&(tree){ c, v, m, stride, (float)(1.0 / n), bad }, m, n, y, sums, err);
 }

@@ -206,9 +206,9 @@ static inline void tutti_codec_write_end(tutti_codec_writer *w)
 size_t tutti_codec_elias_bound(const tutti_codec_quantiser *q, size_t n);
 size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantiser *q,
                                 const tutti_view *v, const float *x, uint8_t *out);
-tutti_status tutti_codec_elias_decode(const tutti_codec *c, const tutti_codec_quantiser *q,
-                                      const tutti_view *v, const uint8_t *in, size_t bytes, float a,
-                                      float *y, tutti_error *err);
+tutti_status tutti_codec_elias_decode(const tutti_codec *c, const tutti_view *v,
+                                      const tutti_codec_message *m, float a, float *y,
+                                      tutti_error *err);
 /* Returns the number of bits that the code of k, at least 1, has. */
 int tutti_codec_elias_length(tutti_codec_coding code, uint32_t k);
 
@@ -224,9 +224,9 @@ size_t tutti_codec_huffman_bound(const tutti_codec_quantiser *q, size_t n);
 size_t tutti_codec_huffman_encode(const tutti_codec *c, const tutti_codec_quantiser *q,
                                   const tutti_view *v, const float *x, uint8_t *codes,
                                   uint8_t *out);
-tutti_status tutti_codec_huffman_decode(const tutti_codec *c, const tutti_codec_quantiser *q,
-                                        const tutti_view *v, const uint8_t *in, size_t bytes,
-                                        float a, float *y, tutti_error *err);
+tutti_status tutti_codec_huffman_decode(const tutti_codec *c, const tutti_view *v,
+                                        const tutti_codec_message *m, float a, float *y,
+                                        tutti_error *err);
 
 /* ---- sparse.c: lists of indexes and of values, for topk and threshold. k: number of elements
    sent of the n of a view ---- */

@@ -237,20 +237,75 @@ static uint32_t get_elias(reader *r, tutti_codec_coding code)
     return r->short_of ? 0 : k;
 }
 
+/* Elements [first, end) of a bucket with these levels. */
+typedef struct bucket_of {
+    const tutti_codec_quantiser *q;
+    size_t first, end;
+    uint32_t levels, origin;
+} bucket_of;
+
+/* Reads the elements of a bucket, each with its level. value: what each code adds; y NULL: only
+   checks them. Returns NULL, or what is wrong with element *at. */
+static const char *walk_levels(reader *r, const bucket_of *b, const float *value, float *y,
+                               size_t *at)
+{
+    const tutti_codec_quantiser *q = b->q;
+    const tutti_codec_coding code = (tutti_codec_coding)q->coding;
+    for (size_t i = b->first; i < b->end; i++) {
+        const uint32_t index = get_elias(r, code) - 1; /* of 0: beyond all levels */
+        uint32_t level, sign;
+        *at = i;
+        if (index > b->levels)
+            return r->short_of ? "the message ends before it" : "its level is beyond the greatest";
+        level = level_at(index, b->origin, b->levels);
+        sign = has_sign(q, level) ? get(r, 1) : 0;
+        if (y != NULL && has_sign(q, level))
+            y[i] += value[code_of(q, level, sign)];
+    }
+    return NULL;
+}
+
+/* Reads the elements of a bucket that are not 0, each with its distance from the one before. As
+   walk_levels. */
+static const char *walk_gaps(reader *r, const bucket_of *b, const float *value, float *y,
+                             size_t *at)
+{
+    const tutti_codec_quantiser *q = b->q;
+    const tutti_codec_coding code = (tutti_codec_coding)q->coding;
+    for (size_t i = b->first - 1;;) {
+        const uint32_t step = get_elias(r, code);
+        uint32_t sign, level;
+        if (step == 0 || step > b->end - i)
+            return r->short_of ? "the message ends after it" : "the next one is beyond its bucket";
+        i += step;
+        if (i == b->end)
+            break;
+        *at = i;
+        sign = get(r, 1);
+        level = get_elias(r, code);
+        if (level == 0 || level > b->levels)
+            return r->short_of ? "the message ends before it" : "its level is beyond the greatest";
+        if (y != NULL)
+            y[i] += value[code_of(q, level, sign)];
+    }
+    return NULL;
+}
+
 /* Reads the message, and adds the elements to y; y NULL: only checks them. Returns NULL, or what is
    wrong with element *at. *at is n after the last element. */
-static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t *in, size_t bytes, float a, float *y,
-                        size_t *at)
+static const char *walk(const tutti_codec_quantiser *q, size_t n, const tutti_codec_message *m,
+                        float a, float *y, size_t *at)
 {
     const tutti_codec_coding code = (tutti_codec_coding)q->coding;
     const size_t bucket = (size_t)q->bucket;
     const uint32_t levels = (uint32_t)tutti_codec_steps(q);
-    reader r = { .in = in, .end = 8 * (uint64_t)bytes };
+    reader r = { .in = m->at, .end = 8 * (uint64_t)m->bytes };
     float value[256];
 
     for (size_t first = 0; first < n; first += bucket) {
         const size_t end = n - first < bucket ? n : first + bucket;
         const uint32_t head = get(&r, 32), bits = head & 0x7fffffffu;
+        const char *wrong;
         uint32_t origin = 0;
         float scale;
         memcpy(&scale, &bits, sizeof scale);
@@ -270,34 +325,11 @@ static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t 
             return r.short_of ? "the message ends within its bucket's head"
                               : "the origin of its bucket's levels is beyond the greatest";
         if (head >> 31 == 0)
-            for (size_t i = first; i < end; i++) {
-                const uint32_t index = get_elias(&r, code) - 1; /* of 0: beyond all levels */
-                uint32_t level, sign;
-                *at = i;
-                if (index > levels)
-                    return r.short_of ? "the message ends before it" : "its level is beyond the greatest";
-                level = level_at(index, origin, levels);
-                sign = has_sign(q, level) ? get(&r, 1) : 0;
-                if (y != NULL && has_sign(q, level))
-                    y[i] += value[code_of(q, level, sign)];
-            }
+            wrong = walk_levels(&r, &(bucket_of){ q, first, end, levels, origin }, value, y, at);
         else
-            for (size_t i = first - 1;;) {
-                const uint32_t step = get_elias(&r, code);
-                uint32_t sign, level;
-                if (step == 0 || step > end - i)
-                    return r.short_of ? "the message ends after it" : "the next one is beyond its bucket";
-                i += step;
-                if (i == end)
-                    break;
-                *at = i;
-                sign = get(&r, 1);
-                level = get_elias(&r, code);
-                if (level == 0 || level > levels)
-                    return r.short_of ? "the message ends before it" : "its level is beyond the greatest";
-                if (y != NULL)
-                    y[i] += value[code_of(q, level, sign)];
-            }
+            wrong = walk_gaps(&r, &(bucket_of){ q, first, end, levels, origin }, value, y, at);
+        if (wrong != NULL)
+            return wrong;
         if (r.short_of)
             return "the message ends after it";
     }
@@ -309,17 +341,20 @@ static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t 
     return NULL;
 }
 
-tutti_status tutti_codec_elias_decode(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v,
-                                      const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+tutti_status tutti_codec_elias_decode(const tutti_codec *c, const tutti_view *v,
+                                      const tutti_codec_message *m, float a, float *y,
+                                      tutti_error *err)
 {
+    const tutti_codec_quantiser *q = c->self;
+
     size_t at = 0;
-    const char *wrong = walk(q, v->count, in, bytes, a, NULL, &at);
+    const char *wrong = walk(q, v->count, m, a, NULL, &at);
 
     if (wrong != NULL)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                           "codec '%s': element %zu of %zu in a message of %zu bytes: %s; "
-                          "the message was damaged or is another codec's", c->ops->name,
-                          at < v->count ? at + 1 : at, v->count, bytes, wrong);
-    walk(q, v->count, in, bytes, a, y, &at);
+                          "the message was damaged or is another codec's",
+                          c->ops->name, at < v->count ? at + 1 : at, v->count, m->bytes, wrong);
+    walk(q, v->count, m, a, y, &at);
     return TUTTI_OK;
 }

@@ -154,11 +154,21 @@ static uint32_t peek(const uint8_t *in, size_t bytes, uint64_t at)
     return window >> at % 8 & ((1u << LONGEST) - 1);
 }
 
+/* The scales of a message's buckets, its words, and the table by which they are read. */
+typedef struct words {
+    const uint8_t *scales, *in;
+    size_t bytes;
+    const entry *table;
+} words;
+
 /* Reads the words, and adds the elements to y; y NULL: only checks them. Returns NULL, or what is
    wrong with element *at. *at is n after the last element. */
-static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t *scales, const uint8_t *in,
-                        size_t bytes, const entry *table, float a, float *y, size_t *at)
+static const char *walk(const tutti_codec_quantiser *q, size_t n, const words *w, float a, float *y,
+                        size_t *at)
 {
+    const uint8_t *scales = w->scales, *in = w->in;
+    const size_t bytes = w->bytes;
+    const entry *table = w->table;
     const size_t bucket = (size_t)q->bucket;
     uint64_t bit = 0;
     float value[SYMBOLS];
@@ -192,9 +202,13 @@ static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t 
     return NULL;
 }
 
-tutti_status tutti_codec_huffman_decode(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v,
-                                        const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+tutti_status tutti_codec_huffman_decode(const tutti_codec *c, const tutti_view *v,
+                                        const tutti_codec_message *m, float a, float *y,
+                                        tutti_error *err)
 {
+    const tutti_codec_quantiser *q = c->self;
+    const uint8_t *in = m->at;
+    const size_t bytes = m->bytes;
     const size_t n = v->count, scales = 4 * tutti_codec_buckets(q, n),
                  head = scales + (n > 0 ? (size_t)1 << (q->bits - 1) : 0);
     const int symbols = 1 << q->bits;
@@ -231,13 +245,13 @@ tutti_status tutti_codec_huffman_decode(const tutti_codec *c, const tutti_codec_
     for (int s = 0; s < symbols; s++)
         for (uint32_t k = word[s]; length[s] > 0 && k < 1u << LONGEST; k += 1u << length[s])
             table[k] = (entry){ (uint8_t)s, length[s] };
-    wrong = walk(q, n, in, in + head, bytes - head, table, a, NULL, &at);
+    wrong = walk(q, n, &(words){ in, in + head, bytes - head, table }, a, NULL, &at);
     if (wrong != NULL)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                           "codec '%s': element %zu of %zu in a message of %zu bytes: %s; "
                           "the message was damaged or is another codec's", c->ops->name, at < n ? at + 1 : at, n,
                           bytes, wrong);
-    walk(q, n, in, in + head, bytes - head, table, a, y, &at);
+    walk(q, n, &(words){ in, in + head, bytes - head, table }, a, y, &at);
     tutti_device_charge(c->space->device, 4.0 * (double)n, 10.0 * (double)n);
     return TUTTI_OK;
 }

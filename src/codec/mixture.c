@@ -224,12 +224,19 @@ static double slide(const tutti_codec_mixture *m, const double *level, int j)
     return level[j] - copysign(fmin(0.1 * fabs(slope), room / 2), slope);
 }
 
+/* n levels, the density of values at each, and the moments of the values between them. */
+typedef struct grid {
+    int n;
+    const double *level, (*moment)[3], *density;
+} grid;
+
 /* Computes the step of each level: Newton's, to where slopes would be 0; descent: -0.1 times the
    slope. A step is less than half of the distance to the next level. Returns false if with so
    little damping Psi is not convex here. */
-static bool step_of_all(int n, const double *level, double (*moment)[3], const double *density, int pinned,
-        bool descent, double damping, double *step)
+static bool step_of_all(const grid *of, int pinned, bool descent, double damping, double *step)
 {
+    const int n = of->n;
+    const double *level = of->level, *density = of->density, (*moment)[3] = of->moment;
     double ratio[LEVELS_MOST]; /* of the elimination: step_j = step[j] + ratio[j] step_(j+1) */
 
     step[0] = ratio[0] = step[n - 1] = 0;
@@ -266,7 +273,8 @@ static double descend_at_once(const tutti_codec_mixture *m, int n, double *level
     least = psi_from(n, level, moment);
     for (int sweep = 0; sweep < (m->sweeps > 0 ? m->sweeps : SWEEPS); sweep++) {
         double moved = 0, psi;
-        if (!step_of_all(n, level, moment, density, pinned, descent, damping, step)) {
+        if (!step_of_all(&(grid){ n, level, (const double(*)[3])moment, density }, pinned, descent,
+                         damping, step)) {
             damping = fmax(4 * damping, 1.0 / 64);
             continue;
         }

@@ -226,8 +226,21 @@ static int size_of(const tutti_codec *c, const tutti_view *v, size_t r, size_t j
     return (int)((const powersgd *)c->self)->size[size_place(c, v->tensor) + j * r + k];
 }
 
-static void scale_columns(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, int times, size_t n, float *of)
+/* The products of a tensor's view with r columns, in these buffers. */
+typedef struct product {
+    tutti_codec *c;
+    const tutti_view *v;
+    size_t r;
+    void *scratch;
+    void *const *wire;
+} product;
+
+static void scale_columns(const product *w, size_t j, int times, size_t n, float *of)
 {
+    const tutti_codec *c = w->c;
+    const tutti_view *v = w->v;
+    const size_t r = w->r;
+
     for (size_t k = 0; k < r; k++)
         tutti_scale(c->space->device, n, ldexpf(1, times * size_of(c, v, r, j, k)), of + k * n);
 }
@@ -248,12 +261,18 @@ static void narrow(const tutti_codec *c, const tutti_view *v, size_t n, float *i
 }
 
 /* The mean Q of all products as floats of their own size. */
-static void widen_means(const tutti_codec *c, const tutti_view *v, size_t r, void *scratch, void *const *wire)
+static void widen_means(const product *w)
 {
+    const tutti_codec *c = w->c;
+    const tutti_view *v = w->v;
+    const size_t r = w->r;
+    void *scratch = w->scratch;
+    void *const *wire = w->wire;
+
     for (size_t j = 0; j < iters_of(c->self, r, v->rows, v->cols) && is_narrow(c, v); j++) {
         float *q = q_of(c, v, r, j, scratch, wire);
         widen(c, v, r * v->cols, wire[2 * j + 1], q);
-        scale_columns(c, v, r, j, 1, v->cols, q);
+        scale_columns(w, j, 1, v->cols, q);
     }
 }
 
@@ -271,9 +290,13 @@ static void make_orthonormal(const tutti_codec *c, const tutti_view *v, size_t r
 
 /* y += a (the sum of the products P^ Q^T from the first on); Q: this worker's own, or the mean.
    From the end, where the fold has just been. */
-static void add_products(const tutti_codec *c, const tutti_view *v, size_t r, size_t first, void *scratch,
-                         void *const *wire, bool own, float a, float *y)
+static void add_products(const product *w, size_t first, bool own, float a, float *y)
 {
+    const tutti_codec *c = w->c;
+    const tutti_view *v = w->v;
+    const size_t r = w->r;
+    void *scratch = w->scratch;
+    void *const *wire = w->wire;
     const size_t rows = v->rows, cols = v->cols, products = iters_of(c->self, r, rows, cols);
 
     for (size_t end = first < products ? rows : 0, i; end > 0; end = i) {
@@ -293,9 +316,13 @@ static void take_units(const tutti_codec *c, size_t r, size_t n, const float *fr
 }
 
 /* Folds the rows [from, to), which x holds; it is called for the last rows first. */
-static void fold_p(tutti_codec *c, const tutti_view *v, size_t r, size_t j, size_t from, size_t to, const float *x,
-                   void *scratch, void *const *wire)
+static void fold_p(const product *w, size_t j, size_t from, size_t to, const float *x)
 {
+    tutti_codec *c = w->c;
+    const tutti_view *v = w->v;
+    const size_t r = w->r;
+    void *scratch = w->scratch;
+    void *const *wire = w->wire;
     tutti_device *d = c->space->device;
     const powersgd *s = c->self;
     const size_t rows = v->rows, cols = v->cols;
@@ -320,14 +347,18 @@ static void fold_p(tutti_codec *c, const tutti_view *v, size_t r, size_t j, size
         tutti_rows_dot(d, end - i, cols, x + (i - from) * cols, (int)r, q, p + i, rows);
     }
     if (is_narrow(c, v) && from == 0) {
-        scale_columns(c, v, r, j > 0 ? j - 1 : 0, -1, rows, p); /* of D times about 1 */
+        scale_columns(w, j > 0 ? j - 1 : 0, -1, rows, p); /* of D times about 1 */
         narrow(c, v, r * rows, p, wire[2 * j]);
     }
 }
 
-static void fold_q(tutti_codec *c, const tutti_view *v, size_t r, size_t j, const float *x, void *scratch,
-                   void *const *wire)
+static void fold_q(const product *w, size_t j, const float *x)
 {
+    tutti_codec *c = w->c;
+    const tutti_view *v = w->v;
+    const size_t r = w->r;
+    void *scratch = w->scratch;
+    void *const *wire = w->wire;
     tutti_device *d = c->space->device;
     const size_t rows = v->rows, cols = v->cols;
     float *own = (float *)scratch + j * r * cols, *to = is_narrow(c, v) ? own : wire[2 * j + 1];
@@ -338,10 +369,10 @@ static void fold_q(tutti_codec *c, const tutti_view *v, size_t r, size_t j, cons
     tutti_fill(d, r * cols, 0, to);
     tutti_rows_sum(d, rows, cols, x, (int)r, p_of(c, v, r, j, scratch, wire), rows, to); /* Q = D^T P^ */
     if (is_narrow(c, v)) {
-        scale_columns(c, v, r, j, -1, cols, own);
+        scale_columns(w, j, -1, cols, own);
         narrow(c, v, r * cols, own, wire[2 * j + 1]);
         widen(c, v, r * cols, wire[2 * j + 1], own); /* what is sent is what it has become */
-        scale_columns(c, v, r, j, 1, cols, own);
+        scale_columns(w, j, 1, cols, own);
     } else
         tutti_copy(d, r * cols, to, own);
 }
@@ -354,7 +385,8 @@ static void fold_part(tutti_codec *c, const tutti_view *v, size_t from, size_t c
     if (r == 0)
         tutti_copy(c->space->device, count, x, (float *)wire[0] + from);
     else
-        fold_p(c, v, r, 0, from / v->cols, (from + count) / v->cols, x, scratch, wire);
+        fold_p(&(product){ c, v, r, scratch, wire }, 0, from / v->cols, (from + count) / v->cols,
+               x);
 }
 
 static void powersgd_fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch,
@@ -367,9 +399,9 @@ static void powersgd_fold(tutti_codec *c, const tutti_view *v, int round, const 
     else if (r == 0 || j >= iters_of(c->self, r, v->rows, v->cols))
         return;
     else if (round % 2 == 0)
-        fold_p(c, v, r, j, 0, v->rows, x, scratch, wire);
+        fold_p(&(product){ c, v, r, scratch, wire }, j, 0, v->rows, x);
     else
-        fold_q(c, v, r, j, x, scratch, wire);
+        fold_q(&(product){ c, v, r, scratch, wire }, j, x);
 }
 
 static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a,
@@ -382,8 +414,8 @@ static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scra
         tutti_axpy(c->space->device, v->count, a, s->ef_rule == LOCAL ? x : wire[0], y);
     else {
         if (s->ef_rule == AGGREGATED)
-            widen_means(c, v, r, scratch, wire);
-        add_products(c, v, r, 0, scratch, wire, s->ef_rule == LOCAL, a, y);
+            widen_means(&(product){ c, v, r, scratch, wire });
+        add_products(&(product){ c, v, r, scratch, wire }, 0, s->ef_rule == LOCAL, a, y);
     }
 }
 
@@ -412,10 +444,10 @@ static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *con
         tutti_copy(d, v->count, wire[0], y);
         return;
     }
-    widen_means(c, v, r, scratch, wire);
+    widen_means(&(product){ c, v, r, scratch, wire });
     tutti_rows_product(d, v->rows, v->cols, (int)r, p_of(c, v, r, 0, scratch, wire), v->rows,
                        q_of(c, v, r, 0, scratch, wire), y);
-    add_products(c, v, r, 1, scratch, wire, false, 1, y);
+    add_products(&(product){ c, v, r, scratch, wire }, 1, false, 1, y);
     for (size_t j = 0; j < products; j++) {
         q[j] = q_of(c, v, r, j, scratch, wire);
         finite = finite && tutti_finite(d, r * v->cols, q[j]);

@@ -301,9 +301,11 @@ tutti_status tutti_codec_quantised_decode_add(tutti_codec *c, const tutti_view *
     bytes -= 4 * tail;
     whole.count = whole.cols = v->count - tail;
     whole.rows = 1;
-    TUTTI_TRY(q->coding == TUTTI_CODEC_PLAIN     ? decode_fixed_width(c, &whole, in, a, y, err)
-              : q->coding == TUTTI_CODEC_HUFFMAN ? tutti_codec_huffman_decode(c, q, &whole, in, bytes, a, y, err)
-                                                 : tutti_codec_elias_decode(c, q, &whole, in, bytes, a, y, err));
+    TUTTI_TRY(
+        q->coding == TUTTI_CODEC_PLAIN ? decode_fixed_width(c, &whole, in, a, y, err)
+        : q->coding == TUTTI_CODEC_HUFFMAN
+            ? tutti_codec_huffman_decode(c, &whole, &(tutti_codec_message){ in, bytes }, a, y, err)
+            : tutti_codec_elias_decode(c, &whole, &(tutti_codec_message){ in, bytes }, a, y, err));
     for (size_t i = 0; i < tail; i++)
         y[whole.count + i] += a * tutti_codec_get_f32(in + bytes + 4 * i);
     return TUTTI_OK;

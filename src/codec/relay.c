@@ -65,6 +65,36 @@ static tutti_status relay_grow(buffer *r, size_t count, size_t size, tutti_error
 
 /* ---- the relay ---- */
 
+/* Lists tensor i, whose first element is number *at. *name: where its name is copied to. */
+static tutti_status list_tensor(tutti_relay *r, const tutti_relay_tensor *t, int i, size_t *at,
+                                char **name, tutti_error *err)
+{
+    const bool vector = t[i].cols == 1;
+    size_t count;
+    if (!tutti_size_mul(t[i].rows, t[i].cols, &count) || count == 0 || count > INT32_MAX)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "tensor %d (%.80s) has %zu x %zu elements; a codec takes tensors of 1 to 2147483647", i,
+            t[i].name != NULL ? t[i].name : "no name", t[i].rows, t[i].cols);
+    if ((t[i].name == NULL) != (t[0].name == NULL))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "tensor %d has %s name; name all of them or none", i,
+                          t[i].name == NULL ? "no" : "a");
+    r->tensor[i] = (tutti_view){ .tensor = i,
+                                 .first = *at,
+                                 .count = count,
+                                 .rows = vector ? 1 : t[i].rows,
+                                 .cols = vector ? count : t[i].cols };
+    if (!tutti_size_add(*at, count, at))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "tensor %d makes the model larger than this machine's addresses", i);
+    if (t[i].name != NULL) {
+        r->name[i] = strcpy(*name, t[i].name);
+        *name += strlen(*name) + 1;
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status list_tensors(tutti_relay *r, const tutti_relay_tensor *t, int n, tutti_error *err)
 {
     size_t at = 0, bytes = 1;
@@ -80,24 +110,7 @@ static tutti_status list_tensors(tutti_relay *r, const tutti_relay_tensor *t, in
     if (r->tensor == NULL || r->name == NULL || r->names == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a codec over %d tensors", n);
     for (int i = 0; i < n; i++) {
-        const bool vector = t[i].cols == 1;
-        size_t count;
-        if (!tutti_size_mul(t[i].rows, t[i].cols, &count) || count == 0 || count > INT32_MAX)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "tensor %d (%.80s) has %zu x %zu elements; a codec takes tensors of 1 to 2147483647", i,
-                              t[i].name != NULL ? t[i].name : "no name", t[i].rows, t[i].cols);
-        if ((t[i].name == NULL) != (t[0].name == NULL))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "tensor %d has %s name; name all of them or none", i,
-                              t[i].name == NULL ? "no" : "a");
-        r->tensor[i] = (tutti_view){ .tensor = i, .first = at, .count = count, .rows = vector ? 1 : t[i].rows,
-                                     .cols = vector ? count : t[i].cols };
-        if (!tutti_size_add(at, count, &at))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "tensor %d makes the model larger than this machine's addresses",
-                              i);
-        if (t[i].name != NULL) {
-            r->name[i] = strcpy(name, t[i].name);
-            name += strlen(name) + 1;
-        }
+        TUTTI_TRY(list_tensor(r, t, i, &at, &name, err));
     }
     r->space.n = at;
     return TUTTI_OK;

@@ -144,6 +144,26 @@ static cell *cells_at(const checker *c, int i, tutti_ref ref, size_t count)
     return m->memory[ref.place] + ref.at;
 }
 
+/* Checks a term of a sum. element: of the terms before; NULL: it is the first. */
+static tutti_status check_term(checker *c, int i, const cell *from, const size_t *element)
+{
+    if (from == NULL)
+        return wrong(c, i, "a term outside the memory");
+    if (from->written)
+        return wrong(c, i, "a term is still being received");
+    if (from->symbol == NOTHING)
+        return wrong(c, i, "a term is undefined");
+    return element != NULL && from->element != *element ? wrong(c, i, "a sum of different elements")
+                                                        : TUTTI_OK;
+}
+
+/* Checks that nothing in flight reads or writes a cell that a sum is written to. */
+static tutti_status check_free(checker *c, int i, const cell *to)
+{
+    return to->readers > 0 || to->written ? wrong(c, i, "a sum written over memory in flight")
+                                          : TUTTI_OK;
+}
+
 static tutti_status sum_step(checker *c, int i, const tutti_step *step)
 {
     const member *m = &c->members[i];
@@ -160,21 +180,14 @@ static tutti_status sum_step(checker *c, int i, const tutti_step *step)
         size_t element = 0;
         for (size_t k = 0; k < step->n && status == TUTTI_OK; k++) {
             const cell *from = cells_at(c, i, m->s->terms[step->first + k], step->count);
-            if (from == NULL)
-                status = wrong(c, i, "a term outside the memory");
-            else if (from[e].written)
-                status = wrong(c, i, "a term is still being received");
-            else if (from[e].symbol == NOTHING)
-                status = wrong(c, i, "a term is undefined");
-            else if (k > 0 && from[e].element != element)
-                status = wrong(c, i, "a sum of different elements");
-            else {
+            status = check_term(c, i, from == NULL ? NULL : &from[e], k == 0 ? NULL : &element);
+            if (status == TUTTI_OK) {
                 terms[k] = from[e].symbol;
                 element = from[e].element;
             }
         }
-        if (status == TUTTI_OK && (to[e].readers > 0 || to[e].written))
-            status = wrong(c, i, "a sum written over memory in flight");
+        if (status == TUTTI_OK)
+            status = check_free(c, i, &to[e]);
         if (status == TUTTI_OK) {
             to[e].symbol = tree(c, terms, step->n);
             to[e].element = element;
@@ -445,13 +458,33 @@ static tutti_status check_results(checker *c, int i)
     return status;
 }
 
+/* Gives each cell of a member's input its symbol and element. */
+static void fill_input(checker *c, const tutti_schedule_key *key, int i, uint32_t mine)
+{
+    member *m = &c->members[i];
+    const bool to_all = key->kind == TUTTI_ALLTOALL;
+    const bool gathers =
+        key->kind == TUTTI_ALLGATHER || key->kind == TUTTI_GATHER; /* PART is the input */
+    const size_t own = part_at(key, 0, i);
+    for (size_t e = 0; e < m->cells[TUTTI_IN_VECTOR] && !gathers; e++) {
+        m->memory[TUTTI_IN_VECTOR][e].symbol = mine;
+        m->memory[TUTTI_IN_VECTOR][e].element = e;
+    }
+    for (int j = 0; j < c->size && to_all; j++)
+        for (size_t e = part_at(key, 0, j), end = part_at(key, 0, j + 1), first = e; e < end; e++)
+            m->memory[TUTTI_IN_VECTOR][e].element = bound_for(j, e - first);
+    for (size_t e = 0; e < m->cells[TUTTI_IN_PART] && gathers; e++) {
+        m->memory[TUTTI_IN_PART][e].symbol = mine;
+        m->memory[TUTTI_IN_PART][e].element = own + e;
+    }
+}
+
 static tutti_status prepare(checker *c, const tutti_schedule *const *lists, int i)
 {
     member *m = &c->members[i];
     const tutti_schedule_key *key = &lists[i]->key;
     const bool parts = tutti_counts_of(key->kind, c->size) > 0, to_all = key->kind == TUTTI_ALLTOALL;
     const bool rooted = key->kind == TUTTI_GATHER || key->kind == TUTTI_SCATTER;
-    const bool gathers = key->kind == TUTTI_ALLGATHER || key->kind == TUTTI_GATHER; /* PART is the input */
     const size_t own = part_at(key, 0, i);
     const uint32_t mine = leaf(c, i);
 
@@ -467,17 +500,7 @@ static tutti_status prepare(checker *c, const tutti_schedule *const *lists, int 
     }
     if (m->posts == NULL || mine == 0)
         return tutti_fail(c->err, TUTTI_ERR_MEMORY, 0, "no memory to check a schedule");
-    for (size_t e = 0; e < m->cells[TUTTI_IN_VECTOR] && !gathers; e++) {
-        m->memory[TUTTI_IN_VECTOR][e].symbol = mine;
-        m->memory[TUTTI_IN_VECTOR][e].element = e;
-    }
-    for (int j = 0; j < c->size && to_all; j++)
-        for (size_t e = part_at(key, 0, j), end = part_at(key, 0, j + 1), first = e; e < end; e++)
-            m->memory[TUTTI_IN_VECTOR][e].element = bound_for(j, e - first);
-    for (size_t e = 0; e < m->cells[TUTTI_IN_PART] && gathers; e++) {
-        m->memory[TUTTI_IN_PART][e].symbol = mine;
-        m->memory[TUTTI_IN_PART][e].element = own + e;
-    }
+    fill_input(c, key, i, mine);
     return TUTTI_OK;
 }
 

@@ -246,10 +246,15 @@ static tutti_status check_root(const tutti_group *g, tutti_collective kind, int 
                       root, g->size - 1);
 }
 
-/* Sum of the counts of all members (at[0]), and of those before me (at[1]); counts NULL: `equal`
-   each. */
-static tutti_status add_counts(const tutti_group *g, tutti_collective kind, const size_t *counts, size_t equal,
-                               size_t element, size_t at[2], tutti_error *err)
+/* How much each member has of elements of so many bytes; counts NULL: `equal` each. */
+typedef struct parts {
+    const size_t *counts;
+    size_t equal, element;
+} parts;
+
+/* Sum of the counts of all members (at[0]), and of those before me (at[1]). */
+static tutti_status add_counts(const tutti_group *g, tutti_collective kind, const parts *of,
+                               size_t at[2], tutti_error *err)
 {
     size_t bytes = 0;
 
@@ -257,8 +262,8 @@ static tutti_status add_counts(const tutti_group *g, tutti_collective kind, cons
     for (int j = 0; j < g->size; j++) {
         if (j == g->index)
             at[1] = at[0];
-        if (!tutti_size_add(at[0], counts != NULL ? counts[j] : equal, &at[0]) ||
-            !tutti_size_mul(at[0], element, &bytes))
+        if (!tutti_size_add(at[0], of->counts != NULL ? of->counts[j] : of->equal, &at[0]) ||
+            !tutti_size_mul(at[0], of->element, &bytes))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "%s: the counts of the first %d of %d members are more than there are addresses",
                               tutti_collective_name(kind), j + 1, g->size);
@@ -275,7 +280,7 @@ static tutti_status check_parts(const tutti_group *g, tutti_collective kind, con
     size_t at[2];
 
     TUTTI_TRY(check_member(g, kind, err));
-    TUTTI_TRY(add_counts(g, kind, counts, part.count, element, at, err));
+    TUTTI_TRY(add_counts(g, kind, &(parts){ counts, part.count, element }, at, err));
     if (counts != NULL && counts[g->index] != part.count)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "%s: a part of %zu %s, but the count of member %d, which this is, is %zu",
@@ -439,10 +444,20 @@ tutti_status tutti_allgather_v(tutti_group *g, const size_t *counts, tutti_buffe
     return counts != NULL ? allgather(g, counts, mine, all, err) : no_counts(TUTTI_ALLGATHER, err);
 }
 
+/* A gather or scatter; counts NULL: as many of each member. */
+typedef struct with_root {
+    tutti_collective kind;
+    int root;
+    const size_t *counts;
+} with_root;
+
 /* Gather or scatter; `all` is the root's only. */
-static tutti_status rooted(tutti_group *g, tutti_collective kind, int root, const size_t *counts, tutti_buffer all,
-                           tutti_buffer mine, tutti_error *err)
+static tutti_status rooted(tutti_group *g, const with_root *of, tutti_buffer all, tutti_buffer mine,
+                           tutti_error *err)
 {
+    const tutti_collective kind = of->kind;
+    const int root = of->root;
+    const size_t *counts = of->counts;
     tutti_call call = { .kind = kind,
                         .dtype = mine.dtype,
                         .count = mine.count,
@@ -454,7 +469,8 @@ static tutti_status rooted(tutti_group *g, tutti_collective kind, int root, cons
     size_t at[2];
 
     TUTTI_TRY(check_root(g, kind, root, err));
-    TUTTI_TRY(add_counts(g, kind, counts, mine.count, tutti_dtype_bytes(mine.dtype), at, err));
+    TUTTI_TRY(add_counts(g, kind, &(parts){ counts, mine.count, tutti_dtype_bytes(mine.dtype) }, at,
+                         err));
     if (g->index != root)
         all = tutti_host(NULL, at[0], mine.dtype);
     TUTTI_TRY(check_parts(g, kind, counts, all, mine, err));
@@ -464,25 +480,28 @@ static tutti_status rooted(tutti_group *g, tutti_collective kind, int root, cons
 
 tutti_status tutti_gather_parts(tutti_group *g, int root_index, tutti_buffer mine, tutti_buffer all, tutti_error *err)
 {
-    return rooted(g, TUTTI_GATHER, root_index, NULL, all, mine, err);
+    return rooted(g, &(with_root){ TUTTI_GATHER, root_index, NULL }, all, mine, err);
 }
 
 tutti_status tutti_gather_parts_v(tutti_group *g, int root_index, const size_t *counts, tutti_buffer mine,
                                   tutti_buffer all, tutti_error *err)
 {
-    return counts != NULL ? rooted(g, TUTTI_GATHER, root_index, counts, all, mine, err) : no_counts(TUTTI_GATHER, err);
+    return counts != NULL
+               ? rooted(g, &(with_root){ TUTTI_GATHER, root_index, counts }, all, mine, err)
+               : no_counts(TUTTI_GATHER, err);
 }
 
 tutti_status tutti_scatter_parts(tutti_group *g, int root_index, tutti_buffer all, tutti_buffer mine, tutti_error *err)
 {
-    return rooted(g, TUTTI_SCATTER, root_index, NULL, all, mine, err);
+    return rooted(g, &(with_root){ TUTTI_SCATTER, root_index, NULL }, all, mine, err);
 }
 
 tutti_status tutti_scatter_parts_v(tutti_group *g, int root_index, const size_t *counts, tutti_buffer all,
                                    tutti_buffer mine, tutti_error *err)
 {
-    return counts != NULL ? rooted(g, TUTTI_SCATTER, root_index, counts, all, mine, err)
-                          : no_counts(TUTTI_SCATTER, err);
+    return counts != NULL
+               ? rooted(g, &(with_root){ TUTTI_SCATTER, root_index, counts }, all, mine, err)
+               : no_counts(TUTTI_SCATTER, err);
 }
 
 /* In place the input is first copied to scratch memory: what is received for one part would be
@@ -531,8 +550,8 @@ tutti_status tutti_alltoall_v(tutti_group *g, const size_t *counts, tutti_buffer
     TUTTI_TRY(check_member(g, call.kind, err));
     if (counts == NULL)
         return no_counts(TUTTI_ALLTOALL, err);
-    TUTTI_TRY(add_counts(g, call.kind, counts, 0, element, sent, err));
-    TUTTI_TRY(add_counts(g, call.kind, counts + g->size, 0, element, received, err));
+    TUTTI_TRY(add_counts(g, call.kind, &(parts){ counts, 0, element }, sent, err));
+    TUTTI_TRY(add_counts(g, call.kind, &(parts){ counts + g->size, 0, element }, received, err));
     if (in.count != sent[0] || out.count != received[0] || in.dtype != out.dtype)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "all-to-all from %zu %s into %zu %s over %d members, but the counts send %zu and receive %zu",

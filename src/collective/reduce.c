@@ -75,15 +75,27 @@ static void scale_tile(tutti_dtype dtype, size_t n, double a, void *x)
     }
 }
 
-static void tree_tile(tutti_dtype dtype, int op, size_t n, int p, const void *const *x, size_t offset,
-                      const double *scale, void *y)
+/* n elements of p vectors x, `offset` bytes from their beginning, and the operation that joins
+ * them. */
+typedef struct tree_part {
+    tutti_dtype dtype;
+    int op, p;
+    size_t n;
+    const void *const *x;
+    size_t offset;
+} tree_part;
+
+static void tree_tile(const tree_part *t, const double *scale, void *y)
 {
+    const tutti_dtype dtype = t->dtype;
+    const int op = t->op, p = t->p;
+    const size_t n = t->n;
     const size_t bytes = n * tutti_dtype_bytes(dtype);
     double stack[LEVELS][TILE];
     int level = 0;
 
     for (int r = 0; r < p; r++) {
-        memcpy(stack[level], (const unsigned char *)x[r] + offset, bytes); /* any alignment */
+        memcpy(stack[level], (const unsigned char *)t->x[r] + t->offset, bytes); /* any alignment */
         if (scale != NULL)
             scale_tile(dtype, n, scale[r], stack[level]);
         level++;
@@ -96,16 +108,19 @@ static void tree_tile(tutti_dtype dtype, int op, size_t n, int p, const void *co
 }
 
 /* A tile of BF16 or F16. */
-static void tree_tile_narrow(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p, const void *const *x,
-                             size_t offset, void *y)
+static void tree_tile_narrow(tutti_device *d, const tree_part *t, void *y)
 {
+    const tutti_dtype dtype = t->dtype;
+    const int op = t->op, p = t->p;
+    const size_t n = t->n;
     float stack[LEVELS][TILE];
-    uint16_t tile[TILE];
+    uint16_t narrow[TILE];
     int level = 0;
 
     for (int r = 0; r < p; r++) {
-        memcpy(tile, (const unsigned char *)x[r] + offset, n * sizeof *tile); /* any alignment */
-        tutti_cast(d, tutti_host(tile, n, dtype), tutti_host(stack[level], n, TUTTI_F32));
+        memcpy(narrow, (const unsigned char *)t->x[r] + t->offset,
+               n * sizeof *narrow); /* any alignment */
+        tutti_cast(d, tutti_host(narrow, n, dtype), tutti_host(stack[level], n, TUTTI_F32));
         if (op == TUTTI_MEAN)
             scale_tile(TUTTI_F32, n, (double)(1.0f / (float)p), stack[level]);
         level++;
@@ -114,8 +129,8 @@ static void tree_tile_narrow(tutti_device *d, tutti_dtype dtype, int op, size_t 
     }
     for (; level > 1; level--)
         merge_f32(op, n, stack[level - 2], stack[level - 1], stack[level - 2]);
-    tutti_cast(d, tutti_host(stack[0], n, TUTTI_F32), tutti_host(tile, n, dtype));
-    memcpy(y, tile, n * sizeof *tile);
+    tutti_cast(d, tutti_host(stack[0], n, TUTTI_F32), tutti_host(narrow, n, dtype));
+    memcpy(y, narrow, n * sizeof *narrow);
 }
 
 bool tutti_reduce_narrow(tutti_dtype dtype)
@@ -139,10 +154,11 @@ void tutti_reduce_tree(tutti_device *d, tutti_dtype dtype, int op, size_t n, int
     }
     for (size_t first = 0; first < n; first += TILE) {
         const size_t count = n - first < TILE ? n - first : TILE;
+        const tree_part t = { dtype, op, p, count, x, first * size };
         if (tutti_reduce_narrow(dtype))
-            tree_tile_narrow(d, dtype, op, count, p, x, first * size, (unsigned char *)y + first * size);
+            tree_tile_narrow(d, &t, (unsigned char *)y + first * size);
         else
-            tree_tile(dtype, op, count, p, x, first * size, scale, (unsigned char *)y + first * size);
+            tree_tile(&t, scale, (unsigned char *)y + first * size);
     }
 }
 

@@ -221,13 +221,30 @@ static bool take_number(reader *r, uint32_t *value)
     return r->at > begin && v <= UINT32_MAX && (*begin != '0' || r->at == begin + 1);
 }
 
+/* Reads n merges to pairs, and the hash of all before it. */
+static tutti_status read_merges(reader *r, const uint8_t *file, uint64_t *pairs, uint32_t n,
+                                tutti_error *err)
+{
+    char hash[40];
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t left, right;
+        if (!take_number(r, &left) || !skip_text(r, " ") || !take_number(r, &right) ||
+            !skip_text(r, "\n"))
+            return bad_line(r, "'LEFT RIGHT'", err);
+        pairs[k] = (uint64_t)left << 32 | right;
+    }
+    snprintf(hash, sizeof hash, "hash %016" PRIx64 "\n", tutti_hash(file, (size_t)(r->at - file)));
+    return skip_text(r, hash) && r->at == r->end
+               ? TUTTI_OK
+               : bad_line(r, "the last line with the hash of the others", err);
+}
+
 tutti_status tutti_bpe_parse(tutti_bpe **out, const char *path, const uint8_t *file, size_t bytes, tutti_error *err)
 {
     reader r = { path, file, file + bytes, 1 };
     uint32_t vocabulary;
     uint64_t *pairs;
-    char hash[40];
-    tutti_status status = TUTTI_OK;
+    tutti_status status;
 
     *out = NULL;
     if (!skip_text(&r, "tutti-bpe 1\n"))
@@ -245,16 +262,7 @@ tutti_status tutti_bpe_parse(tutti_bpe **out, const char *path, const uint8_t *f
     pairs = tutti_alloc((size_t)vocabulary - 256 + 1, sizeof *pairs);
     if (pairs == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %u merges of '%s'", vocabulary - 256, path);
-    for (uint32_t k = 0; k < vocabulary - 256 && status == TUTTI_OK; k++) {
-        uint32_t left, right;
-        if (!take_number(&r, &left) || !skip_text(&r, " ") || !take_number(&r, &right) || !skip_text(&r, "\n"))
-            status = bad_line(&r, "'LEFT RIGHT'", err);
-        else
-            pairs[k] = (uint64_t)left << 32 | right;
-    }
-    snprintf(hash, sizeof hash, "hash %016" PRIx64 "\n", tutti_hash(file, (size_t)(r.at - file)));
-    if (status == TUTTI_OK && (!skip_text(&r, hash) || r.at != r.end))
-        status = bad_line(&r, "the last line with the hash of the others", err);
+    status = read_merges(&r, file, pairs, vocabulary - 256, err);
     if (status != TUTTI_OK) {
         tutti_free(pairs);
         return status;

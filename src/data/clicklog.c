@@ -146,7 +146,8 @@ tutti_status tutti_data_clicks_fill(tutti_data *d, uint8_t *block, tutti_error *
             if (at == c->bytes)
                 return tutti_fail(err, TUTTI_ERR_STATE, 0, "'%s' was changed since it was opened; start again",
                                   d->clicks.path);
-            TUTTI_TRY(tutti_click_parse(&click, d->clicks.path, ++line, c->at + at, c->bytes - at, &used, err));
+            TUTTI_TRY(tutti_click_parse(&click, &(tutti_click_place){ d->clicks.path, ++line },
+                                        c->at + at, c->bytes - at, &used, err));
             at += used;
             block[d->parts[split][DATA_LABELS].offset + i] = click.label;
             for (int k = 0; k < TUTTI_CLICKS_INTEGERS; k++)

@@ -77,9 +77,30 @@ static tutti_status bad_field(const char *path, uint64_t line, int i, piece f, c
                       i + 1, text, wanted);
 }
 
-tutti_status tutti_click_parse(tutti_click *click, const char *path, uint64_t line, const uint8_t *text, uint64_t bytes,
-                               size_t *used, tutti_error *err)
+/* Reads a field of a line: the label, an integer or a category. */
+static tutti_status read_field(tutti_click *click, const char *path, uint64_t line, int fields,
+                               piece f, tutti_error *err)
 {
+    const int category = fields - 1 - INTEGERS;
+    if (fields == 0 && (f.bytes != 1 || (f.at[0] != '0' && f.at[0] != '1')))
+        return bad_field(path, line, fields, f, "the label, 0 or 1", err);
+    if (fields == 0)
+        click->label = f.at[0] == '1';
+    else if (f.bytes > 0 && fields < FIELDS) {
+        if (category < 0 && !read_integer(f, &click->integer[fields - 1]))
+            return bad_field(path, line, fields, f, "an integer of 32 bits, or nothing", err);
+        if (category >= 0 && !read_hex(f, &click->category[category]))
+            return bad_field(path, line, fields, f, "8 hex digits, or nothing", err);
+        click->has |= UINT64_C(1) << (fields - 1);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_click_parse(tutti_click *click, const tutti_click_place *place,
+                               const uint8_t *text, uint64_t bytes, size_t *used, tutti_error *err)
+{
+    const char *path = place->path;
+    const uint64_t line = place->line;
     const uint64_t most = bytes < TUTTI_CLICKS_LINE_MOST ? bytes : TUTTI_CLICKS_LINE_MOST;
     const uint8_t *end = memchr(text, '\n', (size_t)most);
     const size_t length = end != NULL ? (size_t)(end - text) : (size_t)most;
@@ -95,21 +116,10 @@ tutti_status tutti_click_parse(tutti_click *click, const char *path, uint64_t li
                           path, line, TUTTI_CLICKS_LINE_MOST);
     for (;; fields++) {
         const uint8_t *tab = memchr(text + at, '\t', length - at);
-        const int category = fields - 1 - INTEGERS;
         piece f = { text + at, tab != NULL ? (size_t)(tab - text) - at : length - at };
         if (tab == NULL && f.bytes > 0 && f.at[f.bytes - 1] == '\r') /* of another system's line end */
             f.bytes--;
-        if (fields == 0 && (f.bytes != 1 || (f.at[0] != '0' && f.at[0] != '1')))
-            return bad_field(path, line, fields, f, "the label, 0 or 1", err);
-        if (fields == 0)
-            click->label = f.at[0] == '1';
-        else if (f.bytes > 0 && fields < FIELDS) {
-            if (category < 0 && !read_integer(f, &click->integer[fields - 1]))
-                return bad_field(path, line, fields, f, "an integer of 32 bits, or nothing", err);
-            if (category >= 0 && !read_hex(f, &click->category[category]))
-                return bad_field(path, line, fields, f, "8 hex digits, or nothing", err);
-            click->has |= UINT64_C(1) << (fields - 1);
-        }
+        TUTTI_TRY(read_field(click, path, line, fields, f, err));
         if (tab == NULL)
             break;
         at = (size_t)(tab - text) + 1;

@@ -23,11 +23,15 @@ typedef struct tutti_click {
     uint32_t category[TUTTI_CLICKS_CATEGORIES];
 } tutti_click;
 
+/* A line of a click log, for errors. */
+typedef struct tutti_click_place {
+    const char *path;
+    uint64_t line;
+} tutti_click_place;
 /* Parses the line that begins at text[0]. bytes: rest of the text, above 0. *used: length of the
    line with its line end, which the last line may lack. path, line (from 1): for messages. */
-tutti_status tutti_click_parse(tutti_click *click, const char *path, uint64_t line,
-                               const uint8_t *text, uint64_t bytes, size_t *used,
-                               tutti_error *err);
+tutti_status tutti_click_parse(tutti_click *click, const tutti_click_place *place,
+                               const uint8_t *text, uint64_t bytes, size_t *used, tutti_error *err);
 
 /* Returns log(1 + x) of integer i; 0 if x is not above 0 or missing. A data set standardises these
    values (data.h). */

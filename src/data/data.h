@@ -218,13 +218,18 @@ bool tutti_partition_bytes(uint64_t samples, int workers, size_t *bytes);
 /* Sets *parts to the parts in memory that tutti_partition_draw has filled. */
 void tutti_partition_at(tutti_parts *parts, const void *memory, int workers);
 
+/* The labels of the samples that are cut, each below `classes`. */
+typedef struct tutti_partition_labels {
+    const uint8_t *at;
+    uint64_t samples;
+    int classes;
+} tutti_partition_labels;
 /* Draws the parts into memory. Every sample is in exactly one part, no part is empty, and the
    indexes of a part ascend. Not for iid, which has no parts. labels: [samples], each below classes
    (1 to 256). seed: the run's. TUTTI_ERR_USAGE: these labels and workers do not allow the
    partition. Deterministic. */
-tutti_status tutti_partition_draw(const tutti_partition *p, const uint8_t *labels,
-                                  uint64_t samples, int classes, int workers, uint64_t seed,
-                                  void *memory, tutti_error *err);
+tutti_status tutti_partition_draw(const tutti_partition *p, const tutti_partition_labels *of,
+                                  int workers, uint64_t seed, void *memory, tutti_error *err);
 
 /* Sets count[classes] to the number of samples of each class in the worker's part. Returns sum over
    classes c of |p_c - q_c|, where p is the distribution of classes in the part and q that in the

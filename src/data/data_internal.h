@@ -6,11 +6,16 @@
 
 /* The options of images that are distorted (distort.c). Zeroed: the images as they are. */
 typedef struct tutti_data_distortion { double distort; int64_t seed; } tutti_data_distortion;
+/* Grey images, one after the other. */
+typedef struct tutti_data_images {
+    uint8_t *at;
+    uint64_t count;
+    int height, width;
+} tutti_data_images;
 /* Distorts images in place. The result of an image depends only on itself, its index, how and
    split. */
-tutti_status tutti_data_distort(uint8_t *images, uint64_t samples, int height, int width,
-                                tutti_split split, const tutti_data_distortion *how,
-                                tutti_error *err);
+tutti_status tutti_data_distort(const tutti_data_images *of, tutti_split split,
+                                const tutti_data_distortion *how, tutti_error *err);
 /* Before attach: images are to be distorted when they are filled. */
 void tutti_data_distort_by(tutti_data *data, const tutti_data_distortion *how);
 /* Before attach: a label of `classes` or more is an error; 0, the initial value: any label is

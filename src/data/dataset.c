@@ -386,6 +386,34 @@ uint64_t tutti_data_hash_block(const tutti_data *d, const uint8_t *block)
     return tutti_hash(parts, sizeof parts);
 }
 
+/* Reads the images and labels into the block, and finds its facts. */
+static tutti_status fill_images(tutti_data *data, uint8_t *block, data_facts *f, tutti_error *err)
+{
+    if (data->filled.fill != NULL)
+        TUTTI_TRY(data->filled.fill(data, block, err));
+    for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++)
+        for (int kind = DATA_X; kind <= DATA_LABELS; kind++) {
+            const data_part *p = &data->parts[split][kind];
+            const uint64_t end = p->offset + p->header.bytes;
+            if (data->filled.fill == NULL)
+                TUTTI_TRY(fill_part(data, p, block + p->offset, err));
+            /* the hash goes over the gaps too */
+            memset(block + end, 0,
+                   (size_t)((DATA_ALIGNMENT - end % DATA_ALIGNMENT) % DATA_ALIGNMENT));
+        }
+    TUTTI_TRY(find_classes(data, block, f, err));
+    /* before the moments and the hash, which are those of what is trained on */
+    for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++)
+        TUTTI_TRY(
+            tutti_data_distort(&(tutti_data_images){ block + data->parts[split][DATA_X].offset,
+                                                     data->shape.samples[split], data->shape.height,
+                                                     data->shape.width },
+                               (tutti_split)split, &data->distortion, err));
+    find_moments(data, block, f);
+    f->hash = tutti_data_hash_block(data, block);
+    return TUTTI_OK;
+}
+
 tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_error *err)
 {
     uint8_t *block = memory;
@@ -404,25 +432,7 @@ tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_
         TUTTI_TRY(tutti_data_clicks_fill(data, block, err));
         f->magic = DATA_MAGIC;
     } else if (fill) {
-        if (data->filled.fill != NULL)
-            TUTTI_TRY(data->filled.fill(data, block, err));
-        for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++)
-            for (int kind = DATA_X; kind <= DATA_LABELS; kind++) {
-                const data_part *p = &data->parts[split][kind];
-                const uint64_t end = p->offset + p->header.bytes;
-                if (data->filled.fill == NULL)
-                    TUTTI_TRY(fill_part(data, p, block + p->offset, err));
-                /* the hash goes over the gaps too */
-                memset(block + end, 0, (size_t)((DATA_ALIGNMENT - end % DATA_ALIGNMENT) % DATA_ALIGNMENT));
-            }
-        TUTTI_TRY(find_classes(data, block, f, err));
-        /* before the moments and the hash, which are those of what is trained on */
-        for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++)
-            TUTTI_TRY(tutti_data_distort(block + data->parts[split][DATA_X].offset, data->shape.samples[split],
-                                         data->shape.height, data->shape.width, (tutti_split)split, &data->distortion,
-                                         err));
-        find_moments(data, block, f);
-        f->hash = tutti_data_hash_block(data, block);
+        TUTTI_TRY(fill_images(data, block, f, err));
         f->magic = DATA_MAGIC;
     } else if (f->magic != DATA_MAGIC) {
         char name[256];

@@ -65,11 +65,17 @@ static void cosine_sine(int64_t degrees, int64_t *cosine, int64_t *sine)
     *cosine = (c + (1 << 13)) >> 14;
 }
 
+/* How far an image is moved, and the angle that it is turned by. */
+typedef struct motion {
+    int64_t right, down, cosine, sine;
+} motion;
+
 /* Moves and turns an image. framed: the old image with a border of one pixel of 0, so that each
    point that touches the image has four neighbours. */
-static void move_and_turn(uint8_t *image, const uint8_t *framed, int height, int width, int64_t right, int64_t down,
-                          int64_t cosine, int64_t sine)
+static void move_and_turn(uint8_t *image, const uint8_t *framed, int height, int width,
+                          const motion *by)
 {
+    const int64_t right = by->right, down = by->down, cosine = by->cosine, sine = by->sine;
     /* of the places: 17 binary places, so that a middle between pixels is whole */
     const int64_t row = (int64_t)width + 2, unit = 2 * ONE;
     const int64_t end_x = width * unit, end_y = height * unit;
@@ -123,9 +129,12 @@ static void stroke(uint8_t *image, int height, int width, tutti_rng rng, uint64_
         }
 }
 
-tutti_status tutti_data_distort(uint8_t *images, uint64_t samples, int height, int width, tutti_split split,
+tutti_status tutti_data_distort(const tutti_data_images *of, tutti_split split,
                                 const tutti_data_distortion *how, tutti_error *err)
 {
+    uint8_t *const images = of->at;
+    const uint64_t samples = of->count;
+    const int height = of->height, width = of->width;
     const int64_t level = (int64_t)(how->distort * ONE + 0.5);
     const int64_t far = (SHIFT_PIXELS * level + ONE / 2) / ONE, widest = TURN_DEGREES * level,
                   most = (STROKES * level + ONE / 2) / ONE;
@@ -150,7 +159,8 @@ tutti_status tutti_data_distort(uint8_t *images, uint64_t samples, int height, i
         for (size_t y = 0; y < (size_t)height; y++)
             memcpy(framed + (y + 1) * row + 1, image + y * (size_t)width, (size_t)width);
         cosine_sine(angle < 0 ? -angle : angle, &cosine, &sine);
-        move_and_turn(image, framed, height, width, right, down, cosine, angle < 0 ? -sine : sine);
+        move_and_turn(image, framed, height, width,
+                      &(motion){ right, down, cosine, angle < 0 ? -sine : sine });
         for (int64_t k = 0; k < strokes; k++)
             stroke(image, height, width, rng, DRAW_FIRST_STROKE + (uint64_t)k * STROKE_DRAWS, level);
     }

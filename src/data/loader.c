@@ -125,10 +125,18 @@ static tutti_status check_attached(const tutti_data *data, const tutti_share *sh
     return TUTTI_OK;
 }
 
+/* Whom a loader feeds: a worker with its share, `depth` batches ahead. */
+typedef struct feed {
+    const tutti_share *share;
+    int worker, depth;
+} feed;
+
 /* Sets the sizes of the loader. *room: floats or tokens of all slots. data need not be attached. */
-static tutti_status lay_out(tutti_loader *l, const tutti_data *data, const tutti_share *share, int worker, int depth,
-                            size_t *room, tutti_error *err)
+static tutti_status lay_out(tutti_loader *l, const tutti_data *data, const feed *to, size_t *room,
+                            tutti_error *err)
 {
+    const tutti_share *share = to->share;
+    const int worker = to->worker, depth = to->depth;
     const tutti_data_shape *shape = tutti_data_shape_of(data);
     size_t floats;
 
@@ -153,11 +161,35 @@ size_t tutti_loader_bytes(const tutti_data *data, const tutti_share *share, int 
     tutti_loader l = { 0 };
     size_t room, samples;
 
-    if (lay_out(&l, data, share, worker, depth, &room, NULL) != TUTTI_OK)
+    if (lay_out(&l, data, &(feed){ share, worker, depth }, &room, NULL) != TUTTI_OK)
         return SIZE_MAX;
     samples = (size_t)l.batch * l.slots;
     return (l.context > 0 ? 2 * room * sizeof *l.tokens : room * sizeof *l.x + samples * sizeof *l.labels) +
            samples * l.tables * sizeof *l.rows + (size_t)l.batch * sizeof *l.ids;
+}
+
+/* Allocates the batches: `room` values or tokens of all slots, and what belongs to them. */
+static tutti_status take_room(tutti_loader *l, size_t room, tutti_error *err)
+{
+    if (l->context > 0) {
+        l->tokens = tutti_alloc(room, sizeof *l->tokens);
+        l->next = tutti_alloc(room, sizeof *l->next);
+    } else {
+        l->x = tutti_alloc(room, sizeof(float));
+        l->labels = tutti_alloc((size_t)l->batch * l->slots, 1);
+    }
+    if (l->tables > 0) /* twice as many as values, which fit */
+        l->rows = tutti_alloc((size_t)l->batch * l->slots, l->tables * sizeof *l->rows);
+    l->ids = tutti_alloc((size_t)l->batch, sizeof *l->ids);
+    if (l->ids == NULL ||
+        (l->context > 0 ? l->tokens == NULL || l->next == NULL
+                        : l->x == NULL || l->labels == NULL) ||
+        (l->tables > 0 && l->rows == NULL))
+        return tutti_fail(
+            err, TUTTI_ERR_MEMORY, 0,
+            "no memory for %zu batches of %lld samples of %zu pixels; use a smaller batch",
+            l->slots, (long long)l->batch, l->pixels);
+    return TUTTI_OK;
 }
 
 tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutti_data *data, const tutti_share *share,
@@ -177,26 +209,12 @@ tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutt
     l->share = *share;
     l->worker = worker;
     l->first_step = first_step;
-    status = lay_out(l, data, share, worker, depth, &room, err);
+    status = lay_out(l, data, &(feed){ share, worker, depth }, &room, err);
     if (status != TUTTI_OK)
         goto out;
-    if (l->context > 0) {
-        l->tokens = tutti_alloc(room, sizeof *l->tokens);
-        l->next = tutti_alloc(room, sizeof *l->next);
-    } else {
-        l->x = tutti_alloc(room, sizeof(float));
-        l->labels = tutti_alloc((size_t)l->batch * l->slots, 1);
-    }
-    if (l->tables > 0) /* twice as many as values, which fit */
-        l->rows = tutti_alloc((size_t)l->batch * l->slots, l->tables * sizeof *l->rows);
-    l->ids = tutti_alloc((size_t)l->batch, sizeof *l->ids);
-    if (l->ids == NULL || (l->context > 0 ? l->tokens == NULL || l->next == NULL : l->x == NULL || l->labels == NULL) ||
-        (l->tables > 0 && l->rows == NULL)) {
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0,
-                            "no memory for %zu batches of %lld samples of %zu pixels; use a smaller batch", l->slots,
-                            (long long)l->batch, l->pixels);
+    status = take_room(l, room, err);
+    if (status != TUTTI_OK)
         goto out;
-    }
     status = TUTTI_OK;
     if (depth > 0)
         status = tutti_monitor_open(&l->monitor, rt, err);

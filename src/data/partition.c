@@ -437,13 +437,32 @@ static tutti_status write_parts(const cut *c, void *memory, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_partition_draw(const tutti_partition *p, const uint8_t *labels, uint64_t samples, int classes,
+/* Allocates what a cut needs. */
+static tutti_status take_memory(cut *c, tutti_error *err)
+{
+    const tutti_partition *p = c->p;
+    const size_t n = (size_t)c->workers, k = (size_t)c->classes, weights = n > k ? n : k;
+    c->sorted = tutti_alloc((size_t)c->samples, sizeof *c->sorted);
+    c->of = tutti_alloc((size_t)c->samples, sizeof *c->of);
+    c->size = tutti_alloc(n, sizeof *c->size);
+    c->log_weight = tutti_alloc(p->even == EVEN_ON ? n * k : weights, sizeof *c->log_weight);
+    c->weight = tutti_alloc(weights, sizeof *c->weight);
+    c->open = tutti_alloc(weights, sizeof *c->open);
+    if (c->sorted == NULL || c->of == NULL || c->size == NULL || c->log_weight == NULL ||
+        c->weight == NULL || c->open == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to cut %llu samples into parts",
+                          (unsigned long long)c->samples);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_partition_draw(const tutti_partition *p, const tutti_partition_labels *of,
                                   int workers, uint64_t seed, void *memory, tutti_error *err)
 {
-    const size_t n = (size_t)workers, k = (size_t)classes, weights = n > k ? n : k;
+    const uint64_t samples = of->samples;
+    const int classes = of->classes;
     uint32_t *sorted;                 /* of a group */
     cut c = { .p = p,
-              .labels = labels,
+              .labels = of->at,
               .samples = samples,
               .classes = classes,
               .workers = workers,
@@ -454,15 +473,9 @@ tutti_status tutti_partition_draw(const tutti_partition *p, const uint8_t *label
     if (samples > UINT32_MAX)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a partition of %llu samples is too large; up to %u are possible",
                           (unsigned long long)samples, UINT32_MAX);
-    c.sorted = tutti_alloc((size_t)samples, sizeof *c.sorted);
-    c.of = tutti_alloc((size_t)samples, sizeof *c.of);
+    status = take_memory(&c, err);
     sorted = tutti_alloc(p->even == EVEN_CUT ? (size_t)samples : 1, sizeof *sorted);
-    c.size = tutti_alloc(n, sizeof *c.size);
-    c.log_weight = tutti_alloc(p->even == EVEN_ON ? n * k : weights, sizeof *c.log_weight);
-    c.weight = tutti_alloc(weights, sizeof *c.weight);
-    c.open = tutti_alloc(weights, sizeof *c.open);
-    if (c.sorted == NULL || c.of == NULL || sorted == NULL || c.size == NULL || c.log_weight == NULL ||
-        c.weight == NULL || c.open == NULL)
+    if (status == TUTTI_OK && sorted == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to cut %llu samples into parts",
                             (unsigned long long)samples);
     if (status == TUTTI_OK)

@@ -144,9 +144,19 @@ static bool is_spec_of_file(const char *text)
     return false;
 }
 
-static tutti_status find_named(tutti_runtime *rt, const tutti_spec *spec, const char *text, const char *installed,
-                               char *path, size_t bytes, found *f, tutti_error *err)
+/* What the user has named a data set by, and memory for the path that is found for it. */
+typedef struct path_room {
+    const char *text;
+    char *path;
+    size_t bytes;
+} path_room;
+
+static tutti_status find_named(tutti_runtime *rt, const tutti_spec *spec, const char *installed,
+                               path_room to, found *f, tutti_error *err)
 {
+    const char *text = to.text;
+    char *path = to.path;
+    const size_t bytes = to.bytes;
     char what[40], canonical[512], folder[4096];
     const char *file;
 
@@ -182,9 +192,12 @@ static tutti_status find_named(tutti_runtime *rt, const tutti_spec *spec, const 
     return TUTTI_OK;
 }
 
-static tutti_status find_set_path(tutti_runtime *rt, const char *text, const char *installed, char *path, size_t bytes,
-                                  found *f, tutti_error *err)
+static tutti_status find_set_path(tutti_runtime *rt, const char *installed, path_room to, found *f,
+                                  tutti_error *err)
 {
+    const char *text = to.text;
+    char *path = to.path;
+    const size_t bytes = to.bytes;
     tutti_spec *spec;
     tutti_status status;
 
@@ -202,7 +215,7 @@ static tutti_status find_set_path(tutti_runtime *rt, const char *text, const cha
         return tutti_fail_within(err, status, "no file or directory '%.80s', and as the name of a data set", text);
     f->set = find_set(tutti_spec_name(spec));
     status = f->set == NULL ? unknown(text, tutti_spec_name(spec), err)
-                            : find_named(rt, spec, text, installed, path, bytes, f, err);
+                            : find_named(rt, spec, installed, to, f, err);
     f->windows.file = f->clicks.file = f->pictures.dir = NULL; /* they were the spec's */
     tutti_spec_close(spec);
     return status;
@@ -213,7 +226,7 @@ tutti_status tutti_data_find(tutti_runtime *rt, const char *text, const char *in
 {
     found f;
 
-    return find_set_path(rt, text, installed, path, bytes, &f, err);
+    return find_set_path(rt, installed, (path_room){ text, path, bytes }, &f, err);
 }
 
 tutti_status tutti_data_given(tutti_status status, tutti_error *err)
@@ -232,8 +245,8 @@ tutti_status tutti_data_absolute(tutti_runtime *rt, const char *text, const char
     found f;
     int length = snprintf(out, bytes, "%s", text);
 
-    if (find_set_path(rt, text, "", path, sizeof path, &f, NULL) != TUTTI_OK || path[0] == '/' ||
-        (f.set != NULL && (!is_placed(f.set) || f.set->drawn)))
+    if (find_set_path(rt, "", (path_room){ text, path, sizeof path }, &f, NULL) != TUTTI_OK ||
+        path[0] == '/' || (f.set != NULL && (!is_placed(f.set) || f.set->drawn)))
         return TUTTI_OK; /* a name; or there is nothing, which is reported when it is opened */
     snprintf(whole, sizeof whole, "%s/%s", directory, path);
     if (f.set == NULL)
@@ -326,6 +339,19 @@ static bool is_file(tutti_runtime *rt, const char *path, bool *tokens)
     return true;
 }
 
+/* Opens CIFAR's files, if they are asked for or are what is there; else *out stays NULL. */
+static tutti_status open_cifar(tutti_data **out, tutti_runtime *rt, const char *path,
+                               const found *f, tutti_error *err)
+{
+    if (f->set != NULL && f->set->options == cifar_options && !tutti_data_is_cifar(rt, path))
+        TUTTI_TRY(name_what_it_is(rt, path, err));
+    if (f->set != NULL && f->set->options == cifar_options)
+        return tutti_data_cifar_open(out, rt, path, true, err);
+    if (f->set == NULL && tutti_data_is_cifar(rt, path))
+        return tutti_data_cifar_open(out, rt, path, false, err);
+    return TUTTI_OK;
+}
+
 tutti_status tutti_data_open_spec(tutti_data **out, tutti_runtime *rt, const char *text, const char *installed,
                                   tutti_error *err)
 {
@@ -334,7 +360,7 @@ tutti_status tutti_data_open_spec(tutti_data **out, tutti_runtime *rt, const cha
     found f;
 
     *out = NULL;
-    TUTTI_TRY(find_set_path(rt, text, installed, path, sizeof path, &f, err));
+    TUTTI_TRY(find_set_path(rt, installed, (path_room){ text, path, sizeof path }, &f, err));
     if (f.problem.kind != TUTTI_PROBLEM_NONE)
         return tutti_data_problem_open(out, rt, &f.problem, err);
     if (f.set != NULL && f.set->text)
@@ -347,12 +373,9 @@ tutti_status tutti_data_open_spec(tutti_data **out, tutti_runtime *rt, const cha
     }
     if (f.set != NULL && f.set->pictures)
         return tutti_data_pictures_open(out, rt, path, &f.pictures, err);
-    if (f.set != NULL && f.set->options == cifar_options && !tutti_data_is_cifar(rt, path))
-        TUTTI_TRY(name_what_it_is(rt, path, err));
-    if (f.set != NULL && f.set->options == cifar_options)
-        return tutti_data_cifar_open(out, rt, path, true, err);
-    if (f.set == NULL && tutti_data_is_cifar(rt, path))
-        return tutti_data_cifar_open(out, rt, path, false, err);
+    TUTTI_TRY(open_cifar(out, rt, path, &f, err));
+    if (*out != NULL)
+        return TUTTI_OK;
     if (f.set == NULL && !tutti_data_is_idx(rt, path)) {
         TUTTI_TRY(name_what_it_is(rt, path, err));
         TUTTI_TRY(tutti_data_is_pictures(rt, path, &pictures, err));

@@ -90,10 +90,15 @@ void tutti_tokens_close(tutti_tokens *t); /* zeroed is allowed */
 tutti_status tutti_tokens_parse(tutti_tokens *t, const char *path, const uint8_t *file,
                                 uint64_t bytes, tutti_error *err);
 
+/* [count] ids, each below `vocabulary`. */
+typedef struct tutti_token_ids {
+    const uint32_t *ids;
+    uint64_t count;
+    uint32_t vocabulary;
+} tutti_token_ids;
 /* Writes a file, which must not exist, with 2 bytes per id if the vocabulary allows it, else 4. */
-tutti_status tutti_tokens_write(tutti_runtime *rt, const char *path, const uint32_t *ids,
-                                uint64_t count, uint32_t vocabulary, uint64_t made_by,
-                                tutti_error *err);
+tutti_status tutti_tokens_write(tutti_runtime *rt, const char *path, const tutti_token_ids *of,
+                                uint64_t made_by, tutti_error *err);
 #ifdef __cplusplus
 }
 #endif

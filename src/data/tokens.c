@@ -56,15 +56,19 @@ void tutti_contents_close(tutti_contents *c)
 
 /* ---- UTF-8 ---- */
 
+/* Returns how many bytes follow the first byte of a character; 4: it is none. */
+static unsigned following(uint8_t first)
+{
+    if (first < 0x80)
+        return 0;
+    return first < 0xC2 ? 4 : first <= 0xDF ? 1 : first <= 0xEF ? 2 : first <= 0xF4 ? 3 : 4;
+}
+
 /* Returns the number of bytes of the character at s, of n bytes that are left; 0: it is not
    valid. */
 static unsigned character(const uint8_t *s, uint64_t n)
 {
-    const unsigned more = s[0] < 0x80                    ? 0
-                          : s[0] >= 0xC2 && s[0] <= 0xDF ? 1
-                          : s[0] >= 0xE0 && s[0] <= 0xEF ? 2
-                          : s[0] >= 0xF0 && s[0] <= 0xF4 ? 3
-                                                         : 4;
+    const unsigned more = following(s[0]);
     /* not longer than need be, no surrogates, not above 10FFFF */
     const uint8_t low = s[0] == 0xE0   ? 0xA0
                         : s[0] == 0xF0 ? 0x90
@@ -206,9 +210,11 @@ void tutti_tokens_close(tutti_tokens *t)
     *t = (tutti_tokens){ 0 };
 }
 
-tutti_status tutti_tokens_write(tutti_runtime *rt, const char *path, const uint32_t *ids, uint64_t count,
-                                uint32_t vocabulary, uint64_t made_by, tutti_error *err)
+tutti_status tutti_tokens_write(tutti_runtime *rt, const char *path, const tutti_token_ids *of,
+                                uint64_t made_by, tutti_error *err)
 {
+    const uint32_t *ids = of->ids, vocabulary = of->vocabulary;
+    const uint64_t count = of->count;
     const int id_bytes = vocabulary <= 65536 ? 2 : 4;
     uint8_t head[HEADER] = { 0 };
     tutti_file *file;

@@ -112,28 +112,34 @@ static void load_source(tutti_device *d, const void *from, tutti_dtype dtype, si
         }
 }
 
-/* The part that piece k has of the tensor's `count` elements from `begin` on: returns its address
-   in the piece's memory. *at: elements of the tensor from `begin` to that part; *n: its
-   elements. */
-static float *within(const tutti_engine *e, int tensor, int k, size_t begin, size_t count, size_t *at, size_t *n)
+/* Elements of a tensor: `count` from `begin` on. */
+typedef struct elements {
+    int tensor;
+    size_t begin, count;
+} elements;
+
+/* The part that piece k has of these elements: returns its address in the piece's memory. *at: how
+   many of the elements come before that part; *n: how many it has. */
+static float *within(const tutti_engine *e, int k, const elements *of, size_t *at, size_t *n)
 {
     const tutti_piece *p = &e->pieces[k];
-    const size_t first = e->tensors[tensor].first + begin, end = first + count, until = p->first + p->count,
-                 from = first > p->first ? first : p->first, to = end < until ? end : until;
+    const size_t first = e->tensors[of->tensor].first + of->begin, end = first + of->count,
+                 until = p->first + p->count, from = first > p->first ? first : p->first,
+                 to = end < until ? end : until;
 
     *at = from - first;
     *n = to > from ? to - from : 0;
     return p->g + (from - p->first);
 }
 
-/* Sets the tensor's elements that piece k has to the values at `from`; add: adds them; NULL: sets
+/* Sets those of the elements that piece k has to the values at `from`; add: adds them; NULL: sets
    0. */
-static void load_range(tutti_engine *e, int tensor, int k, size_t begin, size_t count, const void *from,
+static void load_range(tutti_engine *e, int k, const elements *of, const void *from,
                        tutti_dtype dtype, bool add)
 {
     tutti_device *d = e->m.device;
     size_t at, n;
-    float *g = within(e, tensor, k, begin, count, &at, &n);
+    float *g = within(e, k, of, &at, &n);
 
     if (n > 0 && from == NULL)
         tutti_fill(d, n, 0, g);
@@ -147,9 +153,9 @@ static void put_rows(tutti_engine *e, int tensor, int k, const tutti_engine_sour
     const size_t bytes = t->cols * tutti_dtype_bytes(s->dtype);
 
     if (e->m.held != TUTTI_HELD_WHOLE) /* else a gradient that is not kept is 0 by now */
-        load_range(e, tensor, k, 0, t->count, NULL, s->dtype, false);
+        load_range(e, k, &(elements){ tensor, 0, t->count }, NULL, s->dtype, false);
     for (size_t i = 0; i < s->n && s->from != NULL && e->step.pass.samples > 0; i++)
-        load_range(e, tensor, k, s->ids[i] * t->cols, t->cols,
+        load_range(e, k, &(elements){ tensor, s->ids[i] * t->cols, t->cols },
                    (const char *)s->from + (s->whole ? s->ids[i] : i) * bytes, s->dtype, true);
 }
 
@@ -162,9 +168,9 @@ void tutti_engine_take_gradient(tutti_engine *e, int tensor, int k, const tutti_
     else if (s->from != NULL && s->from == (const void *)tutti_engine_gradient(e, tensor))
         return;
     else if (s->from != NULL && e->step.pass.samples > 0)
-        load_range(e, tensor, k, 0, count, s->from, s->dtype, e->step.pass.keep);
+        load_range(e, k, &(elements){ tensor, 0, count }, s->from, s->dtype, e->step.pass.keep);
     else if (!e->step.pass.keep)
-        load_range(e, tensor, k, 0, count, NULL, s->dtype, false);
+        load_range(e, k, &(elements){ tensor, 0, count }, NULL, s->dtype, false);
 }
 
 /* ---- the client's optimiser ---- */

@@ -96,7 +96,7 @@ void tutti_checksum_put(const tutti_codec *c, const tutti_view *v, int from, con
 /* Compares the received checksum in[TUTTI_CHECKSUM_BYTES] with that of the received message.
    TUTTI_ERR_CORRUPT, naming tensor and sender. Any thread. */
 tutti_status tutti_checksum_check(const tutti_codec *c, const tutti_view *v, int from,
-                                  const uint8_t *message, size_t bytes, const uint8_t *in,
+                                  const tutti_codec_message *m, const uint8_t *in,
                                   tutti_error *err);
 /* A non-finite number of a vector of the flat space. */
 typedef struct tutti_engine_bad {

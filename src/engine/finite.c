@@ -4,14 +4,20 @@
 
 #include "engine_internal.h"
 
-/* Searches x of the flat space from low up to high, within these tensors. */
-static bool find_bad(const tutti_engine *e, const float *x, int first, int tensors, size_t low, size_t high,
-                     tutti_engine_bad *bad)
+/* Elements [low, high) of the flat space, within the tensors from `first` on. */
+typedef struct range {
+    int first, tensors;
+    size_t low, high;
+} range;
+
+/* Searches x of the flat space. */
+static bool find_bad(const tutti_engine *e, const float *x, const range *in, tutti_engine_bad *bad)
 {
     *bad = (tutti_engine_bad){ .found = false };
-    for (int i = first; i < first + tensors; i++) {
+    for (int i = in->first; i < in->first + in->tensors; i++) {
         const tutti_tensor *t = &e->tensors[i];
-        for (size_t k = low > t->first ? low - t->first : 0; k < t->count && t->first + k < high; k++)
+        for (size_t k = in->low > t->first ? in->low - t->first : 0;
+             k < t->count && t->first + k < in->high; k++)
             if (!isfinite(x[t->first + k])) {
                 *bad = (tutti_engine_bad){ .found = true, .tensor = i, .element = k, .value = x[t->first + k] };
                 return true;
@@ -22,12 +28,13 @@ static bool find_bad(const tutti_engine *e, const float *x, int first, int tenso
 
 bool tutti_engine_find_bad(const tutti_engine *e, const float *x, int first, int tensors, tutti_engine_bad *bad)
 {
-    return find_bad(e, x, first, tensors, 0, e->layout.used, bad);
+    return find_bad(e, x, &(range){ first, tensors, 0, e->layout.used }, bad);
 }
 
 void tutti_engine_find_bad_of(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad)
 {
-    find_bad(e, p->g - p->first, p->first_tensor, p->tensors, p->first, p->first + p->count, bad);
+    find_bad(e, p->g - p->first,
+             &(range){ p->first_tensor, p->tensors, p->first, p->first + p->count }, bad);
 }
 
 bool tutti_engine_may_skip(const tutti_engine *e)

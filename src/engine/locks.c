@@ -65,18 +65,26 @@ static void copy(tutti_method *m, float *at, const float *from, size_t first, si
     tutti_copy(m->device, count, from, at);
 }
 
-/* Applies `part` to a tensor, or rows of it, each under its lock; word: the lock of its first
-   row. */
-static void by_rows(tutti_method *m, uint32_t *word, const tutti_tensor *t, const tutti_rows *rows,
-                    tutti_locked_part *part, float *to, const float *from, const tutti_rate *rate)
+/* A tensor, or rows of it; word: the lock of its first row. */
+typedef struct locked {
+    uint32_t *word;
+    const tutti_tensor *tensor;
+    const tutti_rows *rows;
+} locked;
+
+/* Applies `part` to each row under its lock. */
+static void by_rows(tutti_method *m, const locked *of, tutti_locked_part *part, float *to,
+                    const float *from, const tutti_rate *rate)
 {
+    const tutti_tensor *t = of->tensor;
+    const tutti_rows *rows = of->rows;
     const size_t width = t->count / locks_of(t), n = rows != NULL ? rows->n : locks_of(t);
 
     for (size_t k = 0; k < n; k++) {
         const size_t row = rows != NULL ? rows->ids[k] : k, first = t->first + row * width;
-        tutti_locks_take(m, word + row);
+        tutti_locks_take(m, of->word + row);
         part(m, to + first, from + first, first, width, rate);
-        tutti_locks_leave(word + row);
+        tutti_locks_leave(of->word + row);
     }
 }
 
@@ -100,7 +108,8 @@ void tutti_engine_locked(tutti_method *m, const tutti_locks *locks, tutti_locked
         return;
     }
     for (int i = 0; i < m->layout->n_tensors; i++)
-        by_rows(m, word_of(m, locks, i), &m->layout->tensor[i], NULL, part, to, from, NULL);
+        by_rows(m, &(locked){ word_of(m, locks, i), &m->layout->tensor[i], NULL }, part, to, from,
+                NULL);
 }
 
 tutti_status tutti_base_step_locked(tutti_method *m, float *x, const tutti_locks *locks, tutti_error *err)
@@ -123,8 +132,10 @@ tutti_status tutti_base_step_locked(tutti_method *m, float *x, const tutti_locks
         return TUTTI_OK;
     }
     for (int i = 0; i < m->layout->n_tensors; i++)
-        by_rows(m, word_of(m, locks, i), &m->layout->tensor[i], tutti_engine_rows_to_update(e, i), update_range, x,
-                m->g, &rate);
+        by_rows(m,
+                &(locked){ word_of(m, locks, i), &m->layout->tensor[i],
+                           tutti_engine_rows_to_update(e, i) },
+                update_range, x, m->g, &rate);
     return TUTTI_OK;
 }
 
@@ -137,7 +148,7 @@ void tutti_locked_read(tutti_method *m, const tutti_locks *locks, const float *f
         if (t->asked)
             continue;
         if (locks->rows)
-            by_rows(m, word_of(m, locks, i), t, NULL, copy, m->x, from, NULL);
+            by_rows(m, &(locked){ word_of(m, locks, i), t, NULL }, copy, m->x, from, NULL);
         else
             tutti_copy(m->device, t->count, from + t->first, m->x + t->first);
     }
@@ -151,7 +162,8 @@ void tutti_locked_read_rows(tutti_method *m, const tutti_locks *locks, const flo
     const tutti_tensor *t = &m->layout->tensor[tensor];
 
     if (locks->rows) {
-        by_rows(m, word_of(m, locks, tensor), t, &(tutti_rows){ .n = n, .ids = ids }, copy, m->x, from, NULL);
+        by_rows(m, &(locked){ word_of(m, locks, tensor), t, &(tutti_rows){ .n = n, .ids = ids } },
+                copy, m->x, from, NULL);
         return;
     }
     tutti_locks_take(m, locks->word);

@@ -103,9 +103,11 @@ tutti_status tutti_engine_grad_ready_from(tutti_engine *e, int tensor, const voi
     return announce(e, tensor, &(tutti_engine_source){ .from = gradient, .dtype = dtype }, err);
 }
 
-static tutti_status announce_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, const void *from,
-                                  tutti_dtype dtype, bool whole, tutti_error *err)
+static tutti_status announce_rows(tutti_engine *e, int tensor, const tutti_engine_source *s,
+                                  tutti_error *err)
 {
+    const uint32_t *ids = s->ids;
+    const size_t n = s->n;
     const tutti_tensor *t;
 
     TUTTI_TRY(check_ready(e, tensor, err));
@@ -123,10 +125,7 @@ static tutti_status announce_rows(tutti_engine *e, int tensor, const uint32_t *i
     if (e->params[tensor].asks_rows)
         TUTTI_TRY(tutti_engine_rows_were_needed(e, tensor, ids, n, err));
     tutti_engine_rows_touch(e, tensor, ids, n);
-    return announce(e, tensor,
-                    &(tutti_engine_source){
-                        .from = from, .dtype = dtype, .rows = true, .whole = whole, .ids = ids, .n = n },
-                    err);
+    return announce(e, tensor, s, err);
 }
 
 tutti_status tutti_engine_grad_ready_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
@@ -135,15 +134,26 @@ tutti_status tutti_engine_grad_ready_rows(tutti_engine *e, int tensor, const uin
 
     if (known)
         TUTTI_TRY(check_handed(e, "grad_ready_rows", tensor, err));
-    return announce_rows(e, tensor, ids, n, known ? e->params[tensor].gradient : NULL,
-                         known ? e->params[tensor].dtype : TUTTI_F32, true, err);
+    return announce_rows(
+        e, tensor,
+        &(tutti_engine_source){ .from = known ? e->params[tensor].gradient : NULL,
+                                .dtype = known ? e->params[tensor].dtype : TUTTI_F32,
+                                .rows = true,
+                                .whole = true,
+                                .ids = ids,
+                                .n = n },
+        err);
 }
 
 tutti_status tutti_engine_grad_ready_rows_from(tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
                                                const void *rows, tutti_dtype dtype, tutti_error *err)
 {
     TUTTI_TRY(check_type("grad_ready_rows_from", tensor, dtype, err));
-    return announce_rows(e, tensor, ids, n, rows, dtype, false, err);
+    return announce_rows(
+        e, tensor,
+        &(tutti_engine_source){
+            .from = rows, .dtype = dtype, .rows = true, .whole = false, .ids = ids, .n = n },
+        err);
 }
 
 tutti_status tutti_engine_unused(tutti_engine *e, tutti_error *err)

@@ -60,31 +60,39 @@ static tutti_place further(tutti_place at, size_t bytes)
     return (tutti_place){ at.tier, at.at + bytes, at.memory != NULL ? (char *)at.memory + bytes : NULL };
 }
 
-/* Adds the part [low, high) of a placed vector, whose element `first` of the flat space is at
-   `at`; split at tensors. */
-static tutti_status add_range(const tutti_engine *e, items *list, const tutti_state *s, tutti_place at, size_t first,
-                              int owner, size_t low, size_t high, tutti_error *err)
+/* A vector of a state, whose element `first` of the flat space is at `at`. */
+typedef struct placed {
+    const tutti_state *state;
+    tutti_place at;
+    size_t first;
+    int owner;
+} placed;
+
+/* Adds the part [low, high) of a placed vector; split at tensors. */
+static tutti_status add_range(const tutti_engine *e, items *list, const placed *of, size_t low,
+                              size_t high, tutti_error *err)
 {
+    const tutti_state *s = of->state;
     const size_t size = tutti_dtype_bytes(s->dtype);
 
     for (int i = 0; i < e->layout.n_tensors; i++) {
         const tutti_tensor *t = &e->tensors[i];
         const size_t from = low > t->first ? low : t->first,
                      to = high < t->first + t->count ? high : t->first + t->count;
-        const tutti_place here = from < to ? further(at, (from - first) * size) : at;
+        const tutti_place here = from < to ? further(of->at, (from - of->first) * size) : of->at;
         if (from < to)
             TUTTI_TRY(append_item(list,
                                   &(tutti_saved){ .state = s->name,
-                                          .tensor = t->name,
-                                          .keep = s->keep,
-                                          .dtype = s->dtype,
-                                          .owner = owner,
-                                          .count = t->count,
-                                          .begin = from - t->first,
-                                          .end = to - t->first,
-                                          .data = here.memory,
-                                          .tier = here.tier,
-                                          .at = here.at },
+                                                  .tensor = t->name,
+                                                  .keep = s->keep,
+                                                  .dtype = s->dtype,
+                                                  .owner = of->owner,
+                                                  .count = t->count,
+                                                  .begin = from - t->first,
+                                                  .end = to - t->first,
+                                                  .data = here.memory,
+                                                  .tier = here.tier,
+                                                  .at = here.at },
                                   err));
     }
     return TUTTI_OK;
@@ -102,7 +110,8 @@ static tutti_status add_ranges(const tutti_engine *e, items *list, const tutti_s
         const tutti_range *r = &s->ranges[k];
         const size_t end = part.first + part.count, low = part.first > before ? part.first - before : 0,
                      high = end > before + r->count ? r->count : end > before ? end - before : 0;
-        TUTTI_TRY(add_range(e, list, s, at, r->first, -1, r->first + low, r->first + high, err));
+        TUTTI_TRY(add_range(e, list, &(placed){ s, at, r->first, -1 }, r->first + low,
+                            r->first + high, err));
         at = further(at, r->count * tutti_dtype_bytes(s->dtype));
     }
     return TUTTI_OK;
@@ -122,27 +131,69 @@ static int64_t saved_part(const savers *by, int workers, int k)
 
 /* Adds the parts of workers that are still there. State that a run of one worker does not save
    has none. */
-static tutti_status add_parts(const tutti_engine *e, items *list, const tutti_state *s, char *memory, int owner,
+static tutti_status add_parts(const tutti_engine *e, items *list, const placed *of_state,
                               tutti_checkpoint *checkpoint, const savers *by, tutti_error *err)
 {
+    const tutti_state *s = of_state->state;
+    char *const memory = of_state->at.memory;
     const uint64_t workers = (uint64_t)e->m.workers, began = (uint64_t)by->began, part = s->count / workers,
                    first = s->first / workers * began, count = (s->of > 0 ? s->of : s->count) / workers * began;
 
     for (int k = 0; k < e->m.workers && (began > 1 || tutti_checkpoint_has(checkpoint, s->name)); k++) {
         const int64_t of = saved_part(by, e->m.workers, k);
         if (of >= 0)
-            TUTTI_TRY(append_item(list,
-                                  &(tutti_saved){ .state = s->name,
-                                          .tensor = "",
-                                          .keep = s->keep,
-                                          .dtype = s->dtype,
-                                          .owner = owner,
-                                          .count = count,
-                                          .begin = first + (uint64_t)of * part,
-                                          .end = first + (uint64_t)(of + 1) * part,
-                                          .data = memory + (uint64_t)k * part * tutti_dtype_bytes(s->dtype) },
-                                  err));
+            TUTTI_TRY(append_item(
+                list,
+                &(tutti_saved){ .state = s->name,
+                                .tensor = "",
+                                .keep = s->keep,
+                                .dtype = s->dtype,
+                                .owner = of_state->owner,
+                                .count = count,
+                                .begin = first + (uint64_t)of * part,
+                                .end = first + (uint64_t)(of + 1) * part,
+                                .data = memory + (uint64_t)k * part * tutti_dtype_bytes(s->dtype) },
+                err));
     }
+    return TUTTI_OK;
+}
+
+/* Adds what this worker saves or reads of a state. */
+static tutti_status add_state(const tutti_engine *e, items *list, const placed *of,
+                              tutti_checkpoint *checkpoint, const savers *by, tutti_error *err)
+{
+    const tutti_method *m = &e->m;
+    const bool serves = m->rank >= m->workers, reading = by != NULL,
+               same = of->state->keep == TUTTI_SAME;
+    const size_t workers = (size_t)m->all.size, index = serves ? workers : (size_t)m->all.index;
+    const size_t share = (m->n + workers - 1) / workers, low = share * index,
+                 high = low + share < m->n ? low + share : m->n;
+    const tutti_state *s = of->state;
+    const tutti_place at = of->at;
+    if (s->of_workers && reading && by->run.changed) {
+        if (!same)
+            TUTTI_TRY(add_parts(e, list, of, checkpoint, by, err));
+    } else if (s->ranges != NULL) {
+        TUTTI_TRY(add_ranges(e, list, s, at, reading, err));
+    } else if (s->placed) {
+        const size_t end = s->first + s->count;
+        const bool whole = reading || !same;
+        TUTTI_TRY(add_range(e, list, of, whole || low < s->first ? s->first : low,
+                            whole || high > end ? end : high, err));
+    } else if (reading || !same || index == 0)
+        TUTTI_TRY(append_item(list,
+                              &(tutti_saved){ .state = s->name,
+                                              .tensor = "",
+                                              .keep = s->keep,
+                                              .dtype = s->dtype,
+                                              .owner = of->owner,
+                                              .count = s->of > 0 ? s->of : s->count,
+                                              .begin = s->first,
+                                              .end = s->first + s->count,
+                                              .data = at.memory,
+                                              .tier = at.tier,
+                                              .at = at.at },
+                              err));
     return TUTTI_OK;
 }
 
@@ -154,9 +205,6 @@ static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint
 {
     const tutti_method *m = &e->m;
     const bool serves = m->rank >= m->workers, reading = by != NULL;
-    const size_t workers = (size_t)m->all.size, index = serves ? workers : (size_t)m->all.index;
-    const size_t share = (m->n + workers - 1) / workers, low = share * index,
-                 high = low + share < m->n ? low + share : m->n;
 
     for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
         void *memory;
@@ -171,30 +219,7 @@ static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint
             continue;
         if (checkpoint != NULL && s->late && !tutti_checkpoint_has(checkpoint, s->name)) /* saved without it */
             continue;
-        if (s->of_workers && reading && by->run.changed) {
-            if (!same)
-                TUTTI_TRY(add_parts(e, list, s, memory, owner, checkpoint, by, err));
-        } else if (s->ranges != NULL) {
-            TUTTI_TRY(add_ranges(e, list, s, at, reading, err));
-        } else if (s->placed) {
-            const size_t end = s->first + s->count;
-            const bool whole = reading || !same;
-            TUTTI_TRY(add_range(e, list, s, at, s->first, owner, whole || low < s->first ? s->first : low,
-                                whole || high > end ? end : high, err));
-        } else if (reading || !same || index == 0)
-            TUTTI_TRY(append_item(list,
-                                  &(tutti_saved){ .state = s->name,
-                                          .tensor = "",
-                                          .keep = s->keep,
-                                          .dtype = s->dtype,
-                                          .owner = owner,
-                                          .count = s->of > 0 ? s->of : s->count,
-                                          .begin = s->first,
-                                          .end = s->first + s->count,
-                                          .data = at.memory,
-                                          .tier = at.tier,
-                                          .at = at.at },
-                                  err));
+        TUTTI_TRY(add_state(e, list, &(placed){ s, at, s->first, owner }, checkpoint, by, err));
     }
     return TUTTI_OK;
 }
@@ -359,8 +384,8 @@ static tutti_status load_changed(tutti_engine *e, tutti_checkpoint *checkpoint, 
 
     for (int k = 0; k < saved_by && status == TUTTI_OK; k++) {
         items list = { 0 };
-        status = add_range(e, &list, s, (tutti_place){ .memory = one }, s->first, k, s->first, s->first + s->count,
-                           err);
+        status = add_range(e, &list, &(placed){ s, (tutti_place){ .memory = one }, s->first, k },
+                           s->first, s->first + s->count, err);
         if (status == TUTTI_OK)
             status = tutti_checkpoint_read(checkpoint, list.at, list.count, err);
         for (size_t i = 0; i < s->count && status == TUTTI_OK; i++)

@@ -388,7 +388,8 @@ static tutti_status get(const tutti_mixer *mixer, const tutti_view *v, int from,
                                "codec with the same options?",
                                from, bytes, v->tensor);
     if (c->checked)
-        TUTTI_TRY(tutti_checksum_check(c->codec, v, from, *in + head, some, *in + prefix, err));
+        TUTTI_TRY(tutti_checksum_check(
+            c->codec, v, from, &(tutti_codec_message){ *in + head, some }, *in + prefix, err));
     TUTTI_TRY(tutti_fail_within(err, tutti_codec_unpack_add(c->codec, v, *in + head, some, a, y, c->scratch, err),
                                 "what worker %d sent of tensor %d", from, v->tensor));
     *in += head + some;

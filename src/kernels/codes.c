@@ -39,27 +39,27 @@ void tutti_norm2_each(tutti_device *d, size_t n, size_t each, const float *x, do
 /* One pass over the matrix, or two where it is changed; what the vectors take is in the caches. */
 void tutti_rows_dot(tutti_device *d, size_t m, size_t n, const float *x, int p, const float *q, float *a, size_t step)
 {
-    d->kernels.rows_dot(m, n, x, p, q, a, step);
+    d->kernels.rows_dot(&(tutti_factor){ m, n, step, p }, x, q, a);
     charge(d, m * n, 2.0 * p, 4);
 }
 
 void tutti_rows_sum(tutti_device *d, size_t m, size_t n, const float *x, int p, const float *a, size_t step, float *q)
 {
-    d->kernels.rows_sum(m, n, x, p, a, step, q);
+    d->kernels.rows_sum(&(tutti_factor){ m, n, step, p }, x, a, q);
     charge(d, m * n, 2.0 * p, 4);
 }
 
 void tutti_rows_add(tutti_device *d, size_t m, size_t n, float by, int p, const float *a, size_t step, const float *q,
                     float *y)
 {
-    d->kernels.rows_add(m, n, by, p, a, step, q, y);
+    d->kernels.rows_add(&(tutti_factor){ m, n, step, p }, by, a, q, y);
     charge(d, m * n, 2.0 * p, 8);
 }
 
 void tutti_rows_product(tutti_device *d, size_t m, size_t n, int p, const float *a, size_t step, const float *q,
                         float *y)
 {
-    d->kernels.rows_product(m, n, p, a, step, q, y);
+    d->kernels.rows_product(&(tutti_factor){ m, n, step, p }, a, q, y);
     charge(d, m * n, 2.0 * p, 4);
 }
 

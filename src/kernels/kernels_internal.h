@@ -38,6 +38,13 @@ static inline void tutti_kernels_prefetch(const float *x, size_t count)
 
 /* The table. An entry computes what the function of tutti/runtime.h or kernels/vectors.h with its
    name does, without its checks and charges. The comments say what differs. */
+/* A matrix of m rows of n values, as the product of a factor of p columns, `step` values apart, and
+   p vectors of n. */
+typedef struct tutti_factor {
+    size_t m, n, step;
+    int p;
+} tutti_factor;
+
 typedef struct tutti_kernels {
     void (*fill)(size_t n, float a, float *y);
     void (*add)(size_t n, const float *x, float *y);
@@ -77,14 +84,10 @@ typedef struct tutti_kernels {
     void (*sgd)(size_t n, const tutti_sgd_step *s, float *w, const float *g, float *momentum);
     void (*adam)(size_t n, const tutti_adam_step *s, float *w, const float *g, float *m, float *v);
 
-    void (*rows_dot)(size_t m, size_t n, const float *x, int p, const float *q, float *a,
-                     size_t step);
-    void (*rows_sum)(size_t m, size_t n, const float *x, int p, const float *a, size_t step,
-                     float *q);
-    void (*rows_add)(size_t m, size_t n, float by, int p, const float *a, size_t step,
-                     const float *q, float *y);
-    void (*rows_product)(size_t m, size_t n, int p, const float *a, size_t step, const float *q,
-                         float *y);
+    void (*rows_dot)(const tutti_factor *f, const float *x, const float *q, float *a);
+    void (*rows_sum)(const tutti_factor *f, const float *x, const float *a, float *q);
+    void (*rows_add)(const tutti_factor *f, float by, const float *a, const float *q, float *y);
+    void (*rows_product)(const tutti_factor *f, const float *a, const float *q, float *y);
     float (*absmax)(size_t n, const float *x);
     void (*extent)(size_t n, const float *x, float *least, float *greatest);
     double (*norm1)(size_t n, const float *x);

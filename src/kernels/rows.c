@@ -4,8 +4,11 @@
 #include "kernels_internal.h"
 #include <math.h>
 
-static void rows_dot(size_t m, size_t n, const float *x, int p, const float *q, float *a, size_t step)
+static void rows_dot(const tutti_factor *f, const float *x, const float *q, float *a)
 {
+    const size_t m = f->m, n = f->n, step = f->step;
+    const int p = f->p;
+
     for (size_t i = 0; i < m; i++)
         for (int k = 0; k < p; k++) {
             const float *row = x + i * n, *column = q + (size_t)k * n;
@@ -24,27 +27,33 @@ static void rows_dot(size_t m, size_t n, const float *x, int p, const float *q, 
         }
 }
 
-static void rows_sum(size_t m, size_t n, const float *x, int p, const float *a, size_t step, float *q)
+static void rows_sum(const tutti_factor *f, const float *x, const float *a, float *q)
 {
+    const size_t m = f->m, n = f->n, step = f->step;
+    const int p = f->p;
+
     for (int k = 0; k < p; k++)
         for (size_t i = 0; i < m; i++)
             for (size_t j = 0; j < n; j++)
                 q[(size_t)k * n + j] = fmaf(a[(size_t)k * step + i], x[i * n + j], q[(size_t)k * n + j]);
 }
 
-static void rows_add(size_t m, size_t n, float by, int p, const float *a, size_t step, const float *q, float *y)
+static void rows_add(const tutti_factor *f, float by, const float *a, const float *q, float *y)
 {
+    const size_t m = f->m, n = f->n, step = f->step;
+    const int p = f->p;
+
     for (size_t i = 0; i < m; i++)
         for (int k = 0; k < p; k++)
             for (size_t j = 0; j < n; j++)
                 y[i * n + j] = fmaf(by * a[(size_t)k * step + i], q[(size_t)k * n + j], y[i * n + j]);
 }
 
-static void rows_product(size_t m, size_t n, int p, const float *a, size_t step, const float *q, float *y)
+static void rows_product(const tutti_factor *f, const float *a, const float *q, float *y)
 {
-    for (size_t i = 0; i < m * n; i++)
+    for (size_t i = 0; i < f->m * f->n; i++)
         y[i] = 0;
-    rows_add(m, n, 1, p, a, step, q, y);
+    rows_add(f, 1, a, q, y);
 }
 
 void tutti_kernels_rows(tutti_kernels *t)

@@ -66,9 +66,10 @@ INLINE void dot_rows(const size_t m, size_t n, const float *x, int p, const floa
     }
 }
 
-static void LEVEL(rows_dot)(size_t m, size_t n, const float *x, int p, const float *q, float *a,
-                            size_t step)
+static void LEVEL(rows_dot)(const tutti_factor *f, const float *x, const float *q, float *a)
 {
+    const size_t m = f->m, n = f->n, step = f->step;
+    const int p = f->p;
     size_t i = 0;
 
     for (; m - i >= ROWS; i += ROWS)
@@ -128,17 +129,22 @@ INLINE void add_blocks(const bool fresh, size_t m, size_t p, size_t n, float by,
     }
 }
 
-static void LEVEL(rows_sum)(size_t m, size_t n, const float *x, int p, const float *a, size_t step,
-                            float *q)
+static void LEVEL(rows_sum)(const tutti_factor *f, const float *x, const float *a, float *q)
 {
+    const size_t m = f->m, n = f->n, step = f->step;
+    const int p = f->p;
+
     add_blocks(false, (size_t)p, m, n, 1, a, step, 1, x, q);
 }
 
 /* Processes a block of rows with all vectors before the next block, so that a row is loaded into
    the cache once. */
-static void LEVEL(rows_add)(size_t m, size_t n, float by, int p, const float *a, size_t step,
-                            const float *q, float *y)
+static void LEVEL(rows_add)(const tutti_factor *f, float by, const float *a, const float *q,
+                            float *y)
 {
+    const size_t m = f->m, n = f->n, step = f->step;
+    const int p = f->p;
+
     for (size_t i = 0; i < m; i += BLOCK)
         add_blocks(false, m - i < BLOCK ? m - i : BLOCK, (size_t)p, n, by, a + i, 1, step, q,
                    y + i * n);
@@ -187,9 +193,10 @@ INLINE void stream_rows(const size_t p, size_t m, size_t n, const float *a, size
     stream_end();
 }
 
-static void LEVEL(rows_product)(size_t m, size_t n, int p, const float *a, size_t step,
-                                const float *q, float *y)
+static void LEVEL(rows_product)(const tutti_factor *f, const float *a, const float *q, float *y)
 {
+    const size_t m = f->m, n = f->n, step = f->step;
+    const int p = f->p;
     const int columns = m * n * sizeof *y >= TUTTI_KERNELS_STREAM ? p : BLOCK + 1;
 
     switch (columns) {

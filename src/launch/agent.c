@@ -76,8 +76,8 @@ static bool frame_text(int fd, char type, const char *text)
     return frame(fd, type, text, strlen(text));
 }
 
-/* ---- the job ---- */
-static tutti_status set_field(job *j, const char *name, size_t length, const char *value, tutti_error *err)
+/* Sets a field that is a number. false: there is none of that name, or the value is no number. */
+static bool set_number(job *j, const char *name, size_t length, const char *value)
 {
     static const struct { const char *name; size_t at; } numbers[] = {
         { "workers", offsetof(job, workers) }, { "first", offsetof(job, first) }, { "size", offsetof(job, size) },
@@ -88,15 +88,23 @@ static tutti_status set_field(job *j, const char *name, size_t length, const cha
         { "tag", offsetof(job, tag) },
     };
     char *end;
-
     for (size_t i = 0; i < TUTTI_LENGTH(numbers); i++) {
         if (strlen(numbers[i].name) == length && strncmp(name, numbers[i].name, length) == 0) {
             errno = 0;
             *(long *)(void *)((char *)j + numbers[i].at) = strtol(value, &end, 10);
             if (errno == 0 && end != value && *end == '\0')
-                return TUTTI_OK;
+                return true;
         }
     }
+    return false;
+}
+
+/* ---- the job ---- */
+static tutti_status set_field(job *j, const char *name, size_t length, const char *value,
+                              tutti_error *err)
+{
+    if (set_number(j, name, length, value))
+        return TUTTI_OK;
     if (length == 3 && strncmp(name, "arg", 3) == 0)
         j->argv[j->n_argv++] = value;
     else if (length == 3 && strncmp(name, "env", 3) == 0)
@@ -118,12 +126,12 @@ static tutti_status set_field(job *j, const char *name, size_t length, const cha
     return TUTTI_OK;
 }
 
-static tutti_status read_job(int in, job *j, tutti_error *err)
+/* Reads the text of a job, to j->text. */
+static tutti_status read_text(int in, job *j, tutti_error *err)
 {
     char line[64];
-    size_t at = 0, strings = 0;
+    size_t at = 0;
     long bytes = 0;
-
     while (at + 1 < sizeof line) {
         if (!read_all(in, line + at, 1))
             return tutti_fail(err, TUTTI_ERR_IO, 0, "the launcher went away before it had sent a job");
@@ -140,12 +148,28 @@ static tutti_status read_job(int in, job *j, tutti_error *err)
     if (!read_all(in, j->text, (size_t)bytes))
         return tutti_fail(err, TUTTI_ERR_IO, 0, "the launcher went away within the job");
     j->bytes = (size_t)bytes;
-    for (long i = 0; i < bytes; i++)
+    return TUTTI_OK;
+}
+
+static bool is_whole(const job *j)
+{
+    return j->n_argv > 0 && j->directory != NULL && j->host != NULL && j->workers >= 1 &&
+           j->first >= 0 && j->size >= 1 && j->first <= j->size - j->workers &&
+           j->size <= INT32_MAX && j->local_first >= 0 &&
+           j->local_first <= j->local_size - j->workers && j->local_size <= INT32_MAX;
+}
+
+static tutti_status read_job(int in, job *j, tutti_error *err)
+{
+    size_t strings = 0;
+
+    TUTTI_TRY(read_text(in, j, err));
+    for (size_t i = 0; i < j->bytes; i++)
         strings += j->text[i] == '\0';
     j->argv = tutti_alloc(strings + 1, sizeof *j->argv);
     if (j->argv == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading a job of %zu strings", strings);
-    for (const char *p = j->text; p < j->text + bytes; p += strlen(p) + 1) {
+    for (const char *p = j->text; p < j->text + j->bytes; p += strlen(p) + 1) {
         const char *equal = strchr(p, '=');
         if (equal == NULL)
             return tutti_fail(
@@ -153,9 +177,7 @@ static tutti_status read_job(int in, job *j, tutti_error *err)
                 "the job that came has a line without a value; install the same version of Tutti on every host");
         TUTTI_TRY(set_field(j, p, (size_t)(equal - p), equal + 1, err));
     }
-    if (j->n_argv == 0 || j->directory == NULL || j->host == NULL || j->workers < 1 || j->first < 0 || j->size < 1 ||
-        j->first > j->size - j->workers || j->size > INT32_MAX || j->local_first < 0 ||
-        j->local_first > j->local_size - j->workers || j->local_size > INT32_MAX)
+    if (!is_whole(j))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                           "the job that came is not whole; install the same version of Tutti on every host");
     return TUTTI_OK;
@@ -439,10 +461,29 @@ static bool receive_command(between *b)
     return n > 0;
 }
 
-static int stand_between(between *b)
+/* Ends the child and all that is left of its processes, and reports an end that it has not
+ * reported. */
+static void end_child(between *b, bool going)
 {
     int status = 0;
     char text[80];
+    if (!going)
+        kill(b->child, SIGKILL);
+    while (waitpid(b->child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    /* the workers were killed with it, and their orphans are children of this process */
+    while (tutti_launch_adopt_end(&b->adopted, SIGKILL, -1) > 0)
+        poll(NULL, 0, TURN_MS);
+    tutti_launch_adopt_close(&b->adopted);
+    if (going && !b->reported) {
+        snprintf(text, sizeof text, "%d its launcher ended with status %#x and reported nothing",
+                 TUTTI_ERR_STATE, (unsigned)status);
+        frame_text(b->out, 'x', text);
+    }
+}
+
+static int stand_between(between *b)
+{
     bool going = true;
 
     while (going && b->events >= 0) { /* the child's end closes events */
@@ -461,19 +502,7 @@ static int stand_between(between *b)
         if (going && polled[0].revents != 0)
             going = receive_command(b);
     }
-    if (!going)
-        kill(b->child, SIGKILL);
-    while (waitpid(b->child, &status, 0) < 0 && errno == EINTR)
-        continue;
-    /* the workers were killed with it, and their orphans are children of this process */
-    while (tutti_launch_adopt_end(&b->adopted, SIGKILL, -1) > 0)
-        poll(NULL, 0, TURN_MS);
-    tutti_launch_adopt_close(&b->adopted);
-    if (going && !b->reported) {
-        snprintf(text, sizeof text, "%d its launcher ended with status %#x and reported nothing", TUTTI_ERR_STATE,
-                 (unsigned)status);
-        frame_text(b->out, 'x', text);
-    }
+    end_child(b, going);
     return going && b->reported ? 0 : 1;
 }
 
@@ -510,26 +539,35 @@ static tutti_status open_pipes(const job *j, between *b, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* Greets the launcher: version, cores, and the address that this host was reached by. */
+static bool greet(int out)
+{
+    const char *connection = getenv("SSH_CONNECTION");
+    const int length = connection != NULL ? (int)strcspn(connection, " ") : 0;
+    char text[600 + LAUNCH_CORES_TEXT], cores[LAUNCH_CORES_TEXT];
+    tutti_launch_cores_text(cores);
+    snprintf(text, sizeof text, "\n" TUTTI_AGENT_GREETING "%s %d %.*s %s\n", tutti_version(),
+             tutti_cores(), length > 0 && length < 100 ? length : 1,
+             length > 0 && length < 100 ? connection : "-", cores);
+    return write_all(out, text, strlen(text));
+}
+
 int tutti_launch_agent(int in, int out)
 {
-    static const char *const outer[] = { "TUTTI_RANK",   "TUTTI_SIZE",    "TUTTI_MEET",         "TUTTI_MEET_AT_RANK_0",
-                                         "TUTTI_RUN_ID", "TUTTI_RUN_KEY", "TUTTI_RUN_KEY_FILE", "TUTTI_SHM_FD" };
-    const char *connection = getenv("SSH_CONNECTION");
+    static const char *const outer[] = { "TUTTI_RANK",           "TUTTI_SIZE",   "TUTTI_MEET",
+                                         "TUTTI_MEET_AT_RANK_0", "TUTTI_RUN_ID", "TUTTI_RUN_KEY",
+                                         "TUTTI_RUN_KEY_FILE",   "TUTTI_SHM_FD" };
     between b = { .in = in, .out = out, .output = -1, .errors = -1, .events = -1, .naming = -1 };
     job j = { 0 };
     tutti_error err = { .rank = -1 };
     tutti_status status;
-    char text[600 + LAUNCH_CORES_TEXT], cores[LAUNCH_CORES_TEXT], meet[340] = "";
-    const int length = connection != NULL ? (int)strcspn(connection, " ") : 0;
+    char text[600 + LAUNCH_CORES_TEXT], meet[340] = "";
     int code = 1;
 
     signal(SIGINT, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
-    tutti_launch_cores_text(cores);
-    snprintf(text, sizeof text, "\n" TUTTI_AGENT_GREETING "%s %d %.*s %s\n", tutti_version(), tutti_cores(),
-             length > 0 && length < 100 ? length : 1, length > 0 && length < 100 ? connection : "-", cores);
-    if (!write_all(out, text, strlen(text)))
+    if (!greet(out))
         return 1;
     for (size_t i = 0; i < TUTTI_LENGTH(outer); i++) /* of a run that the agent was started in */
         unsetenv(outer[i]);

@@ -261,13 +261,10 @@ static bool only_silence_left(const far_launcher *l)
     return left;
 }
 
-static void check_clock(far_launcher *l)
+/* Tells which hosts are missing, now and then; in the end the run is given up. */
+static void check_missing(far_launcher *l, int64_t now)
 {
-    const int64_t now = tutti_now_ns(l->rt);
     char text[500];
-
-    if (gathered(l) || l->stopping)
-        l->missing_at = l->give_up_at = TUTTI_FOREVER;
     if (now >= l->give_up_at) {
         l->give_up_at = TUTTI_FOREVER;
         if (list_missing(l, text, sizeof text) > 0)
@@ -278,6 +275,15 @@ static void check_clock(far_launcher *l)
         if (list_missing(l, text, sizeof text) > 0)
             print_line(l, "tutti: %.0f s: %s\n", (double)(now - l->began) / (double)NS_PER_S, text);
     }
+}
+
+static void check_clock(far_launcher *l)
+{
+    const int64_t now = tutti_now_ns(l->rt);
+
+    if (gathered(l) || l->stopping)
+        l->missing_at = l->give_up_at = TUTTI_FOREVER;
+    check_missing(l, now);
     /* a host that is cut off cannot report that its workers have ended */
     if (l->lost > 0 && l->kill_at == TUTTI_FOREVER && !l->stopping && none_left(l))
         l->kill_at = now + GRACE_NS + REPORT_NS;
@@ -338,6 +344,18 @@ static void serve_meeting(far_launcher *l)
     }
 }
 
+/* Returns when the first worker has something due, if that is before `at`; else `at`. */
+static int64_t first_due(const far_launcher *l, int64_t at)
+{
+    for (int r = 0; r < l->size; r++)
+        if (l->workers[r].report_until != 0 && l->workers[r].report_until < at)
+            at = l->workers[r].report_until;
+    for (int r = 0; r < l->size; r++)
+        if (l->workers[r].lost_at != 0 && l->workers[r].lost_at < at)
+            at = l->workers[r].lost_at;
+    return at;
+}
+
 static int milliseconds_to(const far_launcher *l)
 {
     const int64_t now = tutti_now_ns(l->rt);
@@ -348,12 +366,7 @@ static int milliseconds_to(const far_launcher *l)
     at = l->force_at < at ? l->force_at : at;
     if (l->result->noticed_ns != 0 && now < l->result->noticed_ns + REPORT_NS && l->result->noticed_ns + REPORT_NS < at)
         at = l->result->noticed_ns + REPORT_NS;
-    for (int r = 0; r < l->size; r++)
-        if (l->workers[r].report_until != 0 && l->workers[r].report_until < at)
-            at = l->workers[r].report_until;
-    for (int r = 0; r < l->size; r++)
-        if (l->workers[r].lost_at != 0 && l->workers[r].lost_at < at)
-            at = l->workers[r].lost_at;
+    at = first_due(l, at);
     if (l->meet != NULL && at > now + tutti_meet_wait_ns(l->meet))
         at = now + tutti_meet_wait_ns(l->meet);
     if (at == TUTTI_FOREVER)
@@ -370,75 +383,79 @@ static bool any_left(const far_launcher *l)
     return false;
 }
 
+/* Lists what is waited for: signals, the meeting, and four descriptors of each host. Returns their
+   number. */
+static nfds_t list_polled(far_launcher *l)
+{
+    struct pollfd *p = l->polled;
+    *p++ = (struct pollfd){ .fd = l->signals.fd, .events = POLLIN };
+    *p++ = (struct pollfd){ .fd = l->meet != NULL ? tutti_meet_fd(l->meet) : -1, .events = POLLIN };
+    for (int i = 0; i < l->n; i++) {
+        const far_host *h = &l->hosts[i];
+        *p++ = (struct pollfd){ .fd = h->out, .events = POLLIN };
+        *p++ = (struct pollfd){ .fd = h->err, .events = POLLIN };
+        *p++ = (struct pollfd){ .fd = h->pidfd, .events = POLLIN };
+        *p++ = (struct pollfd){ .fd = h->job != NULL ? h->in : -1, .events = POLLOUT };
+    }
+    return (nfds_t)(p - l->polled);
+}
+
+/* Serves a host: sends its job, passes on what it prints, and sees its end. */
+static void serve_host(far_launcher *l, int i)
+{
+    far_host *h = &l->hosts[i];
+    const struct pollfd *q = &l->polled[2 + 4 * i];
+    if (q[3].revents != 0)
+        tutti_launch_far_push_job(h);
+    if (h->out >= 0 && q[0].revents != 0 && !tutti_launch_far_read_out(l, h)) {
+        close(h->out);
+        h->out = -1;
+    }
+    if (h->err >= 0 && q[1].revents != 0 && !tutti_launch_far_read_err(l, h)) {
+        close(h->err);
+        h->err = -1;
+    }
+    if (h->pidfd >= 0 && q[2].revents != 0)
+        reap_host(l, h);
+}
+
+static bool all_answered(const far_launcher *l)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->hosts[i].stage != ANSWERED)
+            return false;
+    return true;
+}
+
 static tutti_status watch_hosts(far_launcher *l, tutti_error *err)
 {
     bool sent = false;
 
     while (any_left(l)) {
-        struct pollfd *p = l->polled;
-        *p++ = (struct pollfd){ .fd = l->signals.fd, .events = POLLIN };
-        *p++ = (struct pollfd){ .fd = l->meet != NULL ? tutti_meet_fd(l->meet) : -1, .events = POLLIN };
-        for (int i = 0; i < l->n; i++) {
-            const far_host *h = &l->hosts[i];
-            *p++ = (struct pollfd){ .fd = h->out, .events = POLLIN };
-            *p++ = (struct pollfd){ .fd = h->err, .events = POLLIN };
-            *p++ = (struct pollfd){ .fd = h->pidfd, .events = POLLIN };
-            *p++ = (struct pollfd){ .fd = h->job != NULL ? h->in : -1, .events = POLLOUT };
-        }
-        if (poll(l->polled, (nfds_t)(p - l->polled), milliseconds_to(l)) < 0 && errno != EINTR && errno != EAGAIN &&
+        const nfds_t n = list_polled(l);
+        if (poll(l->polled, n, milliseconds_to(l)) < 0 && errno != EINTR && errno != EAGAIN &&
             errno != ENOMEM)
             stop_all(l);
         read_signals(l);
         serve_meeting(l); /* failure reports before ends */
-        for (int i = 0; i < l->n; i++) {
-            far_host *h = &l->hosts[i];
-            const struct pollfd *q = &l->polled[2 + 4 * i];
-            if (q[3].revents != 0)
-                tutti_launch_far_push_job(h);
-            if (h->out >= 0 && q[0].revents != 0 && !tutti_launch_far_read_out(l, h)) {
-                close(h->out);
-                h->out = -1;
-            }
-            if (h->err >= 0 && q[1].revents != 0 && !tutti_launch_far_read_err(l, h)) {
-                close(h->err);
-                h->err = -1;
-            }
-            if (h->pidfd >= 0 && q[2].revents != 0)
-                reap_host(l, h);
-        }
+        for (int i = 0; i < l->n; i++)
+            serve_host(l, i);
         tutti_launch_far_silent_ends(l);
-        if (!sent && !l->stopping && l->user_signal == 0) {
-            bool all = true;
-            for (int i = 0; i < l->n; i++)
-                all = all && l->hosts[i].stage == ANSWERED;
-            if (all) {
-                sent = true;
-                if (tutti_launch_far_send_jobs(l, err) != TUTTI_OK)
-                    tutti_launch_far_give_up(l, err->status == TUTTI_ERR_USAGE ? 2 : 1, "%s", err->text);
-            }
+        if (!sent && !l->stopping && l->user_signal == 0 && all_answered(l)) {
+            sent = true;
+            if (tutti_launch_far_send_jobs(l, err) != TUTTI_OK)
+                tutti_launch_far_give_up(l, err->status == TUTTI_ERR_USAGE ? 2 : 1, "%s",
+                                         err->text);
         }
         check_clock(l);
     }
     return TUTTI_OK;
 }
 
-/* ---- opening and closing ---- */
-static tutti_status prepare(far_launcher *l, tutti_error *err)
+/* Allocates the records of hosts and workers, and what is received from each host. */
+static tutti_status open_records(far_launcher *l, tutti_error *err)
 {
     const tutti_launch_hosts_options *o = l->options;
-    const char *rsh = o->rsh != NULL && o->rsh[0] != '\0' ? o->rsh
-                                                          : "ssh -T -x -a -o BatchMode=yes -o ClearAllForwardings=yes "
-                                                            "-o ServerAliveInterval=5 -o ServerAliveCountMax=3 --";
-
-    if (o->argv == NULL || o->argv[0] == NULL || o->agent == NULL || o->directory == NULL || o->n_hosts < 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "no program to start, no agent, no directory or no host; give all of them");
-    TUTTI_TRY(tutti_runtime_open_posix(&l->rt, err));
-    l->n = o->n_hosts;
-    for (int i = 0; i < l->n; i++)
-        l->size += o->hosts[i].workers;
-    TUTTI_TRY(tutti_launch_far_command(o->agent, l->command, sizeof l->command, err));
-    TUTTI_TRY(tutti_launch_split_command(rsh, 2, &l->rsh, &l->n_rsh, err));
     l->hosts = tutti_alloc((size_t)l->n, sizeof *l->hosts);
     for (int i = 0; l->hosts != NULL && i < l->n; i++) /* can be closed from here on */
         l->hosts[i] = (far_host){
@@ -458,6 +475,30 @@ static tutti_status prepare(far_launcher *l, tutti_error *err)
         if (l->hosts[i].received == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %d hosts", l->n);
     }
+    return TUTTI_OK;
+}
+
+/* ---- opening and closing ---- */
+static tutti_status prepare(far_launcher *l, tutti_error *err)
+{
+    const tutti_launch_hosts_options *o = l->options;
+    const char *rsh = o->rsh != NULL && o->rsh[0] != '\0'
+                          ? o->rsh
+                          : "ssh -T -x -a -o BatchMode=yes -o ClearAllForwardings=yes "
+                            "-o ServerAliveInterval=5 -o ServerAliveCountMax=3 --";
+
+    if (o->argv == NULL || o->argv[0] == NULL || o->agent == NULL || o->directory == NULL ||
+        o->n_hosts < 1)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "no program to start, no agent, no directory or no host; give all of them");
+    TUTTI_TRY(tutti_runtime_open_posix(&l->rt, err));
+    l->n = o->n_hosts;
+    for (int i = 0; i < l->n; i++)
+        l->size += o->hosts[i].workers;
+    TUTTI_TRY(tutti_launch_far_command(o->agent, l->command, sizeof l->command, err));
+    TUTTI_TRY(tutti_launch_split_command(rsh, 2, &l->rsh, &l->n_rsh, err));
+    TUTTI_TRY(open_records(l, err));
     return tutti_launch_signals_take(&l->signals, err);
 }
 

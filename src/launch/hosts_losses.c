@@ -40,6 +40,17 @@ static bool all_fail(const far_launcher *l, int rank)
     return others > 0;
 }
 
+/* Returns whether this rank was a member of a run that is to continue after losses, and whose loss
+   is no end that the user or the command line has made. */
+static bool was_member(const far_launcher *l, const tutti_meet_rank *m, int rank)
+{
+    const tutti_launch_hosts_options *o = l->options;
+
+    return o->continue_on_loss && rank < l->size - o->servers && tutti_meet_complete(l->meet) &&
+           l->user_signal == 0 && !l->stopping && l->kill_at == TUTTI_FOREVER &&
+           !(m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_USAGE);
+}
+
 /* Must the loss of this worker end the run? The run may continue only if it was a member; and a
    command line that it refuses is wrong for all. */
 void tutti_launch_far_loss(far_launcher *l, int rank)
@@ -48,11 +59,8 @@ void tutti_launch_far_loss(far_launcher *l, int rank)
     const tutti_meet_rank *m = l->meet != NULL ? tutti_meet_rank_of(l->meet, rank) : NULL;
     const int left = l->size - o->servers - l->lost - 1;
     const bool few = left < o->least; /* whether the others end over it as well or not */
-    const bool continue_on_loss = o->continue_on_loss && rank < l->size - o->servers && m != NULL &&
-                                  tutti_meet_complete(l->meet) && l->user_signal == 0 && !l->stopping &&
-                                  l->kill_at == TUTTI_FOREVER &&
-                                  !(m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_USAGE) &&
-                                  !is_echo(m, rank) && (few || (!ends_others(l, rank) && !all_fail(l, rank)));
+    const bool continue_on_loss = m != NULL && was_member(l, m, rank) && !is_echo(m, rank) &&
+                                  (few || (!ends_others(l, rank) && !all_fail(l, rank)));
     far_worker *w = &l->workers[rank];
     char text[500], message[640];
 

@@ -16,6 +16,38 @@ static int exit_code_of(const far_launcher *l, int rank)
     return 3;
 }
 
+/* Writes the result of a run that this rank's failure or loss has ended. */
+static void conclude_by(far_launcher *l, int culprit)
+{
+    tutti_launch_result *result = l->result;
+    const tutti_meet_rank *m = tutti_meet_rank_of(l->meet, culprit);
+    const int workers = l->size - l->options->servers;
+    result->exit_code = exit_code_of(l, culprit);
+    result->rank = m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_PEER && m->blame >= 0
+                       ? m->blame
+                       : culprit;
+    result->pid = l->workers[culprit].pid;
+    result->signal = m->signal;
+    if (m->state == TUTTI_MEET_FAILED)
+        snprintf(result->text, sizeof result->text, "worker %d (host %s): %s", culprit,
+                 l->hosts[l->workers[culprit].host].spec->name,
+                 tutti_launch_report_text(culprit, m->reason));
+    else
+        tutti_meet_describe(l->meet, culprit, result->text, sizeof result->text);
+    if (m->state != TUTTI_MEET_FAILED && culprit >= workers) {
+        const size_t used = strlen(result->text);
+        snprintf(result->text + used, sizeof result->text - used,
+                 "; it was server %d of %d, and its slice of the model is gone with it",
+                 culprit - workers, l->options->servers);
+    }
+    if (l->too_few) {
+        const size_t used = strlen(result->text);
+        snprintf(result->text + used, sizeof result->text - used,
+                 "; %d of %d workers were left, fewer than the %d of min-workers",
+                 workers - l->lost, workers, l->options->least);
+    }
+}
+
 void tutti_launch_far_conclude(far_launcher *l)
 {
     tutti_launch_result *result = l->result;
@@ -33,30 +65,7 @@ void tutti_launch_far_conclude(far_launcher *l)
     if (l->lost > 0 && !l->too_few && result->noticed_ns == 0 && !l->failed)
         return; /* the others have ended well */
     if (culprit >= 0 && !l->failed) {
-        const tutti_meet_rank *m = tutti_meet_rank_of(l->meet, culprit);
-        const int workers = l->size - l->options->servers;
-        result->exit_code = exit_code_of(l, culprit);
-        result->rank =
-            m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_PEER && m->blame >= 0 ? m->blame : culprit;
-        result->pid = l->workers[culprit].pid;
-        result->signal = m->signal;
-        if (m->state == TUTTI_MEET_FAILED)
-            snprintf(result->text, sizeof result->text, "worker %d (host %s): %s", culprit,
-                     l->hosts[l->workers[culprit].host].spec->name, tutti_launch_report_text(culprit, m->reason));
-        else
-            tutti_meet_describe(l->meet, culprit, result->text, sizeof result->text);
-        if (m->state != TUTTI_MEET_FAILED && culprit >= workers) {
-            const size_t used = strlen(result->text);
-            snprintf(result->text + used, sizeof result->text - used,
-                     "; it was server %d of %d, and its slice of the model is gone with it", culprit - workers,
-                     l->options->servers);
-        }
-        if (l->too_few) {
-            const size_t used = strlen(result->text);
-            snprintf(result->text + used, sizeof result->text - used,
-                     "; %d of %d workers were left, fewer than the %d of min-workers", workers - l->lost, workers,
-                     l->options->least);
-        }
+        conclude_by(l, culprit);
         return;
     }
     if (l->first.text[0] != '\0' && !l->failed && l->meet != NULL) {

@@ -44,6 +44,36 @@ void tutti_launch_far_routes(far_launcher *l)
             memcpy(l->hosts[i].route, real, sizeof l->hosts[i].route);
 }
 
+/* Takes the launcher's ends of the pipes. */
+static void take_ends(far_host *h, int ends[3][2])
+{
+    h->in = ends[0][1];
+    h->out = ends[1][0];
+    h->err = ends[2][0];
+    for (int i = 0; i < 3; i++) {
+        const int fd = i == 0 ? h->in : i == 1 ? h->out : h->err;
+        if (fd >= 0)
+            fcntl(fd, F_SETFL, O_NONBLOCK);
+    }
+}
+
+/* Opens a descriptor of the command's process; a command that cannot be watched is ended. */
+static tutti_status watch_command(const far_launcher *l, far_host *h, tutti_error *err)
+{
+    tutti_status status = TUTTI_OK;
+    h->pidfd = (int)syscall(SYS_pidfd_open, h->pid, 0);
+    if (h->pidfd < 0) {
+        status = tutti_fail(
+            err, TUTTI_ERR_IO, errno,
+            "cannot watch '%s'; Linux 5.3 or newer and a free descriptor (ulimit -n) are needed",
+            l->rsh[0]);
+        kill(h->pid, SIGKILL);
+        waitpid(h->pid, NULL, 0);
+        h->pid = -1;
+    }
+    return status;
+}
+
 tutti_status tutti_launch_far_start(far_launcher *l, far_host *h, tutti_error *err)
 {
     posix_spawn_file_actions_t actions;
@@ -87,24 +117,8 @@ tutti_status tutti_launch_far_start(far_launcher *l, far_host *h, tutti_error *e
         if (ends[i][i == 0 ? 0 : 1] >= 0)
             close(ends[i][i == 0 ? 0 : 1]);
     }
-    h->in = ends[0][1];
-    h->out = ends[1][0];
-    h->err = ends[2][0];
-    for (int i = 0; i < 3; i++) {
-        const int fd = i == 0 ? h->in : i == 1 ? h->out : h->err;
-        if (fd >= 0)
-            fcntl(fd, F_SETFL, O_NONBLOCK);
-    }
-    if (status == TUTTI_OK) {
-        h->pidfd = (int)syscall(SYS_pidfd_open, h->pid, 0);
-        if (h->pidfd < 0) {
-            status = tutti_fail(err, TUTTI_ERR_IO, errno,
-                                "cannot watch '%s'; Linux 5.3 or newer and a free descriptor (ulimit -n) are needed",
-                                l->rsh[0]);
-            kill(h->pid, SIGKILL);
-            waitpid(h->pid, NULL, 0);
-            h->pid = -1;
-        }
-    }
+    take_ends(h, ends);
+    if (status == TUTTI_OK)
+        status = watch_command(l, h, err);
     return status;
 }

@@ -67,6 +67,11 @@ static void receive_greeting(far_launcher *l, far_host *h)
     }
 }
 
+static bool is_of_host(const far_host *h, int rank)
+{
+    return rank >= h->spec->first && rank < h->spec->first + h->spec->workers;
+}
+
 static void receive_frame(far_launcher *l, far_host *h, char type, char *body, size_t bytes)
 {
     int rank, code, signal, memory, at = 0;
@@ -83,11 +88,11 @@ static void receive_frame(far_launcher *l, far_host *h, char type, char *body, s
     default: break;
     }
     body[bytes] = '\0'; /* `received` has a byte more for it */
-    if (type == 's' && sscanf(body, "%9d %19ld", &rank, &pid) == 2 && rank >= h->spec->first &&
-        rank < h->spec->first + h->spec->workers)
+    if (type == 's' && sscanf(body, "%9d %19ld", &rank, &pid) == 2 && is_of_host(h, rank))
         l->workers[rank].pid = pid;
-    else if (type == 'd' && sscanf(body, "%9d %19ld %9d %9d %9d", &rank, &pid, &code, &signal, &memory) == 5 &&
-             rank >= h->spec->first && rank < h->spec->first + h->spec->workers)
+    else if (type == 'd' &&
+             sscanf(body, "%9d %19ld %9d %9d %9d", &rank, &pid, &code, &signal, &memory) == 5 &&
+             is_of_host(h, rank))
         tutti_launch_far_ended(l, &l->workers[rank], rank, code, signal, memory == 1);
     else if (type == 'r' && sscanf(body, "%9d %9d %19ld %9d %n", &code, &rank, &pid, &signal, &at) == 4) {
         h->stage = DONE;

@@ -269,30 +269,47 @@ static void end_what_is_left(launcher *l)
     }
 }
 
-static void watch_workers(launcher *l)
+/* Lists what is waited for: ends of workers, signals, the meeting, and lines of output. */
+static nfds_t list_polled(launcher *l)
 {
     const int n = l->options->workers, n_lines = l->lines != NULL ? 2 * n : 0;
+    for (int r = 0; r < n; r++)
+        l->polled[r] =
+            (struct pollfd){ .fd = l->workers[r].pidfd, .events = POLLIN }; /* -1 is passed over */
+    l->polled[n] = (struct pollfd){ .fd = l->signals.fd, .events = POLLIN };
+    l->polled[n + 1] =
+        (struct pollfd){ .fd = l->meet != NULL ? tutti_meet_fd(l->meet) : -1, .events = POLLIN };
+    for (int k = 0; k < n_lines; k++)
+        l->polled[n + 2 + k] = (struct pollfd){ .fd = l->lines[k].fd, .events = POLLIN };
+    return (nfds_t)(n + 2 + n_lines);
+}
+
+/* Passes on what the workers have printed, and sees their ends. */
+static void serve_workers(launcher *l)
+{
+    const int n = l->options->workers;
+    for (int r = 0; r < n; r++) {
+        read_lines(l, r); /* its output is passed on before its end is reported */
+        if (l->workers[r].pidfd >= 0 && l->polled[r].revents != 0)
+            reap_worker(l, r);
+        if (l->workers[r].lost_at != 0 && tutti_now_ns(l->rt) >= l->workers[r].lost_at)
+            tutti_launch_near_lost(l, r, TUTTI_SHM_FAILED);
+    }
+}
+
+static void watch_workers(launcher *l)
+{
+    const int n = l->options->workers;
 
     while (l->alive > 0) {
         const int before = l->alive;
-        for (int r = 0; r < n; r++)
-            l->polled[r] = (struct pollfd){ .fd = l->workers[r].pidfd, .events = POLLIN }; /* -1 is passed over */
-        l->polled[n] = (struct pollfd){ .fd = l->signals.fd, .events = POLLIN };
-        l->polled[n + 1] = (struct pollfd){ .fd = l->meet != NULL ? tutti_meet_fd(l->meet) : -1, .events = POLLIN };
-        for (int k = 0; k < n_lines; k++)
-            l->polled[n + 2 + k] = (struct pollfd){ .fd = l->lines[k].fd, .events = POLLIN };
-        if (poll(l->polled, (nfds_t)(n + 2 + n_lines), milliseconds_to(l)) < 0 && errno != EINTR && errno != EAGAIN &&
+        const nfds_t polled = list_polled(l);
+        if (poll(l->polled, polled, milliseconds_to(l)) < 0 && errno != EINTR && errno != EAGAIN &&
             errno != ENOMEM)
             send_all(l, SIGKILL); /* cannot happen; without poll the workers could not be watched */
         tutti_launch_near_read_signals(l); /* before the deaths: workers that the user has ended are not lost */
         serve_meeting(l); /* also before the deaths: a failure report comes before the end of the worker */
-        for (int r = 0; r < n; r++) {
-            read_lines(l, r); /* its output is passed on before its end is reported */
-            if (l->workers[r].pidfd >= 0 && l->polled[r].revents != 0)
-                reap_worker(l, r);
-            if (l->workers[r].lost_at != 0 && tutti_now_ns(l->rt) >= l->workers[r].lost_at)
-                tutti_launch_near_lost(l, r, TUTTI_SHM_FAILED);
-        }
+        serve_workers(l);
         if (tutti_now_ns(l->rt) >= l->check_at)
             check_workers(l);
         if (l->user_signal != 0 && l->alive < before) /* a wrapper has ended at once: signal its program as well */
@@ -367,12 +384,10 @@ static tutti_status check_files(const tutti_launch_options *o, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status prepare(launcher *l, tutti_error *err)
+/* Checks the options of a launch. */
+static tutti_status check_options(const tutti_launch_options *o, tutti_error *err)
 {
-    const tutti_launch_options *o = l->options;
-    const int threads = o->threads > 0 ? o->threads : 1, local_size = o->local_size > 0 ? o->local_size : o->workers;
-    const size_t n = o->workers > 0 ? (size_t)o->workers : 0;
-
+    const int local_size = o->local_size > 0 ? o->local_size : o->workers;
     if (o->argv == NULL || o->argv[0] == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no program to start; give the path of one and its arguments");
     if (o->size > 0 && (o->first < 0 || o->first > o->size - o->workers || o->meet))
@@ -385,8 +400,14 @@ static tutti_status prepare(launcher *l, tutti_error *err)
     if (o->workers < 1 || o->workers > TUTTI_SHM_RANKS)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d workers asked for; one host takes from 1 to %d", o->workers,
                           TUTTI_SHM_RANKS);
-    TUTTI_TRY(check_files(o, err));
-    TUTTI_TRY(tutti_runtime_open_posix(&l->rt, err));
+    return check_files(o, err);
+}
+
+/* Allocates the records of the workers. */
+static tutti_status open_records(launcher *l, tutti_error *err)
+{
+    const tutti_launch_options *o = l->options;
+    const size_t n = (size_t)o->workers;
     l->workers = tutti_alloc(n, sizeof *l->workers);
     l->polled = tutti_alloc(3 * n + 2, sizeof *l->polled);
     if (o->output != NULL)
@@ -400,6 +421,18 @@ static tutti_status prepare(launcher *l, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %d workers", o->workers);
     for (size_t r = 0; r < n; r++)
         l->workers[r] = (launch_worker){ .pid = -1, .pidfd = -1, .guilt = GUILT_NONE };
+    return TUTTI_OK;
+}
+
+static tutti_status prepare(launcher *l, tutti_error *err)
+{
+    const tutti_launch_options *o = l->options;
+    const int threads = o->threads > 0 ? o->threads : 1,
+              local_size = o->local_size > 0 ? o->local_size : o->workers;
+
+    TUTTI_TRY(check_options(o, err));
+    TUTTI_TRY(tutti_runtime_open_posix(&l->rt, err));
+    TUTTI_TRY(open_records(l, err));
     if (o->pin)
         TUTTI_TRY(tutti_launch_pin(l->cores, o->workers, o->local_first, local_size, threads, err));
     TUTTI_TRY(tutti_shm_region_open(&l->region, o->workers, (int64_t)local_size * threads <= tutti_cores(), err));

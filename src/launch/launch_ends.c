@@ -140,6 +140,28 @@ void tutti_launch_near_lost(launcher *l, int rank, uint32_t before)
     tutti_launch_near_noticed(l);
 }
 
+/* Writes how a worker's process ended. when: in which part of the run. */
+static void describe_process(const launcher *l, const launch_worker *w, const char *when,
+                             tutti_error *why)
+{
+    if (w->stopped.ended_ns != 0)
+        tutti_fail(why, TUTTI_ERR_STATE, 0,
+                   "process %ld on host '%s' had been stopped (SIGSTOP) for %.1f s and was ended",
+                   (long)w->pid, l->host, (double)w->stopped.ended_ns / 1e9);
+    else if (w->signal != 0)
+        tutti_fail(why, TUTTI_ERR_STATE, 0, "process %ld was killed by signal %d (SIG%s)%s%s",
+                   (long)w->pid, w->signal, tutti_launch_signal_name(w->signal), when,
+                   tutti_launch_for_memory(w->signal, l->memory_kills) ? tutti_launch_memory_hint
+                                                                       : "");
+    else if (w->exit_code == 0)
+        tutti_fail(why, TUTTI_ERR_STATE, 0,
+                   "process %ld exited with code 0 in the middle of the run", (long)w->pid);
+    else
+        tutti_fail(why, TUTTI_ERR_STATE, 0,
+                   "process %ld exited with code %d%s; its own output may give the reason",
+                   (long)w->pid, w->exit_code, when);
+}
+
 void tutti_launch_near_ended(launcher *l, int rank)
 {
     launch_worker *w = &l->workers[rank];
@@ -157,19 +179,7 @@ void tutti_launch_near_ended(launcher *l, int rank)
         tutti_shm_depart(&l->region, rank, TUTTI_SHM_CLOSED, NULL, 0);
         return;
     }
-    if (w->stopped.ended_ns != 0)
-        tutti_fail(&why, TUTTI_ERR_STATE, 0,
-                   "process %ld on host '%s' had been stopped (SIGSTOP) for %.1f s and was ended", (long)w->pid,
-                   l->host, (double)w->stopped.ended_ns / 1e9);
-    else if (w->signal != 0)
-        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld was killed by signal %d (SIG%s)%s%s", (long)w->pid, w->signal,
-                   tutti_launch_signal_name(w->signal), when,
-                   tutti_launch_for_memory(w->signal, l->memory_kills) ? tutti_launch_memory_hint : "");
-    else if (w->exit_code == 0)
-        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld exited with code 0 in the middle of the run", (long)w->pid);
-    else
-        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld exited with code %d%s; its own output may give the reason",
-                   (long)w->pid, w->exit_code, when);
+    describe_process(l, w, when, &why);
     tutti_shm_depart(&l->region, rank, state == TUTTI_SHM_CLOSED ? TUTTI_SHM_FAILED : TUTTI_SHM_LOST, &why, w->signal);
     if (l->meet != NULL)
         tutti_meet_lost(l->meet, rank, &why, w->signal);
@@ -215,6 +225,34 @@ static int exit_code_of(const launch_worker *w, worker_report report)
     return w->exit_code == 2 || w->exit_code == 3 ? w->exit_code : 1; /* the code shows the kind of failure */
 }
 
+/* Writes in words why the run has ended: by this worker. */
+static void describe_end(launcher *l, int rank, worker_report report)
+{
+    tutti_launch_result *result = l->result;
+    if (report.state == TUTTI_SHM_FAILED && result->exit_code == 2) /* usage: names no worker */
+        snprintf(result->text, sizeof result->text, "%.*s", TUTTI_SHM_REASON_BYTES - 1,
+                 report.text);
+    else if (report.state == TUTTI_SHM_FAILED)
+        snprintf(result->text, sizeof result->text, "worker %d: %.*s", result->rank,
+                 TUTTI_SHM_REASON_BYTES - 1, tutti_launch_report_text(result->rank, report.text));
+    else
+        describe(l, rank, result->text, sizeof result->text);
+    if (report.state != TUTTI_SHM_FAILED && l->options->size == 0 &&
+        rank >= l->options->workers - l->options->servers) {
+        const size_t used = strlen(result->text);
+        snprintf(result->text + used, sizeof result->text - used,
+                 "; it was server %d of %d, and its slice of the model is gone with it",
+                 rank - (l->options->workers - l->options->servers), l->options->servers);
+    }
+    if (l->too_few) {
+        const size_t used = strlen(result->text);
+        snprintf(result->text + used, sizeof result->text - used,
+                 "; %d of %d workers were left, fewer than the %d of min-workers",
+                 l->options->workers - l->options->servers - l->lost,
+                 l->options->workers - l->options->servers, l->options->least);
+    }
+}
+
 void tutti_launch_near_conclude(launcher *l)
 {
     tutti_launch_result *result = l->result;
@@ -240,25 +278,5 @@ void tutti_launch_near_conclude(launcher *l)
     result->rank = l->options->first + rank;
     result->pid = w->pid;
     result->signal = w->signal;
-    if (report.state == TUTTI_SHM_FAILED && result->exit_code == 2) /* usage: names no worker */
-        snprintf(result->text, sizeof result->text, "%.*s", TUTTI_SHM_REASON_BYTES - 1, report.text);
-    else if (report.state == TUTTI_SHM_FAILED)
-        snprintf(result->text, sizeof result->text, "worker %d: %.*s", result->rank, TUTTI_SHM_REASON_BYTES - 1,
-                 tutti_launch_report_text(result->rank, report.text));
-    else
-        describe(l, rank, result->text, sizeof result->text);
-    if (report.state != TUTTI_SHM_FAILED && l->options->size == 0 &&
-        rank >= l->options->workers - l->options->servers) {
-        const size_t used = strlen(result->text);
-        snprintf(result->text + used, sizeof result->text - used,
-                 "; it was server %d of %d, and its slice of the model is gone with it",
-                 rank - (l->options->workers - l->options->servers), l->options->servers);
-    }
-    if (l->too_few) {
-        const size_t used = strlen(result->text);
-        snprintf(result->text + used, sizeof result->text - used,
-                 "; %d of %d workers were left, fewer than the %d of min-workers",
-                 l->options->workers - l->options->servers - l->lost, l->options->workers - l->options->servers,
-                 l->options->least);
-    }
+    describe_end(l, rank, report);
 }

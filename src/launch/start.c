@@ -37,10 +37,23 @@ static bool have_cores(const tutti_launch_options *options)
     return workers * options->threads <= tutti_cores();
 }
 
+/* Returns whether a variable gives a worker its place in a run. torch: as torchrun does, too. */
+static bool is_outer(const char *variable, bool torch)
+{
+    static const char *const of_torch[] = { "RANK", "WORLD_SIZE", "LOCAL_RANK",
+                                            "LOCAL_WORLD_SIZE" };
+
+    for (size_t k = 0; torch && k < TUTTI_LENGTH(of_torch); k++)
+        if (is_variable(variable, of_torch[k]))
+            return true;
+    return is_variable(variable, TUTTI_SHM_VARIABLE_FD) ||
+           is_variable(variable, TUTTI_SHM_VARIABLE_RANK) ||
+           is_variable(variable, TUTTI_SHM_VARIABLE_SIZE);
+}
+
 tutti_status tutti_launch_start_open(launch_start *s, tutti_runtime *rt, const tutti_launch_options *options, int fd,
                                      const sigset_t *mask, tutti_error *err)
 {
-    static const char *const of_torch[] = { "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE" };
     static char passive[] = "OMP_WAIT_POLICY=passive", active[] = "OMP_WAIT_POLICY=active";
     char *const *given = options->environment != NULL ? options->environment : environ;
     const int local_size = options->local_size > 0 ? options->local_size : options->workers;
@@ -56,11 +69,7 @@ tutti_status tutti_launch_start_open(launch_start *s, tutti_runtime *rt, const t
     n = 0;
     for (size_t i = 0; given[i] != NULL; i++) { /* a launcher within a worker must not pass on the rank of the outer
                                                    run */
-        bool outer = is_variable(given[i], TUTTI_SHM_VARIABLE_FD) || is_variable(given[i], TUTTI_SHM_VARIABLE_RANK) ||
-                     is_variable(given[i], TUTTI_SHM_VARIABLE_SIZE);
-        for (size_t k = 0; options->torch && k < TUTTI_LENGTH(of_torch); k++)
-            outer = outer || is_variable(given[i], of_torch[k]);
-        if (!outer)
+        if (!is_outer(given[i], options->torch))
             s->environment[n++] = given[i];
     }
     if (options->torch) {

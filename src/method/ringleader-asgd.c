@@ -157,11 +157,19 @@ static void fold_bf16(tutti_method *m, size_t count, int64_t b, const float *g, 
     }
 }
 
+/* Entry k of a table of entries of `count` values. */
+typedef struct entry_of {
+    void *table;
+    size_t count, k;
+} entry_of;
+
 /* Updates entry `k`, of `count` elements each, from the mean of b - 1 gradients to that of b;
    change := the difference. g may be change. */
-static void fold_gradient(tutti_method *m, size_t count, int64_t b, const float *g, void *table, size_t k,
+static void fold_gradient(tutti_method *m, const entry_of *of, int64_t b, const float *g,
                           float *change)
 {
+    const size_t count = of->count, k = of->k;
+    void *const table = of->table;
     const ringleader *s = m->self;
     float *mean;
 
@@ -355,7 +363,8 @@ static tutti_status on_request(tutti_method *m, const tutti_server_request *r, t
     s->oldest[i] = s->filled[i] == 0 || version < s->oldest[i] ? version : s->oldest[i];
     s->filled[i]++;
     if (s->table == AT_SERVER) {
-        fold_gradient(m, r->count, s->filled[i], r->in, s->entry, (size_t)i, s->change);
+        fold_gradient(m, &(entry_of){ s->entry, r->count, (size_t)i }, s->filled[i], r->in,
+                      s->change);
         change = s->change;
     }
     tutti_axpy(m->device, r->count, 1 / (float)m->workers, change, s->mean[next ? 1 - s->at.turn : s->at.turn]);
@@ -496,7 +505,7 @@ static void change_mean(tutti_method *m)
     ringleader *s = m->self;
 
     if (s->table == AT_WORKER)
-        fold_gradient(m, m->layout->used, ++s->mine_filled, m->g, s->mine, 0, m->g);
+        fold_gradient(m, &(entry_of){ s->mine, m->layout->used, 0 }, ++s->mine_filled, m->g, m->g);
 }
 
 static tutti_status ringleader_step(tutti_method *m, tutti_error *err)

@@ -36,14 +36,12 @@ void tutti_nn_image_close(nn_image *image)
     tutti_free(image);
 }
 
-static tutti_status conv2d(builder *b, nn_map *m, tutti_error *err)
+/* Checks a convolution on maps that are height x width with their padding. */
+static tutti_status check_conv2d(const builder *b, const nn_map *m, int64_t height, int64_t width,
+                                 tutti_error *err)
 {
-    tutti_layer *l = &m->layer;
-    const int64_t height = b->shape.height + 2 * (int64_t)l->padding, width = b->shape.width + 2 * (int64_t)l->padding,
-                  in = b->shape.channels;
-
-    l->stride = l->stride == 0 ? 1 : l->stride;
-    l->groups = l->groups == 0 ? 1 : l->groups;
+    const tutti_layer *l = &m->layer;
+    const int64_t in = b->shape.channels;
     if (b->rows)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "layer %d (conv2d) comes after maps have become rows (flatten, avgpool, linear); "
@@ -71,6 +69,18 @@ static tutti_status conv2d(builder *b, nn_map *m, tutti_error *err)
                           "layer %d (conv2d): a padding of %d with windows of %dx%d would make windows "
                           "that see nothing; it must be below %d",
                           m->index, l->padding, l->kernel, l->kernel, l->kernel);
+    return TUTTI_OK;
+}
+
+static tutti_status conv2d(builder *b, nn_map *m, tutti_error *err)
+{
+    tutti_layer *l = &m->layer;
+    const int64_t height = b->shape.height + 2 * (int64_t)l->padding,
+                  width = b->shape.width + 2 * (int64_t)l->padding, in = b->shape.channels;
+
+    l->stride = l->stride == 0 ? 1 : l->stride;
+    l->groups = l->groups == 0 ? 1 : l->groups;
+    TUTTI_TRY(check_conv2d(b, m, height, width, err));
     m->out = (nn_shape){ l->out, (height - l->kernel) / l->stride + 1, (width - l->kernel) / l->stride + 1 };
     if (in / l->groups > values_max / l->kernel / l->kernel ||
         in / l->groups * l->kernel * l->kernel > values_max / l->out ||
@@ -141,6 +151,21 @@ static tutti_status join(builder *b, nn_map *m, int i, tutti_error *err)
     return TUTTI_OK;
 }
 
+static tutti_status maxpool2d(const builder *b, nn_map *m, tutti_error *err)
+{
+    if (b->rows || m->layer.kernel < 1 || m->layer.kernel > b->shape.height ||
+        m->layer.kernel > b->shape.width)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "layer %d (maxpool2d): a window of %dx%d does not fit into images of %lldx%lld; "
+            "use larger images or fewer layers",
+            m->index, m->layer.kernel, m->layer.kernel, (long long)b->shape.height,
+            (long long)b->shape.width);
+    m->out.height /= m->layer.kernel;
+    m->out.width /= m->layer.kernel;
+    return TUTTI_OK;
+}
+
 /* Infers map i, a layer that is not a ReLU. */
 static tutti_status infer(builder *b, int i, tutti_error *err)
 {
@@ -169,15 +194,7 @@ static tutti_status infer(builder *b, int i, tutti_error *err)
         b->image->norm_count++;
         return TUTTI_OK;
     case TUTTI_LAYER_MAXPOOL2D:
-        if (b->rows || m->layer.kernel < 1 || m->layer.kernel > b->shape.height || m->layer.kernel > b->shape.width)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer %d (maxpool2d): a window of %dx%d does not fit into images of %lldx%lld; "
-                              "use larger images or fewer layers",
-                              m->index, m->layer.kernel, m->layer.kernel, (long long)b->shape.height,
-                              (long long)b->shape.width);
-        m->out.height /= m->layer.kernel;
-        m->out.width /= m->layer.kernel;
-        return TUTTI_OK;
+        return maxpool2d(b, m, err);
     case TUTTI_LAYER_FLATTEN: case TUTTI_LAYER_AVGPOOL:
         if (b->rows)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s): these are rows already", m->index, name);

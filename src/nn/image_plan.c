@@ -17,15 +17,24 @@ static dnnl_status_t map_md(nn_md *m, nn_shape s, int64_t images)
    primitive chooses. */
 enum { SRC, DST, ANY_SRC, ANY_DST, PLAIN_W, ANY_W, BIAS_MD, ROWS, NARROW_SRC, NARROW_DST, NARROW_W, MDS };
 
-static tutti_status describe_maps(const image *b, nn_md md[MDS], const nn_map *m, int64_t images, bool first,
-                                  const nn_unit *unit, tutti_error *err)
+/* A map whose primitives are made, as a unit, and whether it is the first. */
+typedef struct place {
+    const nn_map *m;
+    const nn_unit *unit;
+    bool first;
+} place;
+
+static tutti_status describe_maps(const image *b, nn_md md[MDS], const place *at, int64_t images,
+                                  tutti_error *err)
 {
+    const nn_map *m = at->m;
     const int64_t g = m->layer.groups, k = m->layer.kernel;
     const dnnl_dims_t in = { images, m->in.channels, m->in.height, m->in.width },
                       out = { images, m->out.channels, m->out.height, m->out.width };
     const dnnl_dims_t plain_in = { nn_values(m->in), m->in.height * m->in.width, m->in.width, 1 };
     const dnnl_data_type_t narrow = tutti_nn_dn_narrow_type(&b->core);
-    dnnl_status_t made = first ? nn_md_make(&md[SRC], 4, in, dnnl_f32, plain_in) : map_md(&md[SRC], m->in, images);
+    dnnl_status_t made = at->first ? nn_md_make(&md[SRC], 4, in, dnnl_f32, plain_in)
+                                   : map_md(&md[SRC], m->in, images);
 
     if (made == dnnl_success && !m->rows)
         made = map_md(&md[DST], m->out, images);
@@ -53,7 +62,7 @@ static tutti_status describe_maps(const image *b, nn_md md[MDS], const nn_map *m
         if (made == dnnl_success)
             made = nn_md_make(&md[NARROW_W], 5 - skip, grouped + skip, narrow, NULL);
     }
-    return made == dnnl_success ? TUTTI_OK : tutti_nn_dn_failed(made, unit, "layout", err);
+    return made == dnnl_success ? TUTTI_OK : tutti_nn_dn_failed(made, at->unit, "layout", err);
 }
 
 static nn_mdref md_of(const dn_op *op, int arg)
@@ -61,9 +70,11 @@ static nn_mdref md_of(const dn_op *op, int arg)
     return tutti_nn_dn_md(op, arg);
 }
 
-static tutti_status build_conv(image *b, map_ops *o, const nn_map *m, const nn_md *md, const nn_unit *unit, bool first,
-                               bool train, tutti_error *err)
+static tutti_status build_conv(image *b, map_ops *o, const nn_md *md, const place *at, bool train,
+                               tutti_error *err)
 {
+    const nn_map *m = at->m;
+    const nn_unit *unit = at->unit;
     static const int forward_args[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS };
     static const int weights_args[] = { DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_BIAS };
     static const int data_args[] = { DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC };
@@ -78,35 +89,50 @@ static tutti_status build_conv(image *b, map_ops *o, const nn_map *m, const nn_m
     const nn_mdref src = nn_md_of(&md[SRC]), dst = nn_md_of(&md[DST]), plain_w = nn_md_of(&md[PLAIN_W]);
     const int args = m->layer.bare ? 3 : 4;
 
-    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &o->op[FORWARD], DN_CONV_FORWARD, steps, &maps, NULL,
-                               m->relu ? b->core.relu : b->core.plain, unit, "forward", forward_args, args, err));
-    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &o->op[FORWARD_INPUT], unit, "forward input reorder", src,
+    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &o->op[FORWARD], (dn_label){ unit, "forward" },
+                               &(dn_conv_spec){ DN_CONV_FORWARD, steps, &maps, NULL,
+                                                m->relu ? b->core.relu : b->core.plain },
+                               (dn_args){ forward_args, args }, err));
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &o->op[FORWARD_INPUT],
+                                (dn_label){ unit, "forward input reorder" }, src,
                                 md_of(&o->op[FORWARD], DNNL_ARG_SRC), err));
-    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &o->op[FORWARD_RESULT], unit, "forward result reorder",
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &o->op[FORWARD_RESULT],
+                                (dn_label){ unit, "forward result reorder" },
                                 md_of(&o->op[FORWARD], DNNL_ARG_DST), dst, err));
-    TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &o->op[PACK_FORWARD], unit, "forward weights reorder", plain_w,
+    TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &o->op[PACK_FORWARD],
+                                  (dn_label){ unit, "forward weights reorder" }, plain_w,
                                   md_of(&o->op[FORWARD], DNNL_ARG_WEIGHTS), err));
     if (!train)
         return TUTTI_OK;
 
-    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &o->op[WEIGHTS], DN_CONV_WEIGHTS, steps, &maps, &o->op[FORWARD], b->core.plain,
-                               unit, "weights", weights_args, args, err));
-    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &o->op[WEIGHTS_INPUT], unit, "weights input reorder", src,
+    TUTTI_TRY(tutti_nn_dn_conv(
+        &b->core, &o->op[WEIGHTS], (dn_label){ unit, "weights" },
+        &(dn_conv_spec){ DN_CONV_WEIGHTS, steps, &maps, &o->op[FORWARD], b->core.plain },
+        (dn_args){ weights_args, args }, err));
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &o->op[WEIGHTS_INPUT],
+                                (dn_label){ unit, "weights input reorder" }, src,
                                 md_of(&o->op[WEIGHTS], DNNL_ARG_SRC), err));
-    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &o->op[WEIGHTS_SLOPE], unit, "weights slope reorder", dst,
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &o->op[WEIGHTS_SLOPE],
+                                (dn_label){ unit, "weights slope reorder" }, dst,
                                 md_of(&o->op[WEIGHTS], DNNL_ARG_DIFF_DST), err));
-    TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &o->op[UNPACK_WEIGHTS], unit, "weights reorder",
+    TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &o->op[UNPACK_WEIGHTS],
+                                  (dn_label){ unit, "weights reorder" },
                                   md_of(&o->op[WEIGHTS], DNNL_ARG_DIFF_WEIGHTS), plain_w, err));
-    if (first)
+    if (at->first)
         return TUTTI_OK;
 
-    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &o->op[DATA], DN_CONV_DATA, steps, &maps, &o->op[FORWARD], b->core.plain, unit,
-                               "data", data_args, 3, err));
-    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &o->op[DATA_SLOPE], unit, "data slope reorder", dst,
+    TUTTI_TRY(tutti_nn_dn_conv(
+        &b->core, &o->op[DATA], (dn_label){ unit, "data" },
+        &(dn_conv_spec){ DN_CONV_DATA, steps, &maps, &o->op[FORWARD], b->core.plain },
+        (dn_args){ data_args, 3 }, err));
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &o->op[DATA_SLOPE],
+                                (dn_label){ unit, "data slope reorder" }, dst,
                                 md_of(&o->op[DATA], DNNL_ARG_DIFF_DST), err));
-    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &o->op[DATA_RESULT], unit, "data result reorder",
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &o->op[DATA_RESULT],
+                                (dn_label){ unit, "data result reorder" },
                                 md_of(&o->op[DATA], DNNL_ARG_DIFF_SRC), src, err));
-    return tutti_nn_dn_reorder(&b->core, &o->op[PACK_DATA], unit, "data weights reorder", plain_w,
+    return tutti_nn_dn_reorder(&b->core, &o->op[PACK_DATA],
+                               (dn_label){ unit, "data weights reorder" }, plain_w,
                                md_of(&o->op[DATA], DNNL_ARG_WEIGHTS), err);
 }
 
@@ -122,19 +148,20 @@ static tutti_status build_ops(image *b, map_ops *o, int i, int64_t samples, bool
     tutti_status status = TUTTI_OK;
 
     if (m->layer.kind == TUTTI_LAYER_LINEAR)
-        return tutti_nn_dn_linear_build(&b->core, &o->linear, &unit, unit.wide.channels, samples,
+        return tutti_nn_dn_linear_build(&b->core, &o->linear, &unit,
+                                        (dn_output){ unit.wide.channels, samples },
                                         train ? DN_WEIGHTS | DN_DATA : 0, err);
     if (m->layer.kind != TUTTI_LAYER_CONV2D && m->layer.kind != TUTTI_LAYER_FLATTEN)
         return TUTTI_OK;
-    status = describe_maps(b, md, m, samples, i == 0, &unit, err);
+    status = describe_maps(b, md, &(place){ m, &unit, i == 0 }, samples, err);
     if (status == TUTTI_OK && m->layer.kind == TUTTI_LAYER_CONV2D)
-        status = build_conv(b, o, m, md, &unit, i == 0, train, err);
+        status = build_conv(b, o, md, &(place){ m, &unit, i == 0 }, train, err);
     if (status == TUTTI_OK && m->layer.kind == TUTTI_LAYER_FLATTEN)
-        status = tutti_nn_dn_reorder(&b->core, &o->op[FORWARD], &unit, "flatten", nn_md_of(&md[SRC]),
-                                     nn_md_of(&md[ROWS]), err);
+        status = tutti_nn_dn_reorder(&b->core, &o->op[FORWARD], (dn_label){ &unit, "flatten" },
+                                     nn_md_of(&md[SRC]), nn_md_of(&md[ROWS]), err);
     if (status == TUTTI_OK && m->layer.kind == TUTTI_LAYER_FLATTEN && train)
-        status = tutti_nn_dn_reorder(&b->core, &o->op[DATA], &unit, "unflatten", nn_md_of(&md[ROWS]),
-                                     nn_md_of(&md[SRC]), err);
+        status = tutti_nn_dn_reorder(&b->core, &o->op[DATA], (dn_label){ &unit, "unflatten" },
+                                     nn_md_of(&md[ROWS]), nn_md_of(&md[SRC]), err);
     for (int k = 0; k < MDS; k++)
         nn_md_free(&md[k]);
     return status;

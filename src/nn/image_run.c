@@ -104,14 +104,16 @@ static void norm_forward(const image *b, int i)
 
     if (!b->run.train) {
         const float *running = b->run.running + m->running;
-        b->math->batch_norm_given(&c, x, gamma, beta, norm_eps, m->relu, running, running + channels, at(b, i, OUT));
+        b->math->batch_norm_given(&c, &(nn_batch_norm){ gamma, beta, norm_eps, m->relu }, x,
+                                  running, running + channels, at(b, i, OUT));
         return;
     }
     { /* moved from 0 with momentum 1, running statistics are the block's */
         float *mean = at(b, i, STATS), *statistics = b->run.statistics + m->running;
         memset(statistics, 0, 2 * channels * sizeof *statistics);
-        b->math->batch_norm(&c, x, gamma, beta, norm_eps, m->relu, at(b, i, OUT), mean, mean + channels, 1, statistics,
-                            statistics + channels);
+        b->math->batch_norm(&c, &(nn_batch_norm){ gamma, beta, norm_eps, m->relu }, x,
+                            at(b, i, OUT), &(nn_row_statistics){ mean, mean + channels },
+                            &(nn_running){ 1, statistics, statistics + channels });
         if (c.images * c.positions == 1) /* a single value has no unbiased variance */
             memcpy(statistics + channels, b->run.running + m->running + channels, channels * sizeof *statistics);
     }
@@ -163,8 +165,10 @@ static tutti_status forward_map(image *b, int i, tutti_error *err)
     }
     case TUTTI_LAYER_MAXPOOL2D: {
         const nn_maps maps = maps_of(m->in, b->samples, false);
-        tutti_nn_pool(b->loops, b->core.threads, &maps, (size_t)m->layer.kernel, input_of(b, i), at(b, i, OUT),
-                      b->run.train ? at(b, i, WORKSPACE) : NULL, false);
+        tutti_nn_pool(b->loops, b->core.threads,
+                      &(nn_pooling){ &maps, (size_t)m->layer.kernel,
+                                     b->run.train ? at(b, i, WORKSPACE) : NULL },
+                      input_of(b, i), at(b, i, OUT), false);
         break;
     }
     case TUTTI_LAYER_FLATTEN: {
@@ -311,9 +315,12 @@ static tutti_status back_map(image *b, int i, tutti_error *err)
     case TUTTI_LAYER_BATCH_NORM: {
         const nn_channels c = channels_of(b, m);
         const float *mean = at(b, i, STATS);
-        b->math->batch_norm_back(&c, input_of(b, i), m->relu ? at(b, i, OUT) : NULL, value(b, i, 0), mean,
-                                 mean + m->weights, at(b, i, SLOPE), at(b, i, BACK), gradient(b, i, 0),
-                                 gradient(b, i, 1), b->run.add);
+        b->math->batch_norm_back(
+            &c,
+            &(nn_batch_norm_kept){ input_of(b, i), m->relu ? at(b, i, OUT) : NULL, value(b, i, 0),
+                                   mean, mean + m->weights },
+            &(nn_batch_norm_slopes){ at(b, i, SLOPE), at(b, i, BACK), gradient(b, i, 0),
+                                     gradient(b, i, 1), b->run.add });
         break;
     }
     case TUTTI_LAYER_JOIN:
@@ -327,8 +334,9 @@ static tutti_status back_map(image *b, int i, tutti_error *err)
     }
     case TUTTI_LAYER_MAXPOOL2D: {
         const nn_maps maps = maps_of(m->in, b->samples, false);
-        tutti_nn_pool_back(b->loops, b->core.threads, &maps, (size_t)m->layer.kernel, NULL, at(b, i, WORKSPACE),
-                           at(b, i, SLOPE), at(b, i, BACK));
+        tutti_nn_pool_back(b->loops, b->core.threads,
+                           &(nn_pooling){ &maps, (size_t)m->layer.kernel, at(b, i, WORKSPACE) },
+                           NULL, at(b, i, SLOPE), at(b, i, BACK));
         break;
     }
     default: { /* flatten */

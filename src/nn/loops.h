@@ -12,6 +12,19 @@
    nChw8c, 1 in nchw. */
 typedef struct nn_maps { size_t images, channels, height, width, lanes; } nn_maps;
 
+/* Windows of side x side at stride `side` on the maps m: lines [first, first + count) of them.
+   Lines are counted over images, blocks of lanes and the output's rows (nn_pool_lines). */
+typedef struct nn_windows {
+    const nn_maps *m;
+    size_t side, first, count;
+} nn_windows;
+/* A convolution (stride 1, no padding) with plain input maps (lanes 1), whose output's lanes are a
+   multiple of NN_LANES; of it the channels [first NN_LANES, (first + count) NN_LANES). */
+typedef struct nn_plain_conv {
+    const nn_maps *out, *in;
+    size_t side, first, count;
+} nn_plain_conv;
+
 /* "Slope" of a value: the gradient of the loss with respect to it. */
 typedef struct nn_loops {
     void (*relu)(size_t n, float *y);                        /* y = max(y, 0); NaN stays */
@@ -37,25 +50,19 @@ typedef struct nn_loops {
     /* Writes the mean over the positions of each channel: rows is images x channels. */
     void (*mean_pool)(const nn_maps *m, const float *x, float *rows);
     void (*mean_pool_back)(const nn_maps *m, const float *slope, float *dx);
-    /* Max pooling with windows of side x side and stride `side`, for lines [first, first + count)
-       of windows. Lines are counted over images, blocks of lanes and the output's rows
-       (nn_pool_lines). m: the input's maps; the output has m's layout.
+    /* Max pooling. The output has the layout of the input's maps.
        argmax: for each output value the index in its window, row by row, of the largest value, the
        first of equals; nn_argmax_bytes each; NULL: not wanted. relu: y = max(y, 0), NaN stays. */
-    void (*pool)(const nn_maps *m, size_t side, size_t first, size_t count, const float *x,
-                 float *y, void *argmax, bool relu);
+    void (*pool)(const nn_windows *w, const float *x, float *y, void *argmax, bool relu);
     /* The derivative of pool: writes dx from the slope of the output. y: masks the slope where the
        output had a relu; NULL: no mask. Values in no window get 0. */
-    void (*pool_back)(const nn_maps *m, size_t side, size_t first, size_t count, const float *y,
-                      const void *argmax, const float *slope, float *dx);
-    /* Writes the gradients of a convolution (stride 1, no padding) with plain input maps x (lanes
-       1): of its weights (channels x in->channels x side x side) and its bias (channels), from the
-       slope of its output, whose lanes are a multiple of NN_LANES. Computes channels
-       [first NN_LANES, (first + count) NN_LANES). Sums run over a line of the output, then over the
-       lines. */
-    void (*weights_of_plain)(const nn_maps *out, const nn_maps *in, size_t side, size_t first,
-                             size_t count, const float *x, const float *slope, float *weights,
-                             float *bias);
+    void (*pool_back)(const nn_windows *w, const float *y, const void *argmax, const float *slope,
+                      float *dx);
+    /* Writes the gradients of a convolution: of its weights (channels x in->channels x side x side)
+       and its bias (channels), from the slope of its output. Sums run over a line of the output,
+       then over the lines. */
+    void (*weights_of_plain)(const nn_plain_conv *v, const float *x, const float *slope,
+                             float *weights, float *bias);
 } nn_loops;
 enum { NN_LANES = 8 }; /* channels that the loops of maps compute at a time */
 extern const nn_loops tutti_nn_loops_scalar, tutti_nn_loops_avx2, tutti_nn_loops_avx512;

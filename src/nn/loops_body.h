@@ -228,13 +228,14 @@ static inline void pool_lane_back(float g, int32_t argmax, size_t lanes, size_t 
         dx[at / side * line + at % side * lanes] = argmax == (int32_t)at ? g : 0;
 }
 
-static void loop_pool(const nn_maps *m, size_t side, size_t first, size_t count, const float *x,
-                      float *y, void *argmax, bool relu)
+static void loop_pool(const nn_windows *w, const float *x, float *y, void *argmax, bool relu)
 {
+    const nn_maps *m = w->m;
+    const size_t side = w->side;
     const size_t lines = m->height / side, windows = m->width / side, line = m->width * m->lanes,
                  bytes = nn_argmax_bytes(side);
 
-    for (size_t i = first; i < first + count; i++)
+    for (size_t i = w->first; i < w->first + w->count; i++)
         for (size_t p = 0; p < windows; p++) {
             const float *from =
                 x + (i / lines * m->height + i % lines * side) * line + p * side * m->lanes;
@@ -255,13 +256,15 @@ static void loop_pool(const nn_maps *m, size_t side, size_t first, size_t count,
         }
 }
 
-static void loop_pool_back(const nn_maps *m, size_t side, size_t first, size_t count,
-                           const float *y, const void *argmax, const float *slope, float *dx)
+static void loop_pool_back(const nn_windows *w, const float *y, const void *argmax,
+                           const float *slope, float *dx)
 {
+    const nn_maps *m = w->m;
+    const size_t side = w->side;
     const size_t lines = m->height / side, windows = m->width / side, line = m->width * m->lanes,
                  covered = windows * side * m->lanes, bytes = nn_argmax_bytes(side);
 
-    for (size_t i = first; i < first + count; i++) {
+    for (size_t i = w->first; i < w->first + w->count; i++) {
         float *begin = dx + (i / lines * m->height + i % lines * side) * line;
         for (size_t p = 0; p < windows; p++) {
             const size_t to = (i * windows + p) * m->lanes;
@@ -332,11 +335,13 @@ static void tap_group(const nn_maps *out, const nn_maps *in, size_t side, size_t
                 total[t][k];
 }
 
-static void loop_weights_of_plain(const nn_maps *out, const nn_maps *in, size_t side, size_t first,
-                                  size_t count, const float *x, const float *slope, float *weights,
-                                  float *bias)
+static void loop_weights_of_plain(const nn_plain_conv *v, const float *x, const float *slope,
+                                  float *weights, float *bias)
 {
-    for (size_t g = first; g < first + count; g++) {
+    const nn_maps *out = v->out, *in = v->in;
+    const size_t side = v->side;
+
+    for (size_t g = v->first; g < v->first + v->count; g++) {
         lanes_f32 total = { 0 };
         for (size_t c = 0; c < in->channels; c++)
             for (size_t r = 0; r < (side == 3 ? 1 : side); r++)

@@ -67,6 +67,32 @@ bool tutti_nn_layer_of_tokens(tutti_layer_kind kind)
     return (size_t)kind < TUTTI_LENGTH(kinds) && kinds[kind].of_tokens;
 }
 
+/* Sets the window of a convolution's unit, and the shape that it makes of *shape. */
+static tutti_status set_window(nn_net *net, nn_unit *u, const tutti_layer *layer,
+                               const nn_shape *shape, tutti_error *err)
+{
+    const int i = u->index;
+    if (net->unit_count != net->conv_count)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (conv2d) comes after a linear layer; put convolutions first",
+                          i);
+    if (layer->kernel < 1 || layer->kernel > shape->height || layer->kernel > shape->width)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "layer %d (conv2d): a window of %dx%d does not fit into images of %lldx%lld; "
+            "use larger images or fewer layers",
+            i, layer->kernel, layer->kernel, (long long)shape->height, (long long)shape->width);
+    u->kernel = layer->kernel;
+    u->wide = (nn_shape){ layer->out, shape->height - u->kernel + 1, shape->width - u->kernel + 1 };
+    if (shape->channels > values_max / (u->kernel * u->kernel))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (conv2d): a window of %dx%d over %lld channels is too large", i,
+                          layer->kernel, layer->kernel, (long long)shape->channels);
+    u->fan_in = (size_t)(shape->channels * u->kernel * u->kernel);
+    net->conv_count++;
+    return TUTTI_OK;
+}
+
 /* Adds a unit for a layer with parameters. *shape: before the layer; on return after it. */
 static tutti_status add_unit(nn_net *net, int i, nn_shape *shape, tutti_error *err)
 {
@@ -92,22 +118,7 @@ static tutti_status add_unit(nn_net *net, int i, nn_shape *shape, tutti_error *e
         u->fan_in = (size_t)in;
         u->wide = (nn_shape){ layer->out, 1, 1 };
     } else {
-        if (net->unit_count != net->conv_count)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer %d (conv2d) comes after a linear layer; put convolutions first", i);
-        if (layer->kernel < 1 || layer->kernel > shape->height || layer->kernel > shape->width)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer %d (conv2d): a window of %dx%d does not fit into images of %lldx%lld; "
-                              "use larger images or fewer layers",
-                              i, layer->kernel, layer->kernel, (long long)shape->height, (long long)shape->width);
-        u->kernel = layer->kernel;
-        u->wide = (nn_shape){ layer->out, shape->height - u->kernel + 1, shape->width - u->kernel + 1 };
-        if (shape->channels > values_max / (u->kernel * u->kernel))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer %d (conv2d): a window of %dx%d over %lld channels is too large", i, layer->kernel,
-                              layer->kernel, (long long)shape->channels);
-        u->fan_in = (size_t)(shape->channels * u->kernel * u->kernel);
-        net->conv_count++;
+        TUTTI_TRY(set_window(net, u, layer, shape, err));
     }
     if ((int64_t)u->fan_in > values_max / layer->out || u->wide.height * u->wide.width > values_max / layer->out)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -118,6 +129,26 @@ static tutti_status add_unit(nn_net *net, int i, nn_shape *shape, tutti_error *e
     u->flops = 2.0 * (double)u->weights * (double)(u->wide.height * u->wide.width);
     u->out = *shape = u->wide;
     net->unit_count++;
+    return TUTTI_OK;
+}
+
+/* Adds a max pooling to a unit. */
+static tutti_status add_pooling(nn_unit *u, const tutti_layer *layer, int i, nn_shape *shape,
+                                tutti_error *err)
+{
+    if (u->kind != TUTTI_LAYER_CONV2D || u->pool != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (maxpool2d) must follow a conv2d layer, once", i);
+    if (layer->kernel < 1 || layer->kernel > shape->height || layer->kernel > shape->width)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "layer %d (maxpool2d): a window of %dx%d does not fit into images of %lldx%lld; "
+            "use larger images or fewer layers",
+            i, layer->kernel, layer->kernel, (long long)shape->height, (long long)shape->width);
+    u->pool = layer->kernel;
+    u->out.height = shape->height / u->pool;
+    u->out.width = shape->width / u->pool;
+    *shape = u->out;
     return TUTTI_OK;
 }
 
@@ -153,17 +184,7 @@ static tutti_status add_follower(nn_net *net, int i, nn_shape *shape, tutti_erro
                               "layer %d (relu) follows another relu with no linear or conv2d layer between", i);
         u->relu = true;
     } else if (layer->kind == TUTTI_LAYER_MAXPOOL2D) {
-        if (u->kind != TUTTI_LAYER_CONV2D || u->pool != 0)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (maxpool2d) must follow a conv2d layer, once", i);
-        if (layer->kernel < 1 || layer->kernel > shape->height || layer->kernel > shape->width)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer %d (maxpool2d): a window of %dx%d does not fit into images of %lldx%lld; "
-                              "use larger images or fewer layers",
-                              i, layer->kernel, layer->kernel, (long long)shape->height, (long long)shape->width);
-        u->pool = layer->kernel;
-        u->out.height = shape->height / u->pool;
-        u->out.width = shape->width / u->pool;
-        *shape = u->out;
+        TUTTI_TRY(add_pooling(u, layer, i, shape, err));
     } else {
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d is of the unknown kind %d", i, (int)layer->kind);
     }
@@ -199,32 +220,12 @@ static tutti_status build_quadratic(nn_net *net, const tutti_layer *layer, int c
     return TUTTI_OK;
 }
 
-tutti_status tutti_nn_net_build(nn_net *net, const tutti_layer *layers, int count, const tutti_nn_task *task,
-                                tutti_error *err)
+/* Builds a network of plain units: convolutions, then linear layers. */
+static tutti_status build_units(nn_net *net, const tutti_layer *layers, int count,
+                                const tutti_nn_task *task, tutti_error *err)
 {
     nn_shape shape;
     bool flattened = false;
-
-    *net = (nn_net){ .task = *task };
-    if (count > 0 && (layers[0].kind == TUTTI_LAYER_EMBEDDING || layers[0].kind == TUTTI_LAYER_TABLES))
-        return tutti_nn_sequence_open(&net->sequence, layers, count, task, err);
-    if (task->context != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "this network takes images or vectors, and the task has windows of %d tokens; "
-                          "gpt and wordlm take tokens", task->context);
-    if (task->tables != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "this network takes values only, and the task has %d categories; ctr takes categories",
-                          task->tables);
-    if (count > 0 && layers[0].kind == TUTTI_LAYER_FRAMES) {
-        TUTTI_TRY(check_task(task, 2, err));
-        return tutti_nn_sequence_open(&net->sequence, layers, count, task, err);
-    }
-    TUTTI_TRY(check_task(task, count > 0 && layers[0].kind == TUTTI_LAYER_QUADRATIC ? 1 : 2, err));
-    if (count > 0 && layers[0].kind == TUTTI_LAYER_QUADRATIC)
-        return build_quadratic(net, layers, count, err);
-    if (tutti_nn_image_needed(layers, count))
-        return tutti_nn_image_open(&net->image, layers, count, task, err);
     if (count < 1 || count > NN_LAYERS_MAX)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a network of %d layers: it must have from 1 to %d", count,
                           NN_LAYERS_MAX);
@@ -246,6 +247,37 @@ tutti_status tutti_nn_net_build(nn_net *net, const tutti_layer *layers, int coun
                           "this one ends in %s with %d",
                           task->classes, tutti_nn_layer_name(layers[count - 1].kind), layers[count - 1].out);
     return TUTTI_OK;
+}
+
+tutti_status tutti_nn_net_build(nn_net *net, const tutti_layer *layers, int count,
+                                const tutti_nn_task *task, tutti_error *err)
+{
+    const tutti_layer_kind first = count > 0 ? layers[0].kind : TUTTI_LAYER_LINEAR;
+
+    *net = (nn_net){ .task = *task };
+    if (first == TUTTI_LAYER_EMBEDDING || first == TUTTI_LAYER_TABLES)
+        return tutti_nn_sequence_open(&net->sequence, layers, count, task, err);
+    if (task->context != 0)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "this network takes images or vectors, and the task has windows of %d tokens; "
+            "gpt and wordlm take tokens",
+            task->context);
+    if (task->tables != 0)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "this network takes values only, and the task has %d categories; ctr takes categories",
+            task->tables);
+    if (first == TUTTI_LAYER_FRAMES) {
+        TUTTI_TRY(check_task(task, 2, err));
+        return tutti_nn_sequence_open(&net->sequence, layers, count, task, err);
+    }
+    TUTTI_TRY(check_task(task, first == TUTTI_LAYER_QUADRATIC ? 1 : 2, err));
+    if (first == TUTTI_LAYER_QUADRATIC)
+        return build_quadratic(net, layers, count, err);
+    if (tutti_nn_image_needed(layers, count))
+        return tutti_nn_image_open(&net->image, layers, count, task, err);
+    return build_units(net, layers, count, task, err);
 }
 
 void tutti_nn_net_close(nn_net *net)

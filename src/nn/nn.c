@@ -45,6 +45,58 @@ static int64_t eval_samples_of(const nn_net *net, const nn_backend *ops, int64_t
     return windows > 0 ? windows : 1;
 }
 
+static void outline_image(tutti_nn *nn, const nn_image *im, int u)
+{
+    const nn_map *m = &im->maps[im->unit_map[u]];
+    nn->unit[u] = (nn_driver_unit){ m->param, m->params, m->flops, .segment = -1 };
+    for (int i = im->unit_map[u]; i < im->unit_map[u + 1]; i++) {
+        nn->unit[u].flops_again += im->maps[i].again ? im->maps[i].flops : 0;
+        nn->unit[u].again = nn->unit[u].again || im->maps[i].again;
+    }
+    if (m->dropped)
+        nn->unit[u].segment = u == 0 || m->layer.segment ? u : nn->unit[u - 1].segment;
+}
+
+static void outline_sequence(tutti_nn *nn, const nn_sequence *s, int u)
+{
+    const nn_node *own = &s->nodes[nn_unit_param_node(s, u)];
+    nn->unit[u] = (nn_driver_unit){ own->param, own->params, .segment = -1 };
+    for (int i = s->unit_node[u]; i < s->unit_node[u + 1]; i++) {
+        nn->unit[u].flops += s->nodes[i].flops;
+        nn->unit[u].flops_again += s->nodes[i].again ? s->nodes[i].flops : 0;
+        nn->unit[u].again = nn->unit[u].again || s->nodes[i].again;
+    }
+    if (own->dropped)
+        nn->unit[u].segment = u == 0 || own->layer.segment ? u : nn->unit[u - 1].segment;
+}
+
+static void outline_units(tutti_nn *nn, const nn_net *net)
+{
+    for (int u = 0; u < nn->units; u++)
+        nn->unit[u] = (nn_driver_unit){ nn_unit_params(net) * (net->unit_count - 1 - u),
+                                        nn_unit_params(net), net->units[u].flops, .segment = -1 };
+    for (int u = 0; u < nn->convs && net->recomputes; u++) {
+        nn->unit[u].segment = 0;
+        nn->unit[u].again = true;
+        nn->unit[u].flops_again = nn->unit[u].flops;
+    }
+}
+
+/* Counts the values of the parameters, and the widths of those whose gradients are rows. */
+static void count_values(tutti_nn *nn)
+{
+    const nn_net *net = &nn->net;
+    const nn_sequence *s = net->sequence;
+    const nn_image *im = net->image;
+    for (int k = 0; k < nn->params; k++) {
+        nn->count[k] = s != NULL    ? s->params[k].count
+                       : im != NULL ? im->params[k].count
+                                    : nn_param_values(net, k);
+        nn->width[k] = s != NULL && s->params[k].row_sparse ? s->params[k].cols : 0;
+        nn->values += nn->width[k] == 0 ? nn->count[k] : 0;
+    }
+}
+
 /* Collects what the driver must know of the units. */
 static tutti_status outline(tutti_nn *nn, tutti_error *err)
 {
@@ -61,40 +113,13 @@ static tutti_status outline(tutti_nn *nn, tutti_error *err)
     nn->width = tutti_alloc((size_t)nn->params, sizeof *nn->width);
     if (nn->unit == NULL || nn->count == NULL || nn->width == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the table of %d layers with parameters", nn->units);
-    for (int u = 0; u < nn->units && im != NULL; u++) {
-        const nn_map *m = &im->maps[im->unit_map[u]];
-        nn->unit[u] = (nn_driver_unit){ m->param, m->params, m->flops, .segment = -1 };
-        for (int i = im->unit_map[u]; i < im->unit_map[u + 1]; i++) {
-            nn->unit[u].flops_again += im->maps[i].again ? im->maps[i].flops : 0;
-            nn->unit[u].again = nn->unit[u].again || im->maps[i].again;
-        }
-        if (m->dropped)
-            nn->unit[u].segment = u == 0 || m->layer.segment ? u : nn->unit[u - 1].segment;
-    }
-    for (int u = 0; u < nn->units && s == NULL && im == NULL; u++)
-        nn->unit[u] = (nn_driver_unit){ nn_unit_params(net) * (net->unit_count - 1 - u), nn_unit_params(net),
-                                        net->units[u].flops, .segment = -1 };
-    for (int u = 0; u < nn->convs && net->recomputes; u++) {
-        nn->unit[u].segment = 0;
-        nn->unit[u].again = true;
-        nn->unit[u].flops_again = nn->unit[u].flops;
-    }
-    for (int u = 0; u < nn->units && s != NULL; u++) {
-        const nn_node *own = &s->nodes[nn_unit_param_node(s, u)];
-        nn->unit[u] = (nn_driver_unit){ own->param, own->params, .segment = -1 };
-        for (int i = s->unit_node[u]; i < s->unit_node[u + 1]; i++) {
-            nn->unit[u].flops += s->nodes[i].flops;
-            nn->unit[u].flops_again += s->nodes[i].again ? s->nodes[i].flops : 0;
-            nn->unit[u].again = nn->unit[u].again || s->nodes[i].again;
-        }
-        if (own->dropped)
-            nn->unit[u].segment = u == 0 || own->layer.segment ? u : nn->unit[u - 1].segment;
-    }
-    for (int k = 0; k < nn->params; k++) {
-        nn->count[k] = s != NULL ? s->params[k].count : im != NULL ? im->params[k].count : nn_param_values(net, k);
-        nn->width[k] = s != NULL && s->params[k].row_sparse ? s->params[k].cols : 0;
-        nn->values += nn->width[k] == 0 ? nn->count[k] : 0;
-    }
+    for (int u = 0; u < nn->units && im != NULL; u++)
+        outline_image(nn, im, u);
+    if (s == NULL && im == NULL)
+        outline_units(nn, net);
+    for (int u = 0; u < nn->units && s != NULL; u++)
+        outline_sequence(nn, s, u);
+    count_values(nn);
     return TUTTI_OK;
 }
 
@@ -140,6 +165,77 @@ static tutti_status open_backends(tutti_nn *nn, bool by_unit, nn_settings *setti
     return TUTTI_OK;
 }
 
+/* Checks the type of the products' operands: whether the backend and the network can have it. */
+static tutti_status check_precision(const nn_net *net, const nn_backend *ops,
+                                    const tutti_nn_options *o, tutti_error *err)
+{
+    if (o->precision != TUTTI_F32 && o->precision != TUTTI_BF16 && o->precision != TUTTI_F16)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "opening a network whose products have operands of type %s; they are F32, BF16 or F16",
+            tutti_dtype_name(o->precision));
+    if (o->precision != TUTTI_F32 &&
+        (ops != &tutti_nn_onednn ||
+         (net->sequence == NULL && net->image == NULL && nn_quadratic(net))))
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            ops != &tutti_nn_onednn
+                ? "the backend '%s' computes in one precision, %s is not possible; use onednn"
+                : "a quadratic on '%s' has no products, %s would change nothing; "
+                  "use F32 (--precision fp32)",
+            ops->name, tutti_dtype_name(o->precision));
+    return TUTTI_OK;
+}
+
+/* Checks the options of a network on a backend; ops NULL: there is none of that name. */
+static tutti_status check_options(const nn_net *net, const nn_backend *ops,
+                                  const tutti_nn_options *o, tutti_error *err)
+{
+    if (ops == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "there is no backend '%.60s'; backends are onednn, reference",
+                          o->backend);
+    if (o->batch < 1 || o->batch > NN_BATCH_MAX)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "opening a network for passes of %lld samples: it must be from 1 to %d",
+                          (long long)o->batch, NN_BATCH_MAX);
+    if (o->threads < 0 || o->threads > 1024)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "opening a network for %d threads: it must be from 1 to 1024",
+                          o->threads);
+    TUTTI_TRY(check_precision(net, ops, o, err));
+    if (net->sequence != NULL && ops != &tutti_nn_onednn)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the backend '%s' has no layers for tokens or frames; use onednn",
+                          ops->name);
+    return TUTTI_OK;
+}
+
+/* Returns the part of a backend that computes a network. */
+static const nn_backend *backend_of(const nn_net *net, const nn_backend *ops)
+{
+    if (net->image != NULL)
+        ops = ops == &tutti_nn_onednn ? &tutti_nn_image : &tutti_nn_image_reference;
+    else if (ops == &tutti_nn_onednn)
+        ops = nn_quadratic(net)       ? &tutti_nn_quadratic
+              : net->sequence != NULL ? &tutti_nn_tokens
+                                      : ops;
+    return ops;
+}
+
+/* Allocates the times of the layers, where there is a clock. */
+static tutti_status open_times(tutti_nn *nn, const nn_net *net, tutti_error *err)
+{
+    if (nn->times.clock == NULL)
+        return TUTTI_OK;
+    nn->times.count = net->sequence != NULL ? net->sequence->node_count : nn->units;
+    nn->times.spent = tutti_alloc((size_t)nn->times.count, sizeof *nn->times.spent);
+    return nn->times.spent != NULL
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the times of %d layers",
+                            nn->times.count);
+}
+
 tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn_options *options, tutti_error *err)
 {
     const tutti_nn_options o = options != NULL ? *options : (tutti_nn_options){ 0 };
@@ -150,43 +246,15 @@ tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn
     tutti_nn *nn = NULL;
 
     *out = NULL;
-    if (ops == NULL)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no backend '%.60s'; backends are onednn, reference",
-                            o.backend);
-    else if (o.batch < 1 || o.batch > NN_BATCH_MAX)
-        status =
-            tutti_fail(err, TUTTI_ERR_USAGE, 0, "opening a network for passes of %lld samples: it must be from 1 to %d",
-                       (long long)o.batch, NN_BATCH_MAX);
-    else if (o.threads < 0 || o.threads > 1024)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "opening a network for %d threads: it must be from 1 to 1024",
-                            o.threads);
-    else if (o.precision != TUTTI_F32 && o.precision != TUTTI_BF16 && o.precision != TUTTI_F16)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "opening a network whose products have operands of type %s; they are F32, BF16 or F16",
-                            tutti_dtype_name(o.precision));
-    else if (o.precision != TUTTI_F32 &&
-             (ops != &tutti_nn_onednn || (net->sequence == NULL && net->image == NULL && nn_quadratic(net))))
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            ops != &tutti_nn_onednn
-                                ? "the backend '%s' computes in one precision, %s is not possible; use onednn"
-                                : "a quadratic on '%s' has no products, %s would change nothing; "
-                                  "use F32 (--precision fp32)",
-                            ops->name, tutti_dtype_name(o.precision));
-    else if (net->sequence != NULL && ops != &tutti_nn_onednn)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "the backend '%s' has no layers for tokens or frames; use onednn",
-                            ops->name);
-    else if ((nn = tutti_alloc(1, sizeof *nn)) == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "opening a network: no memory for its %zu bytes", sizeof *nn);
-    else
-        status = TUTTI_OK;
+    status = check_options(net, ops, &o, err);
+    if (status == TUTTI_OK && (nn = tutti_alloc(1, sizeof *nn)) == NULL)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                            "opening a network: no memory for its %zu bytes", sizeof *nn);
     if (status != TUTTI_OK) {
         tutti_nn_net_close(&mine);
         return status;
     }
-    if (net->image != NULL)
-        ops = ops == &tutti_nn_onednn ? &tutti_nn_image : &tutti_nn_image_reference;
-    else if (ops == &tutti_nn_onednn)
-        ops = nn_quadratic(net) ? &tutti_nn_quadratic : net->sequence != NULL ? &tutti_nn_tokens : ops;
+    ops = backend_of(net, ops);
     nn->net = mine;
     nn->ops = ops;
     nn->device = o.device;
@@ -201,12 +269,8 @@ tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn
                               .cpu = o.device != NULL ? tutti_device_cpu(o.device) : tutti_cpu_best(),
                               .times = &nn->times };
     status = outline(nn, err);
-    if (status == TUTTI_OK && o.clock != NULL) {
-        nn->times.count = net->sequence != NULL ? net->sequence->node_count : nn->units;
-        nn->times.spent = tutti_alloc((size_t)nn->times.count, sizeof *nn->times.spent);
-        if (nn->times.spent == NULL)
-            status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the times of %d layers", nn->times.count);
-    }
+    if (status == TUTTI_OK)
+        status = open_times(nn, net, err);
     if (status == TUTTI_OK)
         status = open_backends(nn, o.by_unit, &settings, err);
     if (status == TUTTI_OK)
@@ -265,61 +329,43 @@ static tutti_status check_kind(const tutti_nn *nn, nn_sample_kind given, tutti_e
                       names[nn_kind_of(nn)]);
 }
 
-tutti_status tutti_nn_pass(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples, double divisor,
-                           bool add, bool same_weights, const float *const *values, float *const *gradients,
-                           const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err)
+/* Makes a pass over samples of a kind. */
+static tutti_status pass(tutti_nn *nn, nn_sample_kind kind, const tutti_nn_samples *s,
+                         const tutti_nn_step *step, double *loss_sum, tutti_error *err)
 {
-    const nn_run run = { .x = x,
-                         .labels = labels,
-                         .samples = samples,
+    const nn_run run = { .x = s->x,
+                         .labels = s->labels,
+                         .tokens = s->tokens,
+                         .next = s->next,
+                         .rows = s->rows,
+                         .samples = s->count,
                          .train = true,
-                         .add = add,
-                         .same_weights = same_weights,
-                         .values = values,
-                         .gradients = gradients };
+                         .add = step->add,
+                         .same_weights = step->same_weights,
+                         .values = step->values,
+                         .gradients = step->gradients };
 
     *loss_sum = 0;
-    TUTTI_TRY(check_kind(nn, NN_VALUES, err));
-    return tutti_nn_train(nn, run, divisor, hooks, loss_sum, err);
+    TUTTI_TRY(check_kind(nn, kind, err));
+    return tutti_nn_train(nn, run, step->divisor, step->hooks, loss_sum, err);
 }
 
-tutti_status tutti_nn_pass_tokens(tutti_nn *nn, const uint32_t *tokens, const uint32_t *next, int64_t samples,
-                                  double divisor, bool add, bool same_weights, const float *const *values,
-                                  float *const *gradients, const tutti_nn_hooks *hooks, double *loss_sum,
-                                  tutti_error *err)
+tutti_status tutti_nn_pass(tutti_nn *nn, const tutti_nn_samples *s, const tutti_nn_step *step,
+                           double *loss_sum, tutti_error *err)
 {
-    const nn_run run = { .tokens = tokens,
-                         .next = next,
-                         .samples = samples,
-                         .train = true,
-                         .add = add,
-                         .same_weights = same_weights,
-                         .values = values,
-                         .gradients = gradients };
-
-    *loss_sum = 0;
-    TUTTI_TRY(check_kind(nn, NN_TOKENS, err));
-    return tutti_nn_train(nn, run, divisor, hooks, loss_sum, err);
+    return pass(nn, NN_VALUES, s, step, loss_sum, err);
 }
 
-tutti_status tutti_nn_pass_rows(tutti_nn *nn, const float *x, const uint32_t *rows, const uint8_t *labels,
-                                int64_t samples, double divisor, bool add, bool same_weights,
-                                const float *const *values, float *const *gradients, const tutti_nn_hooks *hooks,
+tutti_status tutti_nn_pass_tokens(tutti_nn *nn, const tutti_nn_samples *s,
+                                  const tutti_nn_step *step, double *loss_sum, tutti_error *err)
+{
+    return pass(nn, NN_TOKENS, s, step, loss_sum, err);
+}
+
+tutti_status tutti_nn_pass_rows(tutti_nn *nn, const tutti_nn_samples *s, const tutti_nn_step *step,
                                 double *loss_sum, tutti_error *err)
 {
-    const nn_run run = { .x = x,
-                         .rows = rows,
-                         .labels = labels,
-                         .samples = samples,
-                         .train = true,
-                         .add = add,
-                         .same_weights = same_weights,
-                         .values = values,
-                         .gradients = gradients };
-
-    *loss_sum = 0;
-    TUTTI_TRY(check_kind(nn, NN_CATEGORIES, err));
-    return tutti_nn_train(nn, run, divisor, hooks, loss_sum, err);
+    return pass(nn, NN_CATEGORIES, s, step, loss_sum, err);
 }
 
 void tutti_nn_draw(tutti_nn *nn, uint64_t seed, uint64_t first)
@@ -354,36 +400,44 @@ void tutti_nn_outputs(tutti_nn *nn, float *outputs, int position)
     nn->position = position;
 }
 
-tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples,
-                               const float *const *values, double *loss_sum, int64_t *correct, tutti_error *err)
+/* Evaluates samples of a kind. */
+static tutti_status evaluate(tutti_nn *nn, nn_sample_kind kind, const tutti_nn_samples *s,
+                             const float *const *values, const tutti_nn_score *score,
+                             tutti_error *err)
 {
-    *loss_sum = 0;
-    *correct = 0;
-    TUTTI_TRY(check_kind(nn, NN_VALUES, err));
-    return tutti_nn_evaluate_run(nn, &(nn_run){ .x = x, .labels = labels, .samples = samples, .values = values },
-                                 loss_sum, correct, err);
+    const nn_run run = { .x = s->x,
+                         .labels = s->labels,
+                         .tokens = s->tokens,
+                         .next = s->next,
+                         .rows = s->rows,
+                         .samples = s->count,
+                         .values = values,
+                         .logits = score->logits };
+
+    *score->loss_sum = 0;
+    *score->correct = 0;
+    TUTTI_TRY(check_kind(nn, kind, err));
+    return tutti_nn_evaluate_run(nn, &run, score->loss_sum, score->correct, err);
 }
 
-tutti_status tutti_nn_evaluate_tokens(tutti_nn *nn, const uint32_t *tokens, const uint32_t *next, int64_t samples,
-                                      const float *const *values, double *loss_sum, int64_t *correct, tutti_error *err)
+tutti_status tutti_nn_evaluate(tutti_nn *nn, const tutti_nn_samples *s, const float *const *values,
+                               double *loss_sum, int64_t *correct, tutti_error *err)
 {
-    *loss_sum = 0;
-    *correct = 0;
-    TUTTI_TRY(check_kind(nn, NN_TOKENS, err));
-    return tutti_nn_evaluate_run(nn, &(nn_run){ .tokens = tokens, .next = next, .samples = samples, .values = values },
-                                 loss_sum, correct, err);
+    return evaluate(nn, NN_VALUES, s, values, &(tutti_nn_score){ loss_sum, correct, NULL }, err);
 }
 
-tutti_status tutti_nn_evaluate_rows(tutti_nn *nn, const float *x, const uint32_t *rows, const uint8_t *labels,
-                                    int64_t samples, const float *const *values, double *loss_sum, int64_t *correct,
-                                    float *logits, tutti_error *err)
+tutti_status tutti_nn_evaluate_tokens(tutti_nn *nn, const tutti_nn_samples *s,
+                                      const float *const *values, double *loss_sum,
+                                      int64_t *correct, tutti_error *err)
 {
-    *loss_sum = 0;
-    *correct = 0;
-    TUTTI_TRY(check_kind(nn, NN_CATEGORIES, err));
-    return tutti_nn_evaluate_run(
-        nn, &(nn_run){ .x = x, .rows = rows, .labels = labels, .samples = samples, .values = values, .logits = logits },
-        loss_sum, correct, err);
+    return evaluate(nn, NN_TOKENS, s, values, &(tutti_nn_score){ loss_sum, correct, NULL }, err);
+}
+
+tutti_status tutti_nn_evaluate_rows(tutti_nn *nn, const tutti_nn_samples *s,
+                                    const float *const *values, const tutti_nn_score *score,
+                                    tutti_error *err)
+{
+    return evaluate(nn, NN_CATEGORIES, s, values, score, err);
 }
 
 /* ---- accounts ---- */

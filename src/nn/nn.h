@@ -363,7 +363,32 @@ typedef struct tutti_nn_hooks {
                                  tutti_error *err);
 } tutti_nn_hooks;
 
-/* Makes a pass: forward and backward over `samples` samples of images or vectors.
+/* Samples; arrays as of tutti_nn_pass, _pass_tokens and _pass_rows. The first stage reads the
+   inputs and the last stage the labels (of tokens: `next`). Stages between read neither. */
+typedef struct tutti_nn_samples {
+    int64_t count;
+    const float *x;
+    const uint8_t *labels;
+    const uint32_t *tokens, *next, *rows;
+    uint64_t seed, first; /* dropout's draws, as for tutti_nn_draw */
+} tutti_nn_samples;
+/* How a pass is made. divisor: of the gradients; add: they are added to what is there.
+   same_weights: the values have not changed since the last call. */
+typedef struct tutti_nn_step {
+    double divisor;
+    bool add, same_weights;
+    const float *const *values;
+    float *const *gradients;
+    const tutti_nn_hooks *hooks; /* NULL: none */
+} tutti_nn_step;
+/* Where an evaluation of samples with categories writes. logits: [samples], NULL: not wanted. */
+typedef struct tutti_nn_score {
+    double *loss_sum;
+    int64_t *correct;
+    float *logits;
+} tutti_nn_score;
+
+/* Makes a pass: forward and backward over s->count samples of images or vectors.
    x: [samples][channels x height x width]; labels: [samples]. values[k], gradients[k]: of parameter
    k. hooks: NULL: no hook is called. A hook may make the call wait.
 
@@ -377,27 +402,22 @@ typedef struct tutti_nn_hooks {
    gradients of the largest layer.
 
    same_weights: the values have not changed since the last call. Otherwise copies of the weights
-   (blocked, or in 16 bits) are made again. samples = 0: writes zero gradients (with `add` none) and
+   (blocked, or in 16 bits) are made again. No samples: writes zero gradients (with `add` none) and
    calls all hooks.
 
    Failures before the first hook: TUTTI_ERR_CORRUPT, an invalid label, with its index and value.
-   TUTTI_ERR_USAGE: samples > batch; a divisor that is not positive and finite; a network of another
-   kind of samples. After any failure the gradients are undefined, and further passes are legal. A
-   NaN in a value need not reach the loss (oneDNN's ReLU turns it into 0). */
-tutti_status tutti_nn_pass(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples,
-                           double divisor, bool add, bool same_weights,
-                           const float *const *values, float *const *gradients,
-                           const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err);
+   TUTTI_ERR_USAGE: more samples than batch; a divisor that is not positive and finite; a network of
+   another kind of samples. After any failure the gradients are undefined, and further passes are
+   legal. A NaN in a value need not reach the loss (oneDNN's ReLU turns it into 0). */
+tutti_status tutti_nn_pass(tutti_nn *nn, const tutti_nn_samples *s, const tutti_nn_step *step,
+                           double *loss_sum, tutti_error *err);
 
 /* Makes a pass over windows of tokens, as tutti_nn_pass does. tokens, next: [samples][context],
    where next[i] is the token after tokens[i]. A sample's loss is the mean over its tokens. A block
    is the largest power of two of windows, at most 64, that has at most 1024 tokens, and at least
    one window. TUTTI_ERR_CORRUPT: a token outside the vocabulary. */
-tutti_status tutti_nn_pass_tokens(tutti_nn *nn, const uint32_t *tokens, const uint32_t *next,
-                                  int64_t samples, double divisor, bool add, bool same_weights,
-                                  const float *const *values, float *const *gradients,
-                                  const tutti_nn_hooks *hooks, double *loss_sum,
-                                  tutti_error *err);
+tutti_status tutti_nn_pass_tokens(tutti_nn *nn, const tutti_nn_samples *s,
+                                  const tutti_nn_step *step, double *loss_sum, tutti_error *err);
 
 /* Seeds dropout in later passes: sample k of a pass uses the draws of (seed, first + k), whichever
    worker computes it and however a batch is split. first: usually the number of samples of the run
@@ -429,33 +449,28 @@ void tutti_nn_outputs(tutti_nn *nn, float *outputs, int position);
 /* Makes a pass over samples with categories, as tutti_nn_pass does. rows: [samples][tables], each
    below task.rows; x and labels as for images. The loss is the binary cross-entropy of one logit.
    TUTTI_ERR_CORRUPT: a row outside its table, with its sample and table. */
-tutti_status tutti_nn_pass_rows(tutti_nn *nn, const float *x, const uint32_t *rows,
-                                const uint8_t *labels, int64_t samples, double divisor, bool add,
-                                bool same_weights, const float *const *values,
-                                float *const *gradients, const tutti_nn_hooks *hooks,
+tutti_status tutti_nn_pass_rows(tutti_nn *nn, const tutti_nn_samples *s, const tutti_nn_step *step,
                                 double *loss_sum, tutti_error *err);
 
 /* Evaluates: forward only, for any number of samples, in runs of tutti_nn_evaluation_samples. A
    sample's loss has the same bits whatever samples surround it. Calls only the hooks of
    tutti_nn_evaluation_hooks. *correct: number of samples whose largest output is the label's, where
    ties go to the lowest class; 0 if tutti_nn_classifies is false. Errors as of a pass. */
-tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels,
-                               int64_t samples, const float *const *values, double *loss_sum,
-                               int64_t *correct, tutti_error *err);
+tutti_status tutti_nn_evaluate(tutti_nn *nn, const tutti_nn_samples *s, const float *const *values,
+                               double *loss_sum, int64_t *correct, tutti_error *err);
 
 /* Evaluates windows of tokens. *correct: number of tokens, not samples, that the largest output
    predicts. */
-tutti_status tutti_nn_evaluate_tokens(tutti_nn *nn, const uint32_t *tokens, const uint32_t *next,
-                                      int64_t samples, const float *const *values,
-                                      double *loss_sum, int64_t *correct, tutti_error *err);
+tutti_status tutti_nn_evaluate_tokens(tutti_nn *nn, const tutti_nn_samples *s,
+                                      const float *const *values, double *loss_sum,
+                                      int64_t *correct, tutti_error *err);
 
 /* Evaluates samples with categories. *correct: number of samples predicted right, where a logit
    above 0 predicts class 1. logits: [samples], receives each sample's logit (an AUC needs its rank
    among all); NULL: not wanted. */
-tutti_status tutti_nn_evaluate_rows(tutti_nn *nn, const float *x, const uint32_t *rows,
-                                    const uint8_t *labels, int64_t samples,
-                                    const float *const *values, double *loss_sum,
-                                    int64_t *correct, float *logits, tutti_error *err);
+tutti_status tutti_nn_evaluate_rows(tutti_nn *nn, const tutti_nn_samples *s,
+                                    const float *const *values, const tutti_nn_score *score,
+                                    tutti_error *err);
 
 /* Returns whether the network predicts classes; false for quadratics, which have no accuracy. */
 bool tutti_nn_classifies(const tutti_nn *nn);

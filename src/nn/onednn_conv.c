@@ -125,23 +125,35 @@ static tutti_status describe_pooling(dn_conv *c, const nn_unit *u, int64_t image
                               err);
 }
 
-/* Makes the primitives of forward. input: the layout of the unit's input. */
-static tutti_status build_forward(onednn *b, dn_conv *c, const nn_unit *u, int64_t images, const nn_md *m,
-                                  nn_mdref input, bool last, tutti_error *err)
+/* The layouts of a convolution, and of its input, and whether it is the network's first or last. */
+typedef struct conv_place {
+    const nn_md *m;
+    nn_mdref input;
+    bool first, last;
+} conv_place;
+
+/* Makes the primitives of forward. */
+static tutti_status build_forward(onednn *b, dn_conv *c, const nn_unit *u, int64_t images,
+                                  const conv_place *at, tutti_error *err)
 {
+    const nn_md *m = at->m;
     static const int conv_args[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST };
     const dn_conv_maps maps = maps_of(m);
 
-    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &c->conv, DN_CONV_FORWARD, plain_steps, &maps, NULL,
-                               u->relu && u->pool == 0 ? b->core.relu : b->core.plain, u, "forward", conv_args, 4,
-                               err));
-    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &c->conv_input, u, "forward input reorder", input,
-                                tutti_nn_dn_md(&c->conv, DNNL_ARG_SRC), err));
+    TUTTI_TRY(
+        tutti_nn_dn_conv(&b->core, &c->conv, (dn_label){ u, "forward" },
+                         &(dn_conv_spec){ DN_CONV_FORWARD, plain_steps, &maps, NULL,
+                                          u->relu && u->pool == 0 ? b->core.relu : b->core.plain },
+                         (dn_args){ conv_args, 4 }, err));
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &c->conv_input, (dn_label){ u, "forward input reorder" },
+                                at->input, tutti_nn_dn_md(&c->conv, DNNL_ARG_SRC), err));
     if (u->pool > 0)
         TUTTI_TRY(describe_pooling(c, u, images, err));
-    if (last)
-        TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &c->flatten, u, "flatten", out_md(c), nn_md_of(&m[PLAIN_OUT]), err));
-    return tutti_nn_dn_reorder(&b->core, &c->pack_forward, u, "forward weights reorder", nn_md_of(&m[PLAIN_W]),
+    if (at->last)
+        TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &c->flatten, (dn_label){ u, "flatten" }, out_md(c),
+                                      nn_md_of(&m[PLAIN_OUT]), err));
+    return tutti_nn_dn_reorder(&b->core, &c->pack_forward,
+                               (dn_label){ u, "forward weights reorder" }, nn_md_of(&m[PLAIN_W]),
                                tutti_nn_dn_md(&c->conv, DNNL_ARG_WEIGHTS), err);
 }
 
@@ -159,41 +171,50 @@ static bool is_plain(const dn_conv *c, const nn_unit *u, const dn_core *core)
     return u->pool > 0 && fills && full && tutti_nn_dn_narrow_type(core) == dnnl_f32;
 }
 
-static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, const nn_md *m, nn_mdref input, bool first,
-                                   bool last, tutti_error *err)
+static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, const conv_place *at,
+                                   tutti_error *err)
 {
+    const nn_md *m = at->m;
     static const int weights_args[] = { DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_BIAS };
     static const int data_args[] = { DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC };
     const nn_mdref wide = tutti_nn_dn_md(&c->conv, DNNL_ARG_DST);
     const dn_conv_maps maps = maps_of(m);
 
-    if (last)
-        TUTTI_TRY(
-            tutti_nn_dn_reorder(&b->core, &c->unflatten, u, "unflatten", nn_md_of(&m[PLAIN_OUT]), out_md(c), err));
-    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &c->weights, DN_CONV_WEIGHTS, plain_steps, &maps, &c->conv, b->core.plain, u,
-                               "weights", weights_args, 4, err));
-    if (first && is_plain(c, u, &b->core)) {
+    if (at->last)
+        TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &c->unflatten, (dn_label){ u, "unflatten" },
+                                      nn_md_of(&m[PLAIN_OUT]), out_md(c), err));
+    TUTTI_TRY(tutti_nn_dn_conv(
+        &b->core, &c->weights, (dn_label){ u, "weights" },
+        &(dn_conv_spec){ DN_CONV_WEIGHTS, plain_steps, &maps, &c->conv, b->core.plain },
+        (dn_args){ weights_args, 4 }, err));
+    if (at->first && is_plain(c, u, &b->core)) {
         tutti_nn_dn_op_close(&c->weights);
         c->plain = true;
         return TUTTI_OK;
     }
-    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &c->weights_input, u, "weights input reorder", input,
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &c->weights_input,
+                                (dn_label){ u, "weights input reorder" }, at->input,
                                 tutti_nn_dn_md(&c->weights, DNNL_ARG_SRC), err));
-    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &c->weights_slope, u, "weights slope reorder", wide,
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &c->weights_slope,
+                                (dn_label){ u, "weights slope reorder" }, wide,
                                 tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_DST), err));
-    TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &c->unpack_weights, u, "weights reorder",
-                                  tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_WEIGHTS), nn_md_of(&m[PLAIN_W]), err));
-    if (first)
+    TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &c->unpack_weights, (dn_label){ u, "weights reorder" },
+                                  tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_WEIGHTS),
+                                  nn_md_of(&m[PLAIN_W]), err));
+    if (at->first)
         return TUTTI_OK;
 
-    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &c->data, DN_CONV_DATA, plain_steps, &maps, &c->conv, b->core.plain, u, "data",
-                               data_args, 3, err));
-    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &c->data_slope, u, "data slope reorder", wide,
-                                tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_DST), err));
-    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &c->data_result, u, "data result reorder",
-                                tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_SRC), input, err));
-    return tutti_nn_dn_reorder(&b->core, &c->pack_data, u, "data weights reorder", nn_md_of(&m[PLAIN_W]),
-                               tutti_nn_dn_md(&c->data, DNNL_ARG_WEIGHTS), err);
+    TUTTI_TRY(tutti_nn_dn_conv(
+        &b->core, &c->data, (dn_label){ u, "data" },
+        &(dn_conv_spec){ DN_CONV_DATA, plain_steps, &maps, &c->conv, b->core.plain },
+        (dn_args){ data_args, 3 }, err));
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &c->data_slope, (dn_label){ u, "data slope reorder" },
+                                wide, tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_DST), err));
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &c->data_result, (dn_label){ u, "data result reorder" },
+                                tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_SRC), at->input, err));
+    return tutti_nn_dn_reorder(&b->core, &c->pack_data, (dn_label){ u, "data weights reorder" },
+                               nn_md_of(&m[PLAIN_W]), tutti_nn_dn_md(&c->data, DNNL_ARG_WEIGHTS),
+                               err);
 }
 
 /* Measures the buffers of a tile of this unit; those without a primitive take nothing. */
@@ -269,10 +290,12 @@ tutti_status tutti_nn_dn_conv_plan(onednn *b, int64_t images, tutti_error *err)
         status = layouts(&b->core, m, unit, images, err);
         if (status == TUTTI_OK) {
             input = u > 0 ? out_md(c - 1) : nn_md_of(&m[PLAIN_IN]);
-            status = build_forward(b, c, unit, images, m, input, u == convs - 1, err);
+            status = build_forward(b, c, unit, images,
+                                   &(conv_place){ m, input, u == 0, u == convs - 1 }, err);
         }
         if (status == TUTTI_OK)
-            status = build_backward(b, c, unit, m, input, u == 0, u == convs - 1, err);
+            status =
+                build_backward(b, c, unit, &(conv_place){ m, input, u == 0, u == convs - 1 }, err);
         if (status == TUTTI_OK)
             measure(b, c, u, u == convs - 1);
         for (int i = 0; i < LAYOUTS; i++)
@@ -359,8 +382,10 @@ tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->conv, pointers, err));
     }
     if (u->pool > 0)
-        tutti_nn_pool(b->loops, b->core.threads, &c->wide, (size_t)u->pool, wide, out,
-                      b->run.train ? workspace_of(b, unit, first) : NULL, u->relu);
+        tutti_nn_pool(b->loops, b->core.threads,
+                      &(nn_pooling){ &c->wide, (size_t)u->pool,
+                                     b->run.train ? workspace_of(b, unit, first) : NULL },
+                      wide, out, u->relu);
     if (c->flatten.primitive != NULL && !again) {
         float *rows = b->net->leaves && unit == b->net->unit_count - 1 ? b->run.out : dn_at(b, unit, DN_ROWS);
         void *const pointers[] = { out, rows + first * nn_values(u->out) };
@@ -410,7 +435,8 @@ static void some_plain_weights(void *arg, size_t first, size_t count, int thread
     const plain_weights *w = arg;
 
     (void)thread;
-    w->loops->weights_of_plain(w->out, &w->in, w->side, first, count, w->x, w->slope, w->weights, w->bias);
+    w->loops->weights_of_plain(&(nn_plain_conv){ w->out, &w->in, w->side, first, count }, w->x,
+                               w->slope, w->weights, w->bias);
 }
 
 tutti_status tutti_nn_dn_conv_weights(onednn *b, int unit, int64_t first, int64_t count, tutti_error *err)
@@ -428,8 +454,9 @@ tutti_status tutti_nn_dn_conv_weights(onednn *b, int unit, int64_t first, int64_
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->unflatten, pointers, err));
     }
     if (u->pool > 0)
-        tutti_nn_pool_back(b->loops, b->core.threads, &c->wide, (size_t)u->pool,
-                           u->relu ? act_of(b, unit, first) : NULL, workspace_of(b, unit, first), given, slope);
+        tutti_nn_pool_back(b->loops, b->core.threads,
+                           &(nn_pooling){ &c->wide, (size_t)u->pool, workspace_of(b, unit, first) },
+                           u->relu ? act_of(b, unit, first) : NULL, given, slope);
     else if (u->relu)
         b->loops->mask(c->bytes[DN_SLOPE] / sizeof(float), act_of(b, unit, first), given);
 

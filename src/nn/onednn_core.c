@@ -41,30 +41,35 @@ bool tutti_nn_dn_usable(const_dnnl_primitive_desc_t pd, dnnl_status_t status)
            strncmp(name, "ref", 3) != 0;
 }
 
-tutti_status tutti_nn_dn_op_open(dn_core *core, dn_op *op, dnnl_primitive_desc_t pd, dnnl_status_t status,
-                                 const nn_unit *unit, const char *what, const int *args, int count, tutti_error *err)
+tutti_status tutti_nn_dn_op_open(dn_core *core, dn_op *op, dn_label of, dn_made made, dn_args args,
+                                 tutti_error *err)
 {
+    const int count = args.count;
+    dnnl_primitive_desc_t pd = made.pd;
+    dnnl_status_t status = made.status;
     const char *name = "";
     tutti_status result = TUTTI_OK;
 
     if (status == dnnl_success)
         status = dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&name);
     if (status == dnnl_success && strncmp(name, "ref", 3) == 0) {
-        result = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "oneDNN %d.%d has only its slow reference code (%s) for %s %d, %s, on this CPU; "
-                            "use the backend 'reference' or another shape",
-                            DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, name, tutti_nn_layer_name(unit->kind),
-                            unit->index, what);
+        result = tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "oneDNN %d.%d has only its slow reference code (%s) for %s %d, %s, on this CPU; "
+            "use the backend 'reference' or another shape",
+            DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, name, tutti_nn_layer_name(of.unit->kind),
+            of.unit->index, of.what);
         goto out;
     }
     if (status == dnnl_success) {
-        snprintf(op->label, sizeof op->label, "%s %d %s", tutti_nn_layer_name(unit->kind), unit->index, what);
+        snprintf(op->label, sizeof op->label, "%s %d %s", tutti_nn_layer_name(of.unit->kind),
+                 of.unit->index, of.what);
         snprintf(op->implementation, sizeof op->implementation, "%s", name);
         status = dnnl_primitive_create(&op->primitive, pd);
     }
     op->count = 0;
     for (int i = 0; i <= count && status == dnnl_success; i++) {
-        op->args[i] = (dnnl_exec_arg_t){ .arg = i < count ? args[i] : DNNL_ARG_SCRATCHPAD };
+        op->args[i] = (dnnl_exec_arg_t){ .arg = i < count ? args.arg[i] : DNNL_ARG_SCRATCHPAD };
         status = dnnl_memory_create(&op->args[i].memory, tutti_nn_dn_md(op, op->args[i].arg), core->engine,
                                     DNNL_MEMORY_NONE);
         op->count += status == dnnl_success;
@@ -72,7 +77,7 @@ tutti_status tutti_nn_dn_op_open(dn_core *core, dn_op *op, dnnl_primitive_desc_t
     if (status == dnnl_success)
         op->scratch = dnnl_memory_desc_get_size(tutti_nn_dn_md(op, DNNL_ARG_SCRATCHPAD));
     else
-        result = tutti_nn_dn_failed(status, unit, what, err);
+        result = tutti_nn_dn_failed(status, of.unit, of.what, err);
 out:
     if (pd != NULL)
         dnnl_primitive_desc_destroy(pd);
@@ -81,21 +86,22 @@ out:
     return result;
 }
 
-tutti_status tutti_nn_dn_reorder(dn_core *core, dn_op *op, const nn_unit *unit, const char *what, nn_mdref from,
-                                 nn_mdref to, tutti_error *err)
+tutti_status tutti_nn_dn_reorder(dn_core *core, dn_op *op, dn_label of, nn_mdref from, nn_mdref to,
+                                 tutti_error *err)
 {
     static const int args[] = { DNNL_ARG_FROM, DNNL_ARG_TO };
     dnnl_primitive_desc_t pd = NULL;
     const dnnl_status_t status =
         dnnl_reorder_primitive_desc_create(&pd, from, core->engine, to, core->engine, core->plain);
 
-    return tutti_nn_dn_op_open(core, op, pd, status, unit, what, args, 2, err);
+    return tutti_nn_dn_op_open(core, op, of, (dn_made){ pd, status }, (dn_args){ args, 2 }, err);
 }
 
-tutti_status tutti_nn_dn_adapt(dn_core *core, dn_op *op, const nn_unit *unit, const char *what, nn_mdref from,
-                               nn_mdref to, tutti_error *err)
+tutti_status tutti_nn_dn_adapt(dn_core *core, dn_op *op, dn_label of, nn_mdref from, nn_mdref to,
+                               tutti_error *err)
 {
-    return dnnl_memory_desc_equal(from, to) ? TUTTI_OK : tutti_nn_dn_reorder(core, op, unit, what, from, to, err);
+    return dnnl_memory_desc_equal(from, to) ? TUTTI_OK
+                                            : tutti_nn_dn_reorder(core, op, of, from, to, err);
 }
 
 void tutti_nn_dn_op_close(dn_op *op)

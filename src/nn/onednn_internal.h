@@ -240,19 +240,32 @@ void tutti_nn_dn_core_close(dn_core *core);
    before. tutti_nn_dn_leave restores that number, and returns `status`. */
 int tutti_nn_dn_enter(const dn_core *core);
 tutti_status tutti_nn_dn_leave(int before, tutti_status status);
-/* Makes the primitive of a descriptor and its memory objects for the `count` arguments `args`.
-   Takes pd, also on failure. status: of the call that made pd. unit, what: for errors and the
-   label. TUTTI_ERR_USAGE: oneDNN has only its reference code for it, which is hundreds of times
-   slower. */
-tutti_status tutti_nn_dn_op_open(dn_core *core, dn_op *op, dnnl_primitive_desc_t pd,
-                                 dnnl_status_t status, const nn_unit *unit, const char *what,
-                                 const int *args, int count, tutti_error *err);
+/* What a primitive does, and of which unit: for errors and its label. */
+typedef struct dn_label {
+    const nn_unit *unit;
+    const char *what;
+} dn_label;
+/* A descriptor, and the status of the call that made it. */
+typedef struct dn_made {
+    dnnl_primitive_desc_t pd;
+    dnnl_status_t status;
+} dn_made;
+/* The arguments of a primitive (DNNL_ARG_...), in the order of its pointers. */
+typedef struct dn_args {
+    const int *arg;
+    int count;
+} dn_args;
+/* Makes the primitive of a descriptor and its memory objects for the arguments. Takes made.pd, also
+   on failure. TUTTI_ERR_USAGE: oneDNN has only its reference code for it, which is hundreds of
+   times slower. */
+tutti_status tutti_nn_dn_op_open(dn_core *core, dn_op *op, dn_label of, dn_made made, dn_args args,
+                                 tutti_error *err);
 /* Makes a reorder between two layouts. */
-tutti_status tutti_nn_dn_reorder(dn_core *core, dn_op *op, const nn_unit *unit, const char *what,
-                                 nn_mdref from, nn_mdref to, tutti_error *err);
+tutti_status tutti_nn_dn_reorder(dn_core *core, dn_op *op, dn_label of, nn_mdref from, nn_mdref to,
+                                 tutti_error *err);
 /* Makes a reorder if the layouts differ; otherwise *op stays without a primitive. */
-tutti_status tutti_nn_dn_adapt(dn_core *core, dn_op *op, const nn_unit *unit, const char *what,
-                               nn_mdref from, nn_mdref to, tutti_error *err);
+tutti_status tutti_nn_dn_adapt(dn_core *core, dn_op *op, dn_label of, nn_mdref from, nn_mdref to,
+                               tutti_error *err);
 void tutti_nn_dn_op_close(dn_op *op);
 /* Runs the primitive with core->scratch. pointers: one for each argument, in the order of
    tutti_nn_dn_op_open. */
@@ -285,13 +298,20 @@ typedef enum { DN_CONV_FORWARD, DN_CONV_WEIGHTS, DN_CONV_DATA } dn_conv_kind;
 typedef struct dn_conv_maps {
     nn_mdref narrow_src, narrow_weights, narrow_dst, src, weights, dst, bias;
 } dn_conv_maps;
-/* Makes one primitive of a convolution. args[0] and args[1] are its operands; it takes them in 16
-   bits where oneDNN supports that, and the caller must then give them in 16 bits, in the layouts of
-   tutti_nn_dn_md. forward: the forward primitive, for the other two; NULL for forward. */
-tutti_status tutti_nn_dn_conv(dn_core *core, dn_op *op, dn_conv_kind kind, nn_conv_steps steps,
-                              const dn_conv_maps *maps, const dn_op *forward,
-                              dnnl_primitive_attr_t attr, const nn_unit *unit, const char *what,
-                              const int *args, int count, tutti_error *err);
+/* One primitive of a convolution. forward: the forward primitive, for the other two; NULL for
+   forward. */
+typedef struct dn_conv_spec {
+    dn_conv_kind kind;
+    nn_conv_steps steps;
+    const dn_conv_maps *maps;
+    const dn_op *forward;
+    dnnl_primitive_attr_t attr;
+} dn_conv_spec;
+/* Makes it. The first two arguments are its operands; it takes them in 16 bits where oneDNN
+   supports that, and the caller must then give them in 16 bits, in the layouts of tutti_nn_dn_md.
+ */
+tutti_status tutti_nn_dn_conv(dn_core *core, dn_op *op, dn_label of, const dn_conv_spec *c,
+                              dn_args args, tutti_error *err);
 /* Returns the operand that the primitive reads, converted from `given` if necessary. */
 void *tutti_nn_dn_operand_ready(dn_core *core, const dn_op *op, int index, void *given);
 /* Converts n floats to the core's 16-bit precision, to nearest even, on the core's threads. */
@@ -331,13 +351,20 @@ void tutti_nn_dn_memory_trim(onednn *b);
    Both 0: oneDNN chooses the layout. */
 typedef struct dn_matrix { int64_t rows, columns, row_step, column_step; } dn_matrix;
 enum { DN_NARROW_X = 1, DN_NARROW_W = 2 };
-/* Makes the product y = x w (+ bias, a value for each column of y). Its pointers are x, w, y, bias.
-   narrow: flags of the operands that are given in 16 bits, others are given as float32. A w without
-   steps is given in the layout and type of tutti_nn_dn_md. The product multiplies 16-bit operands
-   where oneDNN supports it. */
-tutti_status tutti_nn_dn_product(dn_core *core, dn_op *op, const nn_unit *u, const char *what,
-                                 dn_matrix x, dn_matrix w, bool bias, dn_matrix y, int narrow,
-                                 dnnl_primitive_attr_t attr, tutti_error *err);
+/* A product y = x w (+ bias, a value for each column of y). narrow: flags of the operands that are
+   given in 16 bits, others are given as float32. A w without steps is given in the layout and type
+   of tutti_nn_dn_md. */
+typedef struct dn_gemm {
+    dn_matrix x, w;
+    bool bias;
+    dn_matrix y;
+    int narrow;
+    dnnl_primitive_attr_t attr;
+} dn_gemm;
+/* Makes the product. Its pointers are x, w, y, bias. It multiplies 16-bit operands where oneDNN
+   supports it. */
+tutti_status tutti_nn_dn_product(dn_core *core, dn_op *op, dn_label of, const dn_gemm *g,
+                                 tutti_error *err);
 /* Run and free the parts of a split product; for onednn_core.c. pointers: operands after
    conversion. */
 dnnl_status_t tutti_nn_dn_parts_run(const dn_core *core, dn_op *op, void *const *pointers);
@@ -352,11 +379,15 @@ enum {
     DN_NARROW = 16                         /* x and the slope of y are given in the core's
                                               precision */
 };
-/* Makes the products of a linear layer. Of *u only in, wide, relu, kind and index are used. y and
-   the slope of y are columns of rows with `wide` values. flags: DN_... above; `forward` is always
-   made. After a failure tutti_nn_dn_linear_free must be called. */
-tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t wide,
-                                      int64_t rows, int flags, tutti_error *err);
+/* The rows of a layer's output and of its slope, which are columns of rows with `wide` values. */
+typedef struct dn_output {
+    int64_t wide, rows;
+} dn_output;
+/* Makes the products of a linear layer. Of *u only in, wide, relu, kind and index are used. flags:
+   DN_... above; `forward` is always made. After a failure tutti_nn_dn_linear_free must be called.
+ */
+tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, dn_output rows,
+                                      int flags, tutti_error *err);
 void tutti_nn_dn_linear_free(dn_linear *l);
 /* Sums over rows are computed from partial sums over NN_ROWS rows each, as in math.h and loops.h,
    which are then added in order. */

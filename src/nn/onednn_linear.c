@@ -16,9 +16,10 @@
 #include "parallel.h"
 #include <string.h>
 
-tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t wide, int64_t rows,
+tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, dn_output to,
                                       int flags, tutti_error *err)
 {
+    const int64_t wide = to.wide, rows = to.rows;
     const int64_t in = nn_values(u->in), out = u->wide.channels;
     const dn_matrix x = { rows, in, in, 1 }, y = { rows, out, wide, 1 }, w = { out, in, in, 1 },
                     w_turned = { in, out, 1, in }, y_turned = { out, rows, 1, wide };
@@ -26,17 +27,22 @@ tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit
     const int first = flags & DN_NARROW ? DN_NARROW_X : 0, both = flags & DN_NARROW ? DN_NARROW_X | DN_NARROW_W : 0;
     tutti_status status;
 
-    status = tutti_nn_dn_product(core, &l->forward, u, "forward", x, w_turned, !(flags & DN_BARE), y, first,
-                                 u->relu ? core->relu : core->plain, err);
+    status = tutti_nn_dn_product(
+        core, &l->forward, (dn_label){ u, "forward" },
+        &(dn_gemm){ x, w_turned, !(flags & DN_BARE), y, first, u->relu ? core->relu : core->plain },
+        err);
     if (status == TUTTI_OK && flags & DN_WEIGHTS)
-        status = tutti_nn_dn_product(core, &l->weights, u, "weights", y_turned, x, false, w, both, core->plain, err);
+        status = tutti_nn_dn_product(core, &l->weights, (dn_label){ u, "weights" },
+                                     &(dn_gemm){ y_turned, x, false, w, both, core->plain }, err);
     if (status == TUTTI_OK && flags & DN_WEIGHTS)
-        status =
-            tutti_nn_dn_product(core, &l->weights_add, u, "weights added", y_turned, x, false, w, both, core->sum, err);
+        status = tutti_nn_dn_product(core, &l->weights_add, (dn_label){ u, "weights added" },
+                                     &(dn_gemm){ y_turned, x, false, w, both, core->sum }, err);
     if (status == TUTTI_OK && flags & DN_DATA)
-        status = tutti_nn_dn_product(core, &l->data, u, "data", y, w, false, x, first, core->plain, err);
+        status = tutti_nn_dn_product(core, &l->data, (dn_label){ u, "data" },
+                                     &(dn_gemm){ y, w, false, x, first, core->plain }, err);
     if (status == TUTTI_OK && flags & DN_DATA_ADD)
-        status = tutti_nn_dn_product(core, &l->data_add, u, "data added", y, w, false, x, first, core->sum, err);
+        status = tutti_nn_dn_product(core, &l->data_add, (dn_label){ u, "data added" },
+                                     &(dn_gemm){ y, w, false, x, first, core->sum }, err);
     return status;
 }
 
@@ -128,9 +134,10 @@ tutti_status tutti_nn_dn_linear_plan(onednn *b, int64_t rows, bool train, dn_lin
         plan->train = train;
         for (int u = b->net->conv_count; u < b->net->unit_count && status == TUTTI_OK; u++) {
             const dn_linear *l = &plan->units[u];
-            status = tutti_nn_dn_linear_build(&b->core, &plan->units[u], &b->net->units[u],
-                                              b->net->units[u].wide.channels, rows,
-                                              train ? DN_WEIGHTS | (u > 0 || b->net->enters ? DN_DATA : 0) : 0, err);
+            status = tutti_nn_dn_linear_build(
+                &b->core, &plan->units[u], &b->net->units[u],
+                (dn_output){ b->net->units[u].wide.channels, rows },
+                train ? DN_WEIGHTS | (u > 0 || b->net->enters ? DN_DATA : 0) : 0, err);
             tutti_nn_dn_require_scratch(b, train, u, DN_FORWARD_SCRATCH, &l->forward);
             tutti_nn_dn_require_scratch(b, train, u, DN_WEIGHTS_SCRATCH, &l->weights);
             tutti_nn_dn_require_scratch(b, train, u, DN_WEIGHTS_SCRATCH, &l->weights_add);

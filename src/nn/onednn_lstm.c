@@ -35,23 +35,29 @@ static size_t floats(size_t n)
 /* ---- primitives ---- */
 /* Makes the product of a time step, y (windows x out) = x w, and the reorder of the plain matrix w
    (in x out, by its steps) to the layout that the product prefers. */
-static tutti_status step_product(dn_core *core, const nn_unit *u, dn_op *op, dn_op *pack, const char *what,
-                                 const char *pack_what, dn_matrix x, dn_matrix w, dn_matrix y,
-                                 dnnl_primitive_attr_t attr, tutti_error *err)
+static tutti_status step_product(dn_core *core, dn_op *op, dn_op *pack, dn_label of,
+                                 const dn_gemm *g, tutti_error *err)
 {
+    const dn_matrix w = g->w;
     static const int args[] = { DNNL_ARG_FROM, DNNL_ARG_TO };
     const dnnl_dims_t size = { w.rows, w.columns }, step = { w.row_step, w.column_step };
     dnnl_primitive_desc_t pd = NULL;
     nn_md plain = { 0 };
-    tutti_status status =
-        tutti_nn_dn_product(core, op, u, what, x, (dn_matrix){ w.rows, w.columns, 0, 0 }, false, y, 0, attr, err);
+    dn_gemm packed = *g;
+    char pack_what[64];
+    tutti_status status;
+
+    packed.w = (dn_matrix){ w.rows, w.columns, 0, 0 };
+    snprintf(pack_what, sizeof pack_what, "%s's weights", of.what);
+    status = tutti_nn_dn_product(core, op, of, &packed, err);
 
     if (status == TUTTI_OK) {
         dnnl_status_t made = nn_md_make(&plain, 2, size, dnnl_f32, step);
         if (made == dnnl_success)
             made = dnnl_reorder_primitive_desc_create(&pd, nn_md_of(&plain), core->engine,
                                                       tutti_nn_dn_md(op, DNNL_ARG_WEIGHTS), core->engine, core->plain);
-        status = tutti_nn_dn_op_open(core, pack, pd, made, u, pack_what, args, 2, err);
+        status = tutti_nn_dn_op_open(core, pack, (dn_label){ of.unit, pack_what },
+                                     (dn_made){ pd, made }, (dn_args){ args, 2 }, err);
     }
     nn_md_free(&plain);
     return status;
@@ -63,7 +69,8 @@ static tutti_status build_forward(dn_core *core, dn_lstm *l, const nn_unit *u, t
     const dn_matrix x = { l->windows, width, l->directions * width, 1 }, w = { width, 4 * width, 1, width },
                     y = { l->windows, 4 * width, 4 * width, 1 };
 
-    return step_product(core, u, &l->step, &l->pack_step, "moment", "moment's weights", x, w, y, core->sum, err);
+    return step_product(core, &l->step, &l->pack_step, (dn_label){ u, "moment" },
+                        &(dn_gemm){ x, w, false, y, 0, core->sum }, err);
 }
 
 static tutti_status build_backward(dn_core *core, dn_lstm *l, const nn_unit *u, tutti_error *err)
@@ -73,12 +80,12 @@ static tutti_status build_backward(dn_core *core, dn_lstm *l, const nn_unit *u, 
                     g_transposed = { 4 * width, rows, 1, 4 * width };
     const dn_matrix h = { rows, width, l->directions * width, 1 }, w = { 4 * width, width, width, 1 };
 
-    TUTTI_TRY(step_product(core, u, &l->back, &l->pack_back, "moment back", "moment back's weights", g, w, h_slope,
-                           core->plain, err));
-    TUTTI_TRY(
-        tutti_nn_dn_product(core, &l->hidden, u, "hidden weights", g_transposed, h, false, w, 0, core->plain, err));
-    return tutti_nn_dn_product(core, &l->hidden_add, u, "hidden weights added", g_transposed, h, false, w, 0, core->sum,
-                               err);
+    TUTTI_TRY(step_product(core, &l->back, &l->pack_back, (dn_label){ u, "moment back" },
+                           &(dn_gemm){ g, w, false, h_slope, 0, core->plain }, err));
+    TUTTI_TRY(tutti_nn_dn_product(core, &l->hidden, (dn_label){ u, "hidden weights" },
+                                  &(dn_gemm){ g_transposed, h, false, w, 0, core->plain }, err));
+    return tutti_nn_dn_product(core, &l->hidden_add, (dn_label){ u, "hidden weights added" },
+                               &(dn_gemm){ g_transposed, h, false, w, 0, core->sum }, err);
 }
 
 static size_t packed_bytes(const dn_op *op)
@@ -114,9 +121,9 @@ static void measure(dn_lstm *l)
 tutti_status tutti_nn_dn_lstm_build(dn_core *core, dn_lstm *l, int index, int64_t in, bool train, tutti_error *err)
 {
     const nn_unit u = { .kind = TUTTI_LAYER_LSTM, .index = index, .in = { in, 1, 1 }, .wide = { 4 * l->width, 1, 1 } };
-    tutti_status status =
-        tutti_nn_dn_linear_build(core, &l->layer, &u, u.wide.channels, l->windows * l->length,
-                                 train ? DN_WEIGHTS | DN_DATA | (l->directions > 1 ? DN_DATA_ADD : 0) : 0, err);
+    tutti_status status = tutti_nn_dn_linear_build(
+        core, &l->layer, &u, (dn_output){ u.wide.channels, l->windows * l->length },
+        train ? DN_WEIGHTS | DN_DATA | (l->directions > 1 ? DN_DATA_ADD : 0) : 0, err);
 
     if (status == TUTTI_OK && l->length > 1)
         status = build_forward(core, l, &u, err);
@@ -205,7 +212,8 @@ static void some_gates(void *arg, size_t first, size_t count, int thread)
     const size_t at = first * m->width;
 
     (void)thread;
-    m->math->lstm(count, m->width, m->gates + 4 * at, m->before != NULL ? m->before + at : NULL, m->cell + at,
+    m->math->lstm(&(nn_lstm_step){ count, m->width, m->gates + 4 * at,
+                                   m->before != NULL ? m->before + at : NULL, m->cell + at },
                   m->out + first * m->stride, m->stride);
 }
 
@@ -215,8 +223,10 @@ static void some_slopes(void *arg, size_t first, size_t count, int thread)
     const size_t at = first * m->width;
 
     (void)thread;
-    m->math->lstm_back(count, m->width, m->gates + 4 * at, m->before != NULL ? m->before + at : NULL, m->cell + at,
-                       m->dy + first * m->stride, m->stride, m->dh != NULL ? m->dh + at : NULL, m->dc + at);
+    m->math->lstm_back(&(nn_lstm_step){ count, m->width, m->gates + 4 * at,
+                                        m->before != NULL ? m->before + at : NULL, m->cell + at },
+                       m->dy + first * m->stride, m->stride, m->dh != NULL ? m->dh + at : NULL,
+                       m->dc + at);
 }
 
 tutti_status tutti_nn_dn_lstm_forward(dn_core *core, dn_lstm *l, const nn_math *math, const dn_lstm_run *r,

@@ -84,11 +84,33 @@ static size_t lines(size_t bytes)
     return (bytes + NN_ARENA_LINE - 1) / NN_ARENA_LINE * NN_ARENA_LINE;
 }
 
-static void conv_buffers(buffer_list *l, int u, bool train, int64_t rows)
+/* Declares the buffers of a convolution's backward. block, end: the first and last of the backward
+   tiles. */
+static void conv_back_buffers(buffer_list *l, int u, size_t plain_rows, int block, int end)
 {
     const onednn *b = l->b;
     const int convs = b->net->conv_count, last = convs - 1, weights = weights_at(b, u), data = weights + 1;
     const bool pools = b->net->units[u].pool > 0;
+    if (u == last)
+        add_buffer(l, u, DN_ROWS_SLOPE, plain_rows, weights_at(b, convs) + 1, end);
+    add_buffer(l, u, DN_SLOPE, largest(b, u, DN_SLOPE), u == last ? weights : weights - 1,
+               pools ? weights : slope_end(b, u));
+    add_buffer(l, u, DN_WIDE_SLOPE, largest(b, u, DN_WIDE_SLOPE), weights, slope_end(b, u));
+    add_buffer(l, u, DN_WEIGHTS_INPUT, largest(b, u, DN_WEIGHTS_INPUT), weights, weights);
+    add_buffer(l, u, DN_WEIGHTS_SLOPE, largest(b, u, DN_WEIGHTS_SLOPE), weights, weights);
+    add_buffer(l, u, DN_DATA_SLOPE, largest(b, u, DN_DATA_SLOPE), data, data);
+    add_buffer(l, u, DN_DATA_RESULT, largest(b, u, DN_DATA_RESULT), data, data);
+    add_buffer(l, u, DN_SUM, largest(b, u, DN_SUM), block, end);
+    add_buffer(l, u, DN_BIAS_SUM, largest(b, u, DN_BIAS_SUM), block, end);
+    add_buffer(l, u, DN_PART, largest(b, u, DN_PART), weights, weights);
+    add_buffer(l, u, DN_BIAS_PART, largest(b, u, DN_BIAS_PART), weights, weights);
+    add_buffer(l, u, DN_PLAIN, largest(b, u, DN_PLAIN), weights, weights);
+}
+
+static void conv_buffers(buffer_list *l, int u, bool train, int64_t rows)
+{
+    const onednn *b = l->b;
+    const int convs = b->net->conv_count, last = convs - 1;
     const bool again = b->net->recomputes;
     const int block = weights_at(b, last) - (again ? convs : 0), end = weights_at(b, 0); /* of the backward tiles */
     const size_t tiles = !train ? 0 : again ? 1 : (size_t)((rows + DN_TILE - 1) / DN_TILE);
@@ -114,20 +136,7 @@ static void conv_buffers(buffer_list *l, int u, bool train, int64_t rows)
         add_buffer(l, u, DN_AGAIN_WIDE, largest(b, u, DN_WIDE), now, now);
         add_buffer(l, u, DN_AGAIN_SCRATCH, l->layout->scratch[u][0], now, now);
     }
-    if (u == last)
-        add_buffer(l, u, DN_ROWS_SLOPE, plain_rows, weights_at(b, convs) + 1, end);
-    add_buffer(l, u, DN_SLOPE, largest(b, u, DN_SLOPE), u == last ? weights : weights - 1,
-               pools ? weights : slope_end(b, u));
-    add_buffer(l, u, DN_WIDE_SLOPE, largest(b, u, DN_WIDE_SLOPE), weights, slope_end(b, u));
-    add_buffer(l, u, DN_WEIGHTS_INPUT, largest(b, u, DN_WEIGHTS_INPUT), weights, weights);
-    add_buffer(l, u, DN_WEIGHTS_SLOPE, largest(b, u, DN_WEIGHTS_SLOPE), weights, weights);
-    add_buffer(l, u, DN_DATA_SLOPE, largest(b, u, DN_DATA_SLOPE), data, data);
-    add_buffer(l, u, DN_DATA_RESULT, largest(b, u, DN_DATA_RESULT), data, data);
-    add_buffer(l, u, DN_SUM, largest(b, u, DN_SUM), block, end);
-    add_buffer(l, u, DN_BIAS_SUM, largest(b, u, DN_BIAS_SUM), block, end);
-    add_buffer(l, u, DN_PART, largest(b, u, DN_PART), weights, weights);
-    add_buffer(l, u, DN_BIAS_PART, largest(b, u, DN_BIAS_PART), weights, weights);
-    add_buffer(l, u, DN_PLAIN, largest(b, u, DN_PLAIN), weights, weights);
+    conv_back_buffers(l, u, plain_rows, block, end);
 }
 
 static void linear_buffers(buffer_list *l, int u, bool train, int64_t rows)

@@ -50,25 +50,31 @@ void tutti_nn_dn_operand(dn_core *core, dn_op *op, int index, size_t values, boo
     op->scratch = o->offset + o->values * (takes ? sizeof(uint16_t) : sizeof(float));
 }
 
-static dnnl_status_t describe_conv(const dn_core *core, dnnl_primitive_desc_t *pd, dn_conv_kind kind,
-                                   nn_conv_steps steps, const dn_conv_maps *m, bool takes,
-                                   const_dnnl_primitive_desc_t hint, dnnl_primitive_attr_t attr)
+static dnnl_status_t describe_conv(const dn_core *core, dnnl_primitive_desc_t *pd,
+                                   const dn_conv_spec *c, bool takes,
+                                   const_dnnl_primitive_desc_t hint)
 {
+    const dn_conv_maps *m = c->maps;
     const nn_mdref src = takes ? m->narrow_src : m->src, weights = takes ? m->narrow_weights : m->weights,
                    dst = takes ? m->narrow_dst : m->dst;
 
     *pd = NULL;
-    switch (kind) {
-    case DN_CONV_FORWARD: return nn_conv_forward_pd(pd, core->engine, steps, src, weights, m->bias, m->dst, attr);
-    case DN_CONV_WEIGHTS: return nn_conv_weights_pd(pd, core->engine, steps, src, m->weights, m->bias, dst, hint, attr);
-    default: return nn_conv_data_pd(pd, core->engine, steps, m->src, weights, dst, hint, attr);
+    switch (c->kind) {
+    case DN_CONV_FORWARD:
+        return nn_conv_forward_pd(pd, core->engine, c->steps, src, weights, m->bias, m->dst,
+                                  c->attr);
+    case DN_CONV_WEIGHTS:
+        return nn_conv_weights_pd(pd, core->engine, c->steps, src, m->weights, m->bias, dst, hint,
+                                  c->attr);
+    default:
+        return nn_conv_data_pd(pd, core->engine, c->steps, m->src, weights, dst, hint, c->attr);
     }
 }
 
-tutti_status tutti_nn_dn_conv(dn_core *core, dn_op *op, dn_conv_kind kind, nn_conv_steps steps,
-                              const dn_conv_maps *maps, const dn_op *forward, dnnl_primitive_attr_t attr,
-                              const nn_unit *unit, const char *what, const int *args, int count, tutti_error *err)
+tutti_status tutti_nn_dn_conv(dn_core *core, dn_op *op, dn_label of, const dn_conv_spec *c,
+                              dn_args args, tutti_error *err)
 {
+    const dn_op *forward = c->forward;
     bool takes = core->precision != TUTTI_F32;
     const_dnnl_primitive_desc_t hint = NULL;
     dnnl_primitive_desc_t pd;
@@ -76,15 +82,15 @@ tutti_status tutti_nn_dn_conv(dn_core *core, dn_op *op, dn_conv_kind kind, nn_co
         forward != NULL ? dnnl_primitive_get_primitive_desc(forward->primitive, &hint) : dnnl_success;
 
     if (status != dnnl_success)
-        return tutti_nn_dn_failed(status, unit, what, err);
-    status = describe_conv(core, &pd, kind, steps, maps, takes, hint, attr);
+        return tutti_nn_dn_failed(status, of.unit, of.what, err);
+    status = describe_conv(core, &pd, c, takes, hint);
     if (takes && !tutti_nn_dn_usable(pd, status)) {
         takes = false;
         if (pd != NULL)
             dnnl_primitive_desc_destroy(pd);
-        status = describe_conv(core, &pd, kind, steps, maps, false, hint, attr);
+        status = describe_conv(core, &pd, c, false, hint);
     }
-    TUTTI_TRY(tutti_nn_dn_op_open(core, op, pd, status, unit, what, args, count, err));
+    TUTTI_TRY(tutti_nn_dn_op_open(core, op, of, (dn_made){ pd, status }, args, err));
     tutti_nn_dn_operand(core, op, 0, 0, takes);
     tutti_nn_dn_operand(core, op, 1, 0, takes);
     return TUTTI_OK;

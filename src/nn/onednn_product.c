@@ -37,23 +37,23 @@ static size_t span(dn_matrix m)
 }
 
 /* Makes the descriptor of a product with operands of a type. *pd is NULL on failure. */
-static dnnl_status_t describe_product(const dn_core *core, dnnl_primitive_desc_t *pd, dn_matrix x, dn_matrix w,
-                                      bool bias, dn_matrix y, dnnl_data_type_t type, dnnl_primitive_attr_t attr)
+static dnnl_status_t describe_product(const dn_core *core, dnnl_primitive_desc_t *pd,
+                                      const dn_gemm *g, dnnl_data_type_t type)
 {
     enum { MATRICES = 4 };
     nn_md m[MATRICES] = { 0 };
-    dnnl_status_t made = make_md(&m[X], x, type);
+    dnnl_status_t made = make_md(&m[X], g->x, type);
 
     *pd = NULL;
     if (made == dnnl_success)
-        made = make_md(&m[W], w, type);
+        made = make_md(&m[W], g->w, type);
     if (made == dnnl_success)
-        made = make_md(&m[BIAS], (dn_matrix){ 1, y.columns, y.columns, 1 }, dnnl_f32);
+        made = make_md(&m[BIAS], (dn_matrix){ 1, g->y.columns, g->y.columns, 1 }, dnnl_f32);
     if (made == dnnl_success)
-        made = make_md(&m[Y], y, dnnl_f32);
+        made = make_md(&m[Y], g->y, dnnl_f32);
     if (made == dnnl_success)
-        made = nn_matmul_pd(pd, core->engine, nn_md_of(&m[X]), nn_md_of(&m[W]), bias ? nn_md_of(&m[BIAS]) : NULL,
-                            nn_md_of(&m[Y]), attr);
+        made = nn_matmul_pd(pd, core->engine, nn_md_of(&m[X]), nn_md_of(&m[W]),
+                            g->bias ? nn_md_of(&m[BIAS]) : NULL, nn_md_of(&m[Y]), g->attr);
     for (int i = 0; i < MATRICES; i++)
         nn_md_free(&m[i]);
     return made;
@@ -78,12 +78,18 @@ static dn_matrix columns_of(dn_matrix m, int64_t count)
     return m;
 }
 
+static dn_args args_of(const dn_gemm *g)
+{
+    static const int args[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS };
+    return (dn_args){ args, g->bias ? 4 : 3 };
+}
+
 /* Splits the product of `op`, which is open, into parts. If there is only one part, or oneDNN has
    no kernel for a part, one thread computes the whole product. */
-static tutti_status split_product(dn_core *core, dn_op *op, const nn_unit *u, const char *what, dn_matrix x,
-                                  dn_matrix w, bool bias, dn_matrix y, dnnl_data_type_t type,
-                                  dnnl_primitive_attr_t attr, const int *args, tutti_error *err)
+static tutti_status split_product(dn_core *core, dn_op *op, dn_label of, const dn_gemm *g,
+                                  dnnl_data_type_t type, tutti_error *err)
 {
+    const dn_matrix x = g->x, w = g->w, y = g->y;
     const int count = (int)((y.columns + PART - 1) / PART);
     const double flops = 2.0 * (double)y.rows * PART * (double)x.columns;
     tutti_status status = TUTTI_OK;
@@ -100,17 +106,23 @@ static tutti_status split_product(dn_core *core, dn_op *op, const nn_unit *u, co
         const int64_t first = (int64_t)op->part_count * PART,
                       wide = y.columns - first < PART ? y.columns - first : PART;
         dnnl_primitive_desc_t pd;
-        dnnl_status_t made = describe_product(core, &pd, x, columns_of(w, wide), bias, columns_of(y, wide), type, attr);
+        dnnl_status_t made = describe_product(core, &pd,
+                                              &(dn_gemm){ .x = x,
+                                                          .w = columns_of(w, wide),
+                                                          .bias = g->bias,
+                                                          .y = columns_of(y, wide),
+                                                          .attr = g->attr },
+                                              type);
         if (!tutti_nn_dn_usable(pd, made)) {
             if (pd != NULL)
                 dnnl_primitive_desc_destroy(pd);
             tutti_nn_dn_parts_close(op);
             return TUTTI_OK;
         }
-        status = tutti_nn_dn_op_open(core, &p->op, pd, made, u, what, args, bias ? 4 : 3, err);
+        status = tutti_nn_dn_op_open(core, &p->op, of, (dn_made){ pd, made }, args_of(g), err);
         if (status == TUTTI_OK &&
             dnnl_stream_create(&p->stream, core->engine, dnnl_stream_default_flags) != dnnl_success)
-            status = tutti_nn_dn_failed(dnnl_out_of_memory, u, what, err);
+            status = tutti_nn_dn_failed(dnnl_out_of_memory, of.unit, of.what, err);
         p->column = (size_t)first;
         p->scratch = scratch;
         scratch += (p->op.scratch + NN_ARENA_LINE - 1) / NN_ARENA_LINE * NN_ARENA_LINE;
@@ -161,26 +173,25 @@ dnnl_status_t tutti_nn_dn_parts_run(const dn_core *core, dn_op *op, void *const 
 }
 
 /* ---- the product ---- */
-tutti_status tutti_nn_dn_product(dn_core *core, dn_op *op, const nn_unit *u, const char *what, dn_matrix x, dn_matrix w,
-                                 bool bias, dn_matrix y, int narrow, dnnl_primitive_attr_t attr, tutti_error *err)
+tutti_status tutti_nn_dn_product(dn_core *core, dn_op *op, dn_label of, const dn_gemm *g,
+                                 tutti_error *err)
 {
-    static const int args[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS };
     const dnnl_data_type_t type = tutti_nn_dn_narrow_type(core);
     dnnl_primitive_desc_t pd;
-    dnnl_status_t status = describe_product(core, &pd, x, w, bias, y, type, attr);
+    dnnl_status_t status = describe_product(core, &pd, g, type);
     bool takes = type != dnnl_f32;
 
     if (takes && !tutti_nn_dn_usable(pd, status)) {
         takes = false;
         if (pd != NULL)
             dnnl_primitive_desc_destroy(pd);
-        status = describe_product(core, &pd, x, w, bias, y, dnnl_f32, attr);
+        status = describe_product(core, &pd, g, dnnl_f32);
     }
-    TUTTI_TRY(tutti_nn_dn_op_open(core, op, pd, status, u, what, args, bias ? 4 : 3, err));
+    TUTTI_TRY(tutti_nn_dn_op_open(core, op, of, (dn_made){ pd, status }, args_of(g), err));
     if (strncmp(op->implementation, "brg", 3) != 0)
-        TUTTI_TRY(split_product(core, op, u, what, x, w, bias, y, takes ? type : dnnl_f32, attr, args, err));
-    tutti_nn_dn_operand(core, op, 0, span(x), narrow & DN_NARROW_X);
-    tutti_nn_dn_operand(core, op, 1, span(w), w.column_step > 0 ? narrow & DN_NARROW_W : takes);
+        TUTTI_TRY(split_product(core, op, of, g, takes ? type : dnnl_f32, err));
+    tutti_nn_dn_operand(core, op, 0, span(g->x), g->narrow & DN_NARROW_X);
+    tutti_nn_dn_operand(core, op, 1, span(g->w),
+                        g->w.column_step > 0 ? g->narrow & DN_NARROW_W : takes);
     return TUTTI_OK;
 }
-

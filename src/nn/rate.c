@@ -38,8 +38,10 @@ tutti_status tutti_nn_product_rate(tutti_runtime *clock, int threads, tutti_dtyp
                                        err);
     before = tutti_nn_dn_enter(&core);
     if (status == TUTTI_OK)
-        status = tutti_nn_dn_product(&core, &product, &unit, "of a yardstick", square, turned, false, square,
-                                     DN_NARROW_X | DN_NARROW_W, core.plain, err);
+        status = tutti_nn_dn_product(
+            &core, &product, (dn_label){ &unit, "of a yardstick" },
+            &(dn_gemm){ square, turned, false, square, DN_NARROW_X | DN_NARROW_W, core.plain },
+            err);
     if (status == TUTTI_OK && (scratch = tutti_alloc(1, product.scratch + 1)) == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu bytes of scratch", product.scratch);
     core.scratch = scratch;

@@ -80,19 +80,24 @@ static tutti_status infer_lstm(nn_sequence *s, int i, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* Returns whether l and `next` are tiles of one linear layer, one behind the other. */
+static bool follows(const tutti_layer *l, const tutti_layer *next)
+{
+    return l->kind == TUTTI_LAYER_LINEAR && next->kind == TUTTI_LAYER_LINEAR &&
+           next->tiles == l->tiles && next->tile == l->tile + 1;
+}
+
 static tutti_status infer_tile(nn_sequence *s, int i, tutti_error *err)
 {
     nn_node *n = &s->nodes[i];
     const tutti_layer *l = &n->layer, *next = i + 1 < s->node_count ? &n[1].layer : NULL;
 
     if (l->tile < 0 || l->tile >= l->tiles || (l->tile > 0 && i <= l->tile) ||
-        (!nn_last_tile(n) && (next == NULL || next->kind != TUTTI_LAYER_LINEAR || next->tiles != l->tiles ||
-                              next->tile != l->tile + 1 || next->bare != l->bare)))
+        (!nn_last_tile(n) && (next == NULL || !follows(l, next) || next->bare != l->bare)))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "layer %d (linear) is tile %d of %d: tiles stand one after another, from 0 to the last, "
                           "all with a bias or all without", i, l->tile, l->tiles);
-    if (l->tile > 0 && (n[-1].layer.kind != TUTTI_LAYER_LINEAR || n[-1].layer.tiles != l->tiles ||
-                        n[-1].layer.tile != l->tile - 1))
+    if (l->tile > 0 && !follows(&n[-1].layer, l))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (linear) is tile %d of %d, and does not follow tile %d",
                           i, l->tile, l->tiles, l->tile - 1);
     if (next == NULL || (nn_last_tile(n) && next->kind == TUTTI_LAYER_RELU))
@@ -247,18 +252,11 @@ void tutti_nn_sequence_segments(nn_sequence *s)
     }
 }
 
-/* Infers a layer: the width of its output. Checks which layers it may follow. open: [depth], the
-   branches that are not joined yet. */
-static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX], int *depth, tutti_error *err)
+/* Checks the place of a layer: at the beginning or not, and in rows of which order. */
+static tutti_status check_place(const nn_sequence *s, int i, tutti_error *err)
 {
-    nn_node *n = &s->nodes[i];
-    const tutti_layer *l = &n->layer;
+    const tutti_layer *l = &s->nodes[i].layer;
     const char *name = tutti_nn_layer_name(l->kind);
-
-    n->partner = -1;
-    n->in = *width;
-    n->out = *width;
-    n->length = i > 0 ? s->nodes[i - 1].length : s->context;
     if ((l->kind == TUTTI_LAYER_EMBEDDING || l->kind == TUTTI_LAYER_FRAMES || l->kind == TUTTI_LAYER_TABLES) !=
         (i == 0))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -270,6 +268,55 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
                           "layer %d (%s) takes rows window by window, "
                           "and this network has them moment by moment, for %s; leave one of them out",
                           i, name, s->tokens ? "its lstm" : "its frames");
+    return TUTTI_OK;
+}
+
+/* Checks a layer that works on each value by itself. */
+static tutti_status check_values(const nn_sequence *s, int i, tutti_error *err)
+{
+    const tutti_layer *l = &s->nodes[i].layer;
+
+    if (l->kind == TUTTI_LAYER_RELU && s->nodes[i - 1].layer.kind != TUTTI_LAYER_LINEAR)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (relu) must follow a linear layer",
+                          i); /* it is done along with the product */
+    if (l->kind == TUTTI_LAYER_DROPOUT && !(l->rate >= 0 && l->rate < 1))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (dropout) has the rate %g; it must be from 0 to below 1", i,
+                          l->rate);
+    return TUTTI_OK;
+}
+
+/* Opens a branch, or joins the last one that is open. */
+static tutti_status open_or_join(nn_sequence *s, int i, int open[DEPTH_MAX], int *depth,
+                                 tutti_error *err)
+{
+    if (s->nodes[i].layer.kind == TUTTI_LAYER_JOIN)
+        return *depth > 0 ? infer_join(s, i, open[--*depth], err)
+                          : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                       "layer %d (join) has no branch to join", i);
+    if (*depth == DEPTH_MAX)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "layer %d (branch): more than %d branches within each other are not supported", i,
+            DEPTH_MAX);
+    open[(*depth)++] = i;
+    return TUTTI_OK;
+}
+
+/* Infers a layer: the width of its output. Checks which layers it may follow. open: [depth], the
+   branches that are not joined yet. */
+static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX], int *depth,
+                          tutti_error *err)
+{
+    nn_node *n = &s->nodes[i];
+    const tutti_layer *l = &n->layer;
+    const char *name = tutti_nn_layer_name(l->kind);
+
+    n->partner = -1;
+    n->in = *width;
+    n->out = *width;
+    n->length = i > 0 ? s->nodes[i - 1].length : s->context;
+    TUTTI_TRY(check_place(s, i, err));
     switch (l->kind) {
     case TUTTI_LAYER_EMBEDDING:
         n->out = l->out;
@@ -278,9 +325,9 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
     case TUTTI_LAYER_TABLES:
         return infer_tables(s, i, err);
     case TUTTI_LAYER_RELU:
-        if (s->nodes[i - 1].layer.kind != TUTTI_LAYER_LINEAR) /* it is done along with the product */
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (relu) must follow a linear layer", i);
-        return TUTTI_OK;
+    case TUTTI_LAYER_DROPOUT:
+    case TUTTI_LAYER_GELU:
+        return check_values(s, i, err);
     case TUTTI_LAYER_POSITIONS:
         n->params = 1;
         if (i != 1)
@@ -300,26 +347,11 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
         return infer_linear(s, i, err);
     case TUTTI_LAYER_ROTARY:
         return infer_rotary(s, i, err);
-    case TUTTI_LAYER_DROPOUT:
-        if (!(l->rate >= 0 && l->rate < 1))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer %d (dropout) has the rate %g; it must be from 0 to below 1", i, l->rate);
-        return TUTTI_OK;
     case TUTTI_LAYER_ATTENTION:
         return infer_attention(s, i, err);
-    case TUTTI_LAYER_GELU:
-        return TUTTI_OK;
     case TUTTI_LAYER_BRANCH:
-        if (*depth == DEPTH_MAX)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "layer %d (branch): more than %d branches within each other are not supported", i,
-                              DEPTH_MAX);
-        open[(*depth)++] = i;
-        return TUTTI_OK;
     case TUTTI_LAYER_JOIN:
-        if (*depth == 0)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (join) has no branch to join", i);
-        return infer_join(s, i, open[--*depth], err);
+        return open_or_join(s, i, open, depth, err);
     default:
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) does not work on rows of tokens", i, name);
     }
@@ -351,6 +383,25 @@ static void describe_lstm(nn_sequence *s, int i)
     }
 }
 
+/* Describes the matrix of a layer: a table, or the weights of a product. */
+static void describe_matrix(const nn_sequence *s, const nn_node *n, tutti_nn_param *p)
+{
+    const tutti_layer *l = &n->layer;
+    const bool tables = l->kind == TUTTI_LAYER_TABLES;
+    const int rows = tables                             ? s->tables * (int)s->rows
+                     : l->kind == TUTTI_LAYER_EMBEDDING ? s->classes
+                     : l->kind == TUTTI_LAYER_POSITIONS ? s->context
+                                                        : n->out;
+    const int cols = tables ? l->out : l->kind == TUTTI_LAYER_LINEAR ? n->in : n->out;
+    /* a tied head has a slope in every row */
+    p->row_sparse =
+        tables || (l->kind == TUTTI_LAYER_EMBEDDING && !s->nodes[s->node_count - 1].layer.tied);
+    p->dims = 2;
+    p->dim[0] = p->rows = (size_t)rows;
+    p->dim[1] = p->cols = (size_t)cols;
+    p->deviation = l->deviation > 0 ? (float)l->deviation : l->kind == TUTTI_LAYER_LINEAR ? 0 : 1;
+}
+
 static void describe_params(nn_sequence *s, int i)
 {
     const nn_node *n = &s->nodes[i];
@@ -370,20 +421,8 @@ static void describe_params(nn_sequence *s, int i)
             snprintf(p->name, sizeof p->name, "%.15s.%s", l->name, k == 0 ? "weight" : "bias");
         else
             snprintf(p->name, sizeof p->name, "%d.%s", i, k == 0 ? "weight" : "bias");
-        if (k == 0 && matrix) {
-            const bool tables = l->kind == TUTTI_LAYER_TABLES;
-            const int rows = tables                             ? s->tables * (int)s->rows
-                             : l->kind == TUTTI_LAYER_EMBEDDING ? s->classes
-                             : l->kind == TUTTI_LAYER_POSITIONS ? s->context
-                                                                : n->out;
-            const int cols = tables ? l->out : l->kind == TUTTI_LAYER_LINEAR ? n->in : n->out;
-            /* a tied head has a slope in every row */
-            p->row_sparse = tables || (l->kind == TUTTI_LAYER_EMBEDDING && !s->nodes[s->node_count - 1].layer.tied);
-            p->dims = 2;
-            p->dim[0] = p->rows = (size_t)rows;
-            p->dim[1] = p->cols = (size_t)cols;
-            p->deviation = l->deviation > 0 ? (float)l->deviation : l->kind == TUTTI_LAYER_LINEAR ? 0 : 1;
-        }
+        if (k == 0 && matrix)
+            describe_matrix(s, n, p);
         p->count = p->rows * p->cols;
         p->fan_in = l->kind == TUTTI_LAYER_LINEAR ? (size_t)n->in : 0;
         p->start = !matrix && k == 0 ? 1 : 0;
@@ -455,14 +494,10 @@ static tutti_status check_end(const nn_sequence *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers, int count, const tutti_nn_task *task,
-                                    tutti_error *err)
+/* Sets what the task and the first layer say of a network, and allocates its tables. */
+static tutti_status open_tables(nn_sequence *s, const tutti_layer *layers, int count,
+                                const tutti_nn_task *task, tutti_error *err)
 {
-    nn_sequence *s = tutti_alloc(1, sizeof *s);
-    int open[DEPTH_MAX], depth = 0, width = 0, unit = -1, param = 0;
-    tutti_status status = TUTTI_OK;
-
-    *out = NULL;
     if (s != NULL && count > 0) {
         const bool tables = layers[0].kind == TUTTI_LAYER_TABLES, frames = layers[0].kind == TUTTI_LAYER_FRAMES;
         *s = (nn_sequence){ .context = tables   ? 1
@@ -479,14 +514,19 @@ tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers
         s->unit_node = tutti_alloc((size_t)count + 1, sizeof *s->unit_node);
         s->params = tutti_alloc(8 * (size_t)count, sizeof *s->params);
     }
-    if (s == NULL || count < 1 || s->nodes == NULL || s->unit_node == NULL || s->params == NULL) {
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a network of %d layers", count);
-        goto out;
-    }
-    status = check_task(s, task, err);
+    if (s == NULL || count < 1 || s->nodes == NULL || s->unit_node == NULL || s->params == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a network of %d layers", count);
     for (int i = 0; i < count; i++)
         s->nodes[i].layer = layers[i];
-    for (int i = 0; i < count && status == TUTTI_OK; i++) {
+    return TUTTI_OK;
+}
+
+/* Infers all layers, and which begins which unit. *units: number of units. */
+static tutti_status infer_all(nn_sequence *s, int *units, tutti_error *err)
+{
+    int open[DEPTH_MAX], depth = 0, width = 0, unit = -1;
+    tutti_status status = TUTTI_OK;
+    for (int i = 0; i < s->node_count && status == TUTTI_OK; i++) {
         status = s->nodes[i].layer.segment ? check_segment(s, i, open, depth, err) : TUTTI_OK;
         if (status == TUTTI_OK)
             status = infer(s, i, &width, open, &depth, err);
@@ -496,16 +536,35 @@ tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers
             s->unit_node[++unit] = i;
         s->nodes[i].unit = unit > 0 ? unit : 0; /* frames, which have none, belong to the first */
     }
-    if (status == TUTTI_OK && depth > 0)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (branch) is never joined", open[depth - 1]);
+    *units = unit + 1;
+    return status == TUTTI_OK && depth > 0
+               ? tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (branch) is never joined",
+                            open[depth - 1])
+               : status;
+}
+
+tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers, int count,
+                                    const tutti_nn_task *task, tutti_error *err)
+{
+    nn_sequence *s = tutti_alloc(1, sizeof *s);
+    int units = 0, param = 0;
+    tutti_status status;
+
+    *out = NULL;
+    status = open_tables(s, layers, count, task, err);
+    if (status != TUTTI_OK)
+        goto out;
+    status = check_task(s, task, err);
+    if (status == TUTTI_OK)
+        status = infer_all(s, &units, err);
     if (status == TUTTI_OK)
         status = check_end(s, err);
     if (status != TUTTI_OK)
         goto out;
-    s->unit_count = unit + 1;
+    s->unit_count = units;
     s->unit_node[0] = 0;
     s->unit_node[s->unit_count] = count;
-    for (int u = unit; u >= 0; u--) { /* the last unit's gradients are ready first */
+    for (int u = units - 1; u >= 0; u--) { /* the last unit's gradients are ready first */
         const int i = nn_unit_param_node(s, u);
         s->nodes[i].param = param;
         param += s->nodes[i].params;

@@ -41,9 +41,16 @@ static void bias_part(void *arg, size_t first, size_t count, int thread)
     }
 }
 
-static tutti_status linear_weights(sequence *b, int i, dn_linear *op, size_t columns, float *slope, float *weights,
-                                   float *bias, tutti_error *err)
+/* The slope of a linear layer's output, and where the gradients are written; bias NULL: it has
+ * none. */
+typedef struct linear_slopes {
+    float *slope, *weights, *bias;
+} linear_slopes;
+
+static tutti_status linear_weights(sequence *b, int i, dn_linear *op, size_t columns,
+                                   const linear_slopes *to, tutti_error *err)
 {
+    float *slope = to->slope, *weights = to->weights, *bias = to->bias;
     const nn_node *n = &b->net->nodes[i];
     const seq_place *p = &b->layout->place[i];
     void *const pointers[] = { operand_of(b, i, p->given), at(b, p->in), weights };
@@ -69,8 +76,9 @@ static void entropy_back_part(void *arg, size_t first, size_t count, int thread)
     float *rows = loop->rows + first * loop->columns;
 
     (void)thread;
-    b->math->entropy_back(count, loop->class, loop->columns, loop->columns, rows, b->labels + first,
-                          (nn_entropy *)at(b, b->layout->state) + first, b->scale, rows);
+    b->math->entropy_back(&(nn_logits){ count, loop->class, loop->columns, loop->columns, rows },
+                          b->labels + first, (nn_entropy *)at(b, b->layout->state) + first,
+                          b->scale, rows);
 }
 
 static tutti_status head_back(sequence *b, tutti_error *err)
@@ -96,8 +104,10 @@ static tutti_status head_back(sequence *b, tutti_error *err)
         loop.columns = (size_t)count;
         if (b->net->tables == 0)
             run_parallel(b, rows, loop.columns, entropy_back_part, &loop);
-        TUTTI_TRY(linear_weights(b, head, op, (size_t)count, slope, gradient(b, head, 0) + (size_t)first * in,
-                                 bias != NULL ? bias + first : NULL, err));
+        TUTTI_TRY(linear_weights(b, head, op, (size_t)count,
+                                 &(linear_slopes){ slope, gradient(b, head, 0) + (size_t)first * in,
+                                                   bias != NULL ? bias + first : NULL },
+                                 err));
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, first > 0 ? &op->data_add : &op->data, pointers, err));
     }
     return TUTTI_OK;
@@ -121,7 +131,8 @@ static void embedding_part(void *arg, size_t first, size_t count, int thread)
     const sequence *b = loop->b;
 
     (void)thread;
-    b->math->scatter_add(rows_of(b, loop->i), loop->columns, first, count, b->run.tokens, loop->rows, loop->sums);
+    b->math->scatter_add(rows_of(b, loop->i), &(nn_columns){ loop->columns, first, count },
+                         b->run.tokens, loop->rows, loop->sums);
 }
 
 /* Moves the slopes of the categories' rows together: removes the slopes of a sample's other
@@ -142,7 +153,8 @@ static void table_part(void *arg, size_t first, size_t count, int thread)
     const uint32_t *order = (const uint32_t *)((const uint64_t *)b->core.scratch + 2 * n), *begin = order + n;
 
     (void)thread;
-    b->math->sum_rows(loop->columns, first, count, order, begin, loop->rows, loop->sums);
+    b->math->sum_rows(loop->columns, first, count, &(nn_grouped){ order, begin }, loop->rows,
+                      loop->sums);
 }
 
 /* Computes the rows of a table's gradient. slope: a row for each id. */
@@ -165,8 +177,8 @@ static void norm_part(void *arg, size_t first, size_t count, int thread)
     const nn_node *n = &b->net->nodes[loop->i];
     const seq_place *p = &b->layout->place[loop->i];
     const size_t width = (size_t)n->out, rows = rows_of(b, loop->i);
-    const float *x = at(b, p[-1].out), *mean = at(b, p->stats);
-    float *slope = at(b, p->slope), *back = at(b, p->back),
+    const float *x = at(b, p[-1].out);
+    float *mean = at(b, p->stats), *slope = at(b, p->slope), *back = at(b, p->back),
           *scratch = (float *)at(b, p->back_scratch) + (size_t)thread * 4 * width;
     const bool add = n[-1].layer.kind == TUTTI_LAYER_BRANCH;
 
@@ -174,11 +186,15 @@ static void norm_part(void *arg, size_t first, size_t count, int thread)
         const size_t row = k * NN_ROWS, some = rows_of_part(rows, k), place_of = row * width;
         float *sums = loop->sums + k * 2 * width;
         if (n->layer.kind == TUTTI_LAYER_LAYER_NORM)
-            b->math->layer_norm_back(some, width, x + place_of, value(b, loop->i, 0), mean + row, mean + rows + row,
-                                     slope + place_of, back + place_of, add, sums, sums + width, false, scratch);
+            b->math->layer_norm_back(
+                &(nn_norm){ some, width, value(b, loop->i, 0), NULL, 0 }, x + place_of,
+                &(nn_row_statistics){ mean + row, mean + rows + row }, slope + place_of,
+                &(nn_norm_slopes){ back + place_of, add, sums, sums + width, false }, scratch);
         else
-            b->math->rms_norm_back(some, width, x + place_of, value(b, loop->i, 0), mean + row, slope + place_of,
-                                   back + place_of, add, sums, false, scratch);
+            b->math->rms_norm_back(&(nn_norm){ some, width, value(b, loop->i, 0), NULL, 0 },
+                                   x + place_of, mean + row, slope + place_of,
+                                   &(nn_norm_slopes){ back + place_of, add, sums, NULL, false },
+                                   scratch);
     }
 }
 
@@ -217,9 +233,12 @@ static void back_part(void *arg, size_t first, size_t count, int thread)
     case TUTTI_LAYER_DROPOUT: tutti_nn_seq_drop(b, i, first, count, slope, back); break;
     case TUTTI_LAYER_ATTENTION: {
         const nn_attention a = attention_of(b, i, b->windows);
-        b->math->attention_back(&a, first, count, in, in + width, in + 2 * width, at(b, p->out), at(b, p->stats), slope,
-                                back, back + width, back + 2 * width,
-                                (float *)at(b, p->back_scratch) + (size_t)thread * tutti_nn_attention_scratch(&a));
+        b->math->attention_back(
+            &a, first, count,
+            &(nn_attention_values){ in, in + width, in + 2 * width, at(b, p->out),
+                                    at(b, p->stats) },
+            &(nn_attention_slopes){ slope, back, back + width, back + 2 * width },
+            (float *)at(b, p->back_scratch) + (size_t)thread * tutti_nn_attention_scratch(&a));
         break;
     }
     default: break;
@@ -257,9 +276,12 @@ tutti_status tutti_nn_seq_weights(sequence *b, int i, tutti_error *err)
     case TUTTI_LAYER_MEAN: mean_back(rows_of(b, i) * width, n[-1].length, at(b, p->slope), at(b, p->back)); break;
     case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM: norm_back(b, i); break;
     case TUTTI_LAYER_LINEAR:
-        return i == head_index(b) ? head_back(b, err)
-                                  : linear_weights(b, i, &plan_of(b)->linear[i], width, at(b, p->slope),
-                                                   gradient(b, i, 0), gradient(b, i, 1), err);
+        return i == head_index(b)
+                   ? head_back(b, err)
+                   : linear_weights(
+                         b, i, &plan_of(b)->linear[i], width,
+                         &(linear_slopes){ at(b, p->slope), gradient(b, i, 0), gradient(b, i, 1) },
+                         err);
     case TUTTI_LAYER_FRAMES: break;
     case TUTTI_LAYER_LEAVE: memcpy(at(b, p->slope), b->run.slope, rows_of(b, i) * width * sizeof(float)); break;
     case TUTTI_LAYER_JOIN:

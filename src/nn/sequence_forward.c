@@ -23,7 +23,8 @@ static void entropy_part(void *arg, size_t first, size_t count, int thread)
     const sequence *b = loop->b;
 
     (void)thread;
-    b->math->entropy(count, loop->class, loop->columns, loop->columns, loop->rows + first * loop->columns,
+    b->math->entropy(&(nn_logits){ count, loop->class, loop->columns, loop->columns,
+                                   loop->rows + first * loop->columns },
                      b->labels + first, (nn_entropy *)at(b, b->layout->state) + first);
 }
 
@@ -77,8 +78,9 @@ void tutti_nn_seq_rotate(const sequence *b, int i, size_t first, size_t count, b
     const size_t context = (size_t)b->net->context, heads = 2 * (size_t)n->layer.heads,
                  width = (size_t)n->in / (3 * (size_t)n->layer.heads), in = (size_t)n->in;
 
-    b->math->rotary(count * context, context, heads, width, in, b->angles[i], b->angles[i] + context * (width / 2),
-                    back, x + first * context * in);
+    b->math->rotary(&(nn_rotation){ context, heads, width, in, b->angles[i],
+                                    b->angles[i] + context * (width / 2) },
+                    count * context, back, x + first * context * in);
 }
 
 void tutti_nn_seq_drop(const sequence *b, int i, size_t first, size_t count, const float *x, float *y)
@@ -158,10 +160,14 @@ static void rows_of_node(const sequence *b, int i, size_t first, size_t count, f
 
     switch (n->layer.kind) {
     case TUTTI_LAYER_LAYER_NORM:
-        b->math->layer_norm(count, width, x, value(b, i, 0), value(b, i, 1), norm_eps, y, stats + first,
-                            stats + rows_of(b, i) + first);
+        b->math->layer_norm(&(nn_norm){ count, width, value(b, i, 0), value(b, i, 1), norm_eps }, x,
+                            y,
+                            &(nn_row_statistics){ stats + first, stats + rows_of(b, i) + first });
         break;
-    case TUTTI_LAYER_RMS_NORM: b->math->rms_norm(count, width, x, value(b, i, 0), norm_eps, y, stats + first); break;
+    case TUTTI_LAYER_RMS_NORM:
+        b->math->rms_norm(&(nn_norm){ count, width, value(b, i, 0), NULL, norm_eps }, x, y,
+                          stats + first);
+        break;
     default: b->math->gelu(count * width, x, y);
     }
 }
@@ -214,8 +220,10 @@ static void forward_part(void *arg, size_t first, size_t count, int thread)
     case TUTTI_LAYER_DROPOUT: tutti_nn_seq_drop(b, i, first, count, in, out); break;
     case TUTTI_LAYER_ATTENTION: {
         const nn_attention a = attention_of(b, i, b->windows);
-        b->math->attention(&a, first, count, in, in + width, in + 2 * width, out, at(b, p->stats),
-                           (float *)at(b, p->forward_scratch) + (size_t)thread * tutti_nn_attention_scratch(&a));
+        b->math->attention(
+            &a, first, count,
+            &(nn_attention_values){ in, in + width, in + 2 * width, out, at(b, p->stats) },
+            (float *)at(b, p->forward_scratch) + (size_t)thread * tutti_nn_attention_scratch(&a));
         break;
     }
     default: break;

@@ -60,6 +60,29 @@ static void copy_part(nn_sequence *s, const nn_sequence *whole, int from, int to
     }
 }
 
+/* Makes the layers at which a part's values enter and leave. */
+static void add_ends(nn_sequence *s, const nn_sequence *whole, int from, int to)
+{
+    if (s->enters) {
+        const nn_node *before = &whole->nodes[from - 1];
+        s->nodes[0] = (nn_node){ .layer = { .kind = TUTTI_LAYER_ENTER },
+                                 .in = nn_width_after(before),
+                                 .out = nn_width_after(before),
+                                 .length = before->length,
+                                 .partner = -1 };
+    }
+    if (s->leaves) {
+        const nn_node *before = &whole->nodes[to - 1];
+        s->nodes[s->node_count - 1] =
+            (nn_node){ .layer = { .kind = TUTTI_LAYER_LEAVE, .segment = has_segments(whole) },
+                       .in = nn_width_after(before),
+                       .out = nn_width_after(before),
+                       .length = before->length,
+                       .unit = s->unit_count - 1,
+                       .partner = -1 };
+    }
+}
+
 tutti_status tutti_nn_sequence_part(nn_sequence **out, const nn_sequence *whole, int first, int end, tutti_error *err)
 {
     const bool enters = first > 0, leaves = end < whole->unit_count;
@@ -91,18 +114,7 @@ tutti_status tutti_nn_sequence_part(nn_sequence **out, const nn_sequence *whole,
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a stage of %d layers", to - from);
     }
     copy_part(s, whole, from, to, first);
-    if (enters) {
-        const nn_node *before = &whole->nodes[from - 1];
-        s->nodes[0] = (nn_node){ .layer = { .kind = TUTTI_LAYER_ENTER }, .in = nn_width_after(before),
-                                 .out = nn_width_after(before), .length = before->length, .partner = -1 };
-    }
-    if (leaves) {
-        const nn_node *before = &whole->nodes[to - 1];
-        s->nodes[s->node_count - 1] =
-            (nn_node){ .layer = { .kind = TUTTI_LAYER_LEAVE, .segment = has_segments(whole) },
-                       .in = nn_width_after(before), .out = nn_width_after(before), .length = before->length,
-                       .unit = s->unit_count - 1, .partner = -1 };
-    }
+    add_ends(s, whole, from, to);
     /* the ENTER layer is a segment by itself, and a segment's end is kept */
     if (enters && has_segments(whole))
         s->nodes[nn_unit_param_node(whole, first) - s->offset].layer.segment = true;

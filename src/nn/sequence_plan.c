@@ -38,9 +38,17 @@ static void note_scratch(seq_layout *l, int i, const dn_linear *op)
         note_bytes(l, i, true, back[k]->scratch);
 }
 
-static tutti_status build_linear(sequence *b, dn_linear *op, int i, int64_t windows, int columns, bool train,
-                                 tutti_error *err)
+/* The windows of a pass, which is of training or not. */
+typedef struct rows_of_pass {
+    int64_t windows;
+    bool train;
+} rows_of_pass;
+
+static tutti_status build_linear(sequence *b, dn_linear *op, int i, const rows_of_pass *of,
+                                 int columns, tutti_error *err)
 {
+    const int64_t windows = of->windows;
+    const bool train = of->train;
     const nn_node *n = &b->net->nodes[i];
     const bool relu = i < head_index(b) && n[1].layer.kind == TUTTI_LAYER_RELU;
     const nn_unit unit = {
@@ -49,8 +57,11 @@ static tutti_status build_linear(sequence *b, dn_linear *op, int i, int64_t wind
     const bool chunks = i == head_index(b) && n->out > HEAD_CHUNK;
     const int data = nn_last_tile(n) ? DN_DATA | (chunks ? DN_DATA_ADD : 0) : DN_DATA_ADD,
               flags = (n->layer.bare ? DN_BARE : 0) | DN_NARROW | (train ? DN_WEIGHTS | data : 0);
-    const tutti_status status = tutti_nn_dn_linear_build(&b->core, op, &unit, n->layer.tiles > 1 ? n->wide : columns,
-                                                         (int64_t)padded_rows(windows, n->length, train), flags, err);
+    const tutti_status status =
+        tutti_nn_dn_linear_build(&b->core, op, &unit,
+                                 (dn_output){ n->layer.tiles > 1 ? n->wide : columns,
+                                              (int64_t)padded_rows(windows, n->length, train) },
+                                 flags, err);
 
     note_scratch(&b->layouts[train], i, op);
     return status;
@@ -70,10 +81,24 @@ static tutti_status build_lstm(sequence *b, dn_lstm *l, int i, int64_t windows, 
     return status;
 }
 
+/* Builds the products of the head: of a chunk of classes, and of the rest of them. */
+static tutti_status build_head(sequence *b, seq_plan *p, int64_t windows, bool train,
+                               tutti_error *err)
+{
+    const int head = head_index(b), classes = outputs_of(b);
+
+    TUTTI_TRY(build_linear(b, &p->linear[head], head, &(rows_of_pass){ windows, train },
+                           classes < HEAD_CHUNK ? classes : HEAD_CHUNK, err));
+    return classes > HEAD_CHUNK && classes % HEAD_CHUNK != 0
+               ? build_linear(b, &p->rest, head, &(rows_of_pass){ windows, train },
+                              classes % HEAD_CHUNK, err)
+               : TUTTI_OK;
+}
+
 static tutti_status build_plan(void *self, nn_plan *plan, bool train, tutti_error *err)
 {
     sequence *b = self;
-    const int head = head_index(b), classes = outputs_of(b);
+    const int head = head_index(b);
     const int64_t windows = plan->samples;
     seq_plan *p = plan->ops = tutti_alloc(1, sizeof *p);
     tutti_status status = TUTTI_OK;
@@ -86,15 +111,11 @@ static tutti_status build_plan(void *self, nn_plan *plan, bool train, tutti_erro
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a plan of %lld windows", (long long)windows);
     for (int i = 0; i < head && status == TUTTI_OK; i++)
         if (is_linear(b, i))
-            status = build_linear(b, &p->linear[i], i, windows, b->net->nodes[i].out, train, err);
+            status = build_linear(b, &p->linear[i], i, &(rows_of_pass){ windows, train },
+                                  b->net->nodes[i].out, err);
         else if (b->net->nodes[i].layer.kind == TUTTI_LAYER_LSTM)
             status = build_lstm(b, &p->lstm[b->net->nodes[i].lstm], i, windows, train, err);
-    if (status == TUTTI_OK && !b->net->leaves)
-        status =
-            build_linear(b, &p->linear[head], head, windows, classes < HEAD_CHUNK ? classes : HEAD_CHUNK, train, err);
-    if (status == TUTTI_OK && !b->net->leaves && classes > HEAD_CHUNK && classes % HEAD_CHUNK != 0)
-        status = build_linear(b, &p->rest, head, windows, classes % HEAD_CHUNK, train, err);
-    return status;
+    return status == TUTTI_OK && !b->net->leaves ? build_head(b, p, windows, train, err) : status;
 }
 
 /* ---- memory ---- */
@@ -120,9 +141,41 @@ static void output_buffer(seq_layout *l, seq_place *p, int kept, size_t bytes, i
     p->out = kept != NN_NONE ? kept : tutti_nn_buffer_new(&l->buffers, bytes, moment);
 }
 
+/* Returns whether a dropout or a join needs an output of its own. */
+static bool keeps_output(const nn_node *n, bool train)
+{
+    const tutti_layer_kind before = n[-1].layer.kind;
+
+    if (n->layer.kind ==
+        TUTTI_LAYER_DROPOUT) /* backward or the join reads what it would write over */
+        return train && (before == TUTTI_LAYER_ATTENTION || before == TUTTI_LAYER_BRANCH ||
+                         before == TUTTI_LAYER_LSTM);
+    /* no other layer reads the output of a linear layer, nor, in training, of a dropout */
+    return before != TUTTI_LAYER_LINEAR && !(train && before == TUTTI_LAYER_DROPOUT);
+}
+
+/* Declares the buffers of a linear layer's forward. kept: its output's buffer in an earlier
+ * forward. */
+static void linear_buffers(const sequence *b, seq_layout *l, int i, size_t rows, int kept, int now)
+{
+    const nn_node *n = &b->net->nodes[i];
+    seq_place *p = &l->place[i];
+
+    if (!nn_first_tile(n)) /* it has the buffers of the first tile */
+        p->in = p[-1].in;
+    else {
+        output_buffer(
+            l, p, kept,
+            row_bytes(rows, i == head_index(b) && n->out > HEAD_CHUNK ? HEAD_CHUNK : n->wide), now);
+        if (!narrows(b, i - 1))
+            p->in = operand(b, l, rows, n->in, p[-1].out, now);
+    }
+    tutti_nn_buffer_extend(&l->buffers, p->in, now);
+}
+
 static void forward_buffers(const sequence *b, seq_layout *l, int i, int64_t windows, bool train, int now)
 {
-    const nn_node *n = &b->net->nodes[i], *before = n - 1;
+    const nn_node *n = &b->net->nodes[i];
     const size_t rows = padded_rows(windows, n->length, train);
     seq_place *p = &l->place[i];
     size_t scratch = l->scratch[2 * i];
@@ -137,27 +190,12 @@ static void forward_buffers(const sequence *b, seq_layout *l, int i, int64_t win
     case TUTTI_LAYER_POSITIONS: case TUTTI_LAYER_BRANCH: case TUTTI_LAYER_ROTARY: case TUTTI_LAYER_RELU:
     case TUTTI_LAYER_LEAVE: break;
     case TUTTI_LAYER_DROPOUT:
-        /* whose outputs backward or the join read */
-        if (train && (before->layer.kind == TUTTI_LAYER_ATTENTION || before->layer.kind == TUTTI_LAYER_BRANCH ||
-                      before->layer.kind == TUTTI_LAYER_LSTM))
-            output_buffer(l, p, kept, row_bytes(rows, n->out), now);
-        break;
     case TUTTI_LAYER_JOIN:
-        /* whose output no other layer reads */
-        if (before->layer.kind != TUTTI_LAYER_LINEAR && !(train && before->layer.kind == TUTTI_LAYER_DROPOUT))
+        if (keeps_output(n, train))
             output_buffer(l, p, kept, row_bytes(rows, n->out), now);
         break;
     case TUTTI_LAYER_LINEAR:
-        if (!nn_first_tile(n)) { /* it has the buffers of the first tile */
-            p->in = p[-1].in;
-            tutti_nn_buffer_extend(&l->buffers, p->in, now);
-            break;
-        }
-        output_buffer(l, p, kept, row_bytes(rows, i == head_index(b) && n->out > HEAD_CHUNK ? HEAD_CHUNK : n->wide),
-                      now);
-        if (!narrows(b, i - 1))
-            p->in = operand(b, l, rows, n->in, p[-1].out, now);
-        tutti_nn_buffer_extend(&l->buffers, p->in, now);
+        linear_buffers(b, l, i, rows, kept, now);
         break;
     case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM:
         output_buffer(l, p, kept, narrows(b, i) ? 0 : row_bytes(rows, n->out), now);
@@ -209,6 +247,36 @@ static void share_back(seq_layout *l, int i, int now)
     p->back_scratch = tutti_nn_buffer_new(&l->buffers, l->scratch[2 * i + 1], now);
 }
 
+/* Declares the buffers of a linear layer's backward. first: the slope of its input is not read. */
+static void linear_back_buffers(const sequence *b, seq_layout *l, int i, size_t rows, bool first,
+                                int now)
+{
+    const nn_node *n = &b->net->nodes[i];
+    const int source = i - 1 - n->layer.tile;
+    seq_place *p = &l->place[i];
+    const int slope = p->slope;
+    if (n->dropped && !n->again) /* forward was not computed again and has not made it */
+        p->in = narrows(b, source) ? l->place[source + 1].in
+                                   : operand(b, l, rows, n->in, l->place[source].out, now);
+    if (makes_operand_late(b, i))
+        tutti_nn_buffer_extend(&l->buffers, l->place[source].out, now);
+    tutti_nn_buffer_extend(&l->buffers, p->in, now);
+    p->given = operand(b, l, rows, i == head_index(b) && n->out > HEAD_CHUNK ? HEAD_CHUNK : n->wide,
+                       slope, now);
+    p->back = tutti_nn_buffer_new(&l->buffers,
+                                  first && i < head_index(b) ? 0 : row_bytes(rows, n->in), now);
+}
+
+/* Returns the columns whose sums over rows a node's backward makes. */
+static int summed_columns(const sequence *b, int i)
+{
+    const nn_node *n = &b->net->nodes[i];
+
+    if (is_norm(n))
+        return 2 * n->in;
+    return i == head_index(b) && n->out > HEAD_CHUNK ? HEAD_CHUNK : n->wide;
+}
+
 /* Declares the buffers of a node's backward. slope: buffer of the slope of its output. Returns the
    buffer of the slope of its input. */
 static int back_buffers(const sequence *b, seq_layout *l, int i, int slope, int64_t windows, int now)
@@ -219,7 +287,6 @@ static int back_buffers(const sequence *b, seq_layout *l, int i, int slope, int6
     const bool first = i == nn_unit_param_node(b->net, 0) && !b->net->enters;
     /* a join reads this slope as well: it must not be written */
     const bool held = i < head_index(b) && n[1].layer.kind == TUTTI_LAYER_JOIN;
-    const int source = i - 1 - n->layer.tile;
     seq_place *p = &l->place[i];
     size_t scratch = l->scratch[2 * i + 1];
 
@@ -231,14 +298,7 @@ static int back_buffers(const sequence *b, seq_layout *l, int i, int slope, int6
     tutti_nn_buffer_extend(&l->buffers, slope, now);
     switch (n->layer.kind) {
     case TUTTI_LAYER_LINEAR:
-        if (n->dropped && !n->again) /* forward was not computed again and has not made it */
-            p->in = narrows(b, source) ? l->place[source + 1].in
-                                       : operand(b, l, rows, n->in, l->place[source].out, now);
-        if (makes_operand_late(b, i))
-            tutti_nn_buffer_extend(&l->buffers, l->place[source].out, now);
-        tutti_nn_buffer_extend(&l->buffers, p->in, now);
-        p->given = operand(b, l, rows, i == head_index(b) && n->out > HEAD_CHUNK ? HEAD_CHUNK : n->wide, slope, now);
-        p->back = tutti_nn_buffer_new(&l->buffers, first && i < head_index(b) ? 0 : row_bytes(rows, n->in), now);
+        linear_back_buffers(b, l, i, rows, first, now);
         break;
     case TUTTI_LAYER_LSTM:
         tutti_nn_buffer_extend(&l->buffers, p[-1].out, now);
@@ -250,11 +310,11 @@ static int back_buffers(const sequence *b, seq_layout *l, int i, int slope, int6
         p->back = tutti_nn_buffer_new(&l->buffers, row_bytes((size_t)(windows * n[-1].length), n->in), now);
         break;
     case TUTTI_LAYER_GELU:
-        tutti_nn_buffer_extend(&l->buffers, p[-1].out, now);
-        if (held)
-            p->back = tutti_nn_buffer_new(&l->buffers, row_bytes(rows, n->in), now);
-        break;
+    case TUTTI_LAYER_RELU:
     case TUTTI_LAYER_DROPOUT:
+        if (n->layer.kind != TUTTI_LAYER_DROPOUT)
+            tutti_nn_buffer_extend(&l->buffers,
+                                   n->layer.kind == TUTTI_LAYER_GELU ? p[-1].out : p->out, now);
         if (held)
             p->back = tutti_nn_buffer_new(&l->buffers, row_bytes(rows, n->in), now);
         break;
@@ -276,11 +336,6 @@ static int back_buffers(const sequence *b, seq_layout *l, int i, int slope, int6
         else if (held)
             p->back = tutti_nn_buffer_new(&l->buffers, row_bytes(rows, n->in), now);
         break;
-    case TUTTI_LAYER_RELU:
-        tutti_nn_buffer_extend(&l->buffers, p->out, now);
-        if (held)
-            p->back = tutti_nn_buffer_new(&l->buffers, row_bytes(rows, n->in), now);
-        break;
     case TUTTI_LAYER_EMBEDDING: case TUTTI_LAYER_TABLES:
         scratch = unique_bytes(ids_of(b, windows));
         break;
@@ -295,12 +350,8 @@ static int back_buffers(const sequence *b, seq_layout *l, int i, int slope, int6
     tutti_nn_buffer_extend(&l->buffers, p->back, now);
     p->back_scratch = tutti_nn_buffer_new(&l->buffers, scratch, now);
     if (n->params > 0 && (is_norm(n) || n->params == 2))
-        p->parts = tutti_nn_buffer_new(&l->buffers,
-                                       row_bytes(tutti_nn_dn_partials(rows), is_norm(n) ? 2 * n->in
-                                                                             : i == head_index(b) && n->out > HEAD_CHUNK
-                                                                                 ? HEAD_CHUNK
-                                                                                 : n->wide),
-                                       now);
+        p->parts = tutti_nn_buffer_new(
+            &l->buffers, row_bytes(tutti_nn_dn_partials(rows), summed_columns(b, i)), now);
     return p->back;
 }
 
@@ -349,16 +400,33 @@ static int lay_back(const sequence *b, seq_layout *l, int64_t windows)
     return now;
 }
 
+/* Declares the buffers of the loss: the state of the entropy, the labels, and pairs of logits. */
+static void loss_buffers(const sequence *b, seq_layout *l, int64_t windows, bool train)
+{
+    const int n = b->net->node_count;
+    const bool loss = !b->net->leaves;
+    const size_t rows = padded_rows(windows, b->net->context, train),
+                 last = padded_rows(windows, b->net->nodes[n - 1].length, train);
+    l->state = tutti_nn_buffer_new(&l->buffers, loss ? last * sizeof(nn_entropy) : 0, n - 1);
+    tutti_nn_buffer_extend(&l->buffers, l->state, train ? n + 1 : n);
+    l->labels_buffer = tutti_nn_buffer_new(
+        &l->buffers,
+        loss && (b->net->time_major || b->net->tables > 0) ? last * sizeof(uint32_t) : 0, 0);
+    tutti_nn_buffer_extend(&l->buffers, l->labels_buffer, train ? n + 1 : n);
+    l->pairs = tutti_nn_buffer_new(&l->buffers, loss && b->net->tables > 0 ? row_bytes(rows, 2) : 0,
+                                   n - 1);
+    tutti_nn_buffer_extend(&l->buffers, l->pairs, train ? n + 1 : n - 1);
+}
+
 static void lay_out(void *self, bool train)
 {
     sequence *b = self;
     seq_layout *l = &b->layouts[train];
     const int n = b->net->node_count;
     const int64_t windows = train ? b->base.block : b->base.eval_samples;
-    const size_t rows = padded_rows(windows, b->net->context, train),
-                 last = padded_rows(windows, b->net->nodes[n - 1].length, train);
+    const size_t rows = padded_rows(windows, b->net->context, train);
     const bool moved = b->net->time_major || !train; /* tokens */
-    const bool loss = !b->net->leaves, samples = !b->net->enters;
+    const bool samples = !b->net->enters;
     int end = n;
 
     l->place = l->forward;
@@ -370,13 +438,7 @@ static void lay_out(void *self, bool train)
     l->units[n] = b->net->unit_count - 1;
     for (int i = 0; i < n; i++)
         forward_buffers(b, l, i, windows, train, i);
-    l->state = tutti_nn_buffer_new(&l->buffers, loss ? last * sizeof(nn_entropy) : 0, n - 1);
-    tutti_nn_buffer_extend(&l->buffers, l->state, train ? n + 1 : n);
-    l->labels_buffer = tutti_nn_buffer_new(
-        &l->buffers, loss && (b->net->time_major || b->net->tables > 0) ? last * sizeof(uint32_t) : 0, 0);
-    tutti_nn_buffer_extend(&l->buffers, l->labels_buffer, train ? n + 1 : n);
-    l->pairs = tutti_nn_buffer_new(&l->buffers, loss && b->net->tables > 0 ? row_bytes(rows, 2) : 0, n - 1);
-    tutti_nn_buffer_extend(&l->buffers, l->pairs, train ? n + 1 : n - 1);
+    loss_buffers(b, l, windows, train);
     if (train)
         end = lay_back(b, l, windows);
     l->tokens_buffer = tutti_nn_buffer_new(&l->buffers,

@@ -91,16 +91,6 @@ void tutti_nn_stage_unit_bytes(const tutti_nn_stage *stage, int unit, size_t *al
 /* Returns the bytes that the stage holds outside the store. */
 size_t tutti_nn_stage_bytes(const tutti_nn_stage *stage);
 
-/* A micro-batch; arrays as of tutti_nn_pass, _pass_tokens and _pass_rows. The first stage reads the
-   inputs and the last stage the labels (of tokens: `next`). Stages between read neither. */
-typedef struct tutti_nn_samples {
-    int64_t count;
-    const float *x;
-    const uint8_t *labels;
-    const uint32_t *tokens, *next, *rows;
-    uint64_t seed, first;        /* dropout's draws, as for tutti_nn_draw */
-} tutti_nn_samples;
-
 /* Runs forward of a micro-batch in a free slot. in: the previous stage's output, NULL in the first
    stage; out: buffer for the output, NULL in the last stage; each [count][floats of a sample].
    values[k]: of the whole model's parameter k; only those of this stage's units are read. The

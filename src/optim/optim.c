@@ -42,10 +42,12 @@ static tutti_status cover(tutti_optim *o, const tutti_range *ranges, size_t n, t
     return TUTTI_OK;
 }
 
-static tutti_status declare(tutti_optim **out, tutti_plan *plan, const char *spec, const char *prefix,
-                            const tutti_range *ranges, size_t n_ranges, bool several, tutti_keep keep,
-                            bool copy, const char *tier, tutti_device *device, tutti_error *err)
+static tutti_status declare(tutti_optim **out, tutti_plan *plan, const tutti_optim_request *of,
+                            bool several, tutti_keep keep, tutti_error *err)
 {
+    const char *spec = of->spec, *prefix = of->prefix, *tier = of->tier;
+    const tutti_range *ranges = of->ranges;
+    const size_t n_ranges = of->n_ranges;
     tutti_status status;
     tutti_optim *o = tutti_alloc(1, sizeof *o);
     char what[64];
@@ -55,7 +57,7 @@ static tutti_status declare(tutti_optim **out, tutti_plan *plan, const char *spe
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for optimizer '%s'", spec);
         goto out;
     }
-    o->device = device;
+    o->device = of->device;
     status = cover(o, ranges, n_ranges, err);
     if (status != TUTTI_OK)
         goto out;
@@ -93,9 +95,15 @@ static tutti_status declare(tutti_optim **out, tutti_plan *plan, const char *spe
     for (int k = 0; k < o->ops->slots(o->self); k++) {
         char name[PREFIX_MAX + 32];
         const tutti_state state = {
-            .name = name, .keep = keep, .dtype = TUTTI_F32, .count = o->count, .placed = true,
+            .name = name,
+            .keep = keep,
+            .dtype = TUTTI_F32,
+            .count = o->count,
+            .placed = true,
             .first = several ? 0 : ranges[0].first,
-            .ranges = several ? o->ranges : NULL, .n_ranges = several ? n_ranges : 0, .copy = copy,
+            .ranges = several ? o->ranges : NULL,
+            .n_ranges = several ? n_ranges : 0,
+            .copy = of->copy,
             .tier = tier,
         };
         const bool away = tier != NULL && tier[0] != 0;
@@ -113,14 +121,16 @@ out:
 tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char *spec, const char *prefix,
                                  size_t first, size_t count, tutti_keep keep, tutti_device *device, tutti_error *err)
 {
-    return declare(out, plan, spec, prefix, &(tutti_range){ first, count }, 1, false, keep, false, NULL, device, err);
+    return declare(out, plan,
+                   &(tutti_optim_request){ spec, prefix, &(tutti_range){ first, count }, 1, false,
+                                           NULL, device },
+                   false, keep, err);
 }
 
-tutti_status tutti_optim_declare_ranges(tutti_optim **out, tutti_plan *plan, const char *spec, const char *prefix,
-                                        const tutti_range *ranges, size_t n_ranges, bool copy, const char *tier,
-                                        tutti_device *device, tutti_error *err)
+tutti_status tutti_optim_declare_ranges(tutti_optim **out, tutti_plan *plan,
+                                        const tutti_optim_request *of, tutti_error *err)
 {
-    return declare(out, plan, spec, prefix, ranges, n_ranges, true, TUTTI_SLICE, copy, tier, device, err);
+    return declare(out, plan, of, true, TUTTI_SLICE, err);
 }
 
 void tutti_optim_placed(tutti_optim *o)

@@ -11,14 +11,21 @@
 #include "tutti/method.h"
 #pragma GCC visibility push(default)
 
+/* An optimiser of these ranges of the flat space, whose states are named with the prefix. */
+typedef struct tutti_optim_request {
+    const char *spec, *prefix;
+    const tutti_range *ranges;
+    size_t n_ranges;
+    bool copy;
+    const char *tier; /* NULL or "": in memory */
+    tutti_device *device;
+} tutti_optim_request;
 /* Declares an optimiser as tutti_optim_declare does, over several ranges instead of one. ranges:
    [n_ranges], ascending and not overlapping; copied. Slots are kept as TUTTI_SLICE. tier: the spec
    of the tier of the slots; NULL: memory. copy: another worker has the same slots and saves them
    (tutti_state.copy). (optim.c) */
-tutti_status tutti_optim_declare_ranges(tutti_optim **out, tutti_plan *plan, const char *spec,
-                                        const char *prefix, const tutti_range *ranges,
-                                        size_t n_ranges, bool copy, const char *tier,
-                                        tutti_device *device, tutti_error *err);
+tutti_status tutti_optim_declare_ranges(tutti_optim **out, tutti_plan *plan,
+                                        const tutti_optim_request *of, tutti_error *err);
 
 /* Once the plan is carried out, before any update: sets the addresses of slots in a tier that has
    addresses. */

@@ -1,9 +1,19 @@
 /* allocate.c: tutti_pipeline_allocate (tutti/method/pipeline.h). */
 #include "tutti/method/pipeline.h"
 
-static tutti_status check_workers(tutti_pipeline_allocation how, int workers, const int *node, const double *speed,
+/* [n] workers: the node and the speed of each. */
+typedef struct placed_workers {
+    int n;
+    const int *node;
+    const double *speed;
+} placed_workers;
+
+static tutti_status check_workers(tutti_pipeline_allocation how, const placed_workers *of,
                                   int *nodes, int *each, tutti_error *err)
 {
+    const int workers = of->n, *const node = of->node;
+    const double *speed = of->speed;
+
     *nodes = 0;
     for (int w = 0; w < workers; w++) {
         if (node[w] < 0 || node[w] >= workers || !(speed[w] > 0))
@@ -56,7 +66,7 @@ tutti_status tutti_pipeline_allocate(tutti_pipeline_allocation how, int workers,
     int nodes, each = 0;
 
     *pipelines = *stages = 0;
-    TUTTI_TRY(check_workers(how, workers, node, speed, &nodes, &each, err));
+    TUTTI_TRY(check_workers(how, &(placed_workers){ workers, node, speed }, &nodes, &each, err));
     *pipelines = how == TUTTI_PIPELINE_EQUAL ? each : nodes;
     *stages = how == TUTTI_PIPELINE_EQUAL ? nodes : each;
     for (int v = 0; v < *pipelines; v++) {

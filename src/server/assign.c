@@ -21,6 +21,18 @@ static int larger_first(const void *a, const void *b)
     return (*p)->index < (*q)->index ? -1 : (*p)->index > (*q)->index;
 }
 
+/* Returns the server that would be done first if it also had `count` values; -1: none has a target.
+ */
+static int first_done(const tutti_server *s, const double *load, double count)
+{
+    int best = -1;
+    for (int k = 0; k < s->servers; k++)
+        if (target_of(s, k) > 0 && (best < 0 || (load[k] + count) / target_of(s, k) <
+                                                    (load[best] + count) / target_of(s, best)))
+            best = k;
+    return best;
+}
+
 tutti_status tutti_server_assign(tutti_server *s, tutti_error *err)
 {
     const tutti_layout *l = s->m->layout;
@@ -38,11 +50,7 @@ tutti_status tutti_server_assign(tutti_server *s, tutti_error *err)
         qsort(order, (size_t)l->n_pieces, sizeof *order, larger_first);
     for (int i = 0; s->owner != NULL && order != NULL && load != NULL && i < l->n_pieces; i++) {
         const double count = (double)order[i]->count;
-        int best = -1;
-        for (int k = 0; k < s->servers; k++)
-            if (target_of(s, k) > 0 &&
-                (best < 0 || (load[k] + count) / target_of(s, k) < (load[best] + count) / target_of(s, best)))
-                best = k;
+        const int best = first_done(s, load, count);
         load[best] += count;
         s->owner[order[i]->index] = best;
     }

@@ -115,13 +115,21 @@ static void give_back(tutti_server *s, tutti_server_caller *c)
     tutti_unlock(s->monitor);
 }
 
-static void append_call(tutti_server *s, tutti_server_caller *c, int k, uint32_t kind, int64_t b, tutti_buffer request,
-                        tutti_buffer reply)
+/* What is asked of a server. */
+typedef struct content {
+    uint32_t kind;
+    int64_t b;
+    tutti_buffer request, reply;
+} content;
+
+static void append_call(tutti_server *s, tutti_server_caller *c, int k, const content *of)
 {
     c->note[c->n] =
-        (tutti_header){ .kind = kind, .a = s->got != NULL ? s->got[k] | tutti_server_snapshot_mark(s) : 0, .b = b };
-    c->request[c->n] = request;
-    c->reply[c->n] = reply;
+        (tutti_header){ .kind = of->kind,
+                        .a = s->got != NULL ? s->got[k] | tutti_server_snapshot_mark(s) : 0,
+                        .b = of->b };
+    c->request[c->n] = of->request;
+    c->reply[c->n] = of->reply;
     c->in_window[c->n] = c->back_in_window[c->n] = 0;
     c->slice[c->n] = (tutti_slice){ 0 };
     c->member[c->n] = s->member[k];
@@ -155,21 +163,32 @@ static tutti_status grow_words(void **memory, size_t *room, size_t words, tutti_
     return TUTTI_OK;
 }
 
+/* An exchange of [first, first + count) with the servers: of it, what this rail sends; -1: all.
+   values, into: element 0 of the flat space, sent and received; NULL: nothing is. Both are set
+   where pieces go through a codec. */
+typedef struct transfer {
+    uint32_t kind;
+    int64_t b;
+    int rail;
+    size_t first, count;
+    float *values, *into;
+} transfer;
+
 /* Grows the buffers for shards with tables as they are sent and received. */
-static tutti_status grow_caller(tutti_server *s, tutti_server_caller *c, int rail, size_t first, size_t count,
-                                bool values, bool into, tutti_error *err)
+static tutti_status grow_caller(tutti_server *s, tutti_server_caller *c, const transfer *t,
+                                tutti_error *err)
 {
     const tutti_method *m = s->m;
     size_t out = 0, back = 0;
 
     for (int k = 0; k < s->servers; k++) {
         size_t at;
-        const size_t part = tutti_server_part_of(s, k, rail, first, count, &at);
+        const size_t part = tutti_server_part_of(s, k, t->rail, t->first, t->count, &at);
         const tutti_slice slice = tutti_slice_of(m, at, part);
         if (slice.tables == 0)
             continue;
-        out += values ? tutti_slice_words(m, &slice) : 0;
-        back += into ? words_back(m->layout, &slice) : 0;
+        out += t->values != NULL ? tutti_slice_words(m, &slice) : 0;
+        back += t->into != NULL ? words_back(m->layout, &slice) : 0;
     }
     TUTTI_TRY(grow_words((void **)&c->out, &c->out_room, out, err));
     return grow_words((void **)&c->back, &c->back_room, back, err);
@@ -195,31 +214,38 @@ static void leave_in_window(const tutti_server *s, tutti_server_caller *c, const
     }
 }
 
-/* Adds a call to each server that has a part of what this rail sends of [first, first + count);
-   values, into: element 0 of the flat space; both are set where pieces go through a codec. */
-static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t kind, int64_t b, int rail, size_t first,
-                              size_t count, float *values, float *into, tutti_error *err)
+/* Returns the numbers [at, at + part) of `values` as they travel: as float32, or in the narrow copy
+   of what is sent (0) or received (1). values NULL: nothing. */
+static tutti_buffer values_at(const tutti_server *s, float *values, int way, size_t at, size_t part)
 {
+    if (values == NULL)
+        return tutti_nothing();
+    return tutti_server_is_float(s) ? tutti_f32(s->m->device, values + at, part)
+                                    : tutti_server_on_wire(s, s->half[way], at, part);
+}
+
+/* Adds a call to each server that has a part of the transfer. */
+static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, const transfer *t,
+                              tutti_error *err)
+{
+    float *const values = t->values, *const into = t->into;
     const tutti_method *m = s->m;
 
-    TUTTI_TRY(grow_caller(s, c, rail, first, count, values != NULL, into != NULL, err));
+    TUTTI_TRY(grow_caller(s, c, t, err));
     for (int k = 0; k < s->servers; k++) {
         size_t at;
-        const size_t part = tutti_server_part_of(s, k, rail, first, count, &at);
+        const size_t part = tutti_server_part_of(s, k, t->rail, t->first, t->count, &at);
         const tutti_slice slice = tutti_slice_of(m, at, part);
         tutti_buffer request = tutti_nothing(), reply = tutti_nothing();
         if (part == 0)
             continue;
         if (slice.tables == 0 && s->coded != NULL)
-            TUTTI_TRY(tutti_server_coded_send(s->coded, (int)kind, k, b, values, (int)(c - s->callers), &request,
-                                              &reply, err));
+            TUTTI_TRY(tutti_server_coded_send(
+                s->coded, &(tutti_server_coded_at){ (int)t->kind, k, t->b, (int)(c - s->callers) },
+                values, &request, &reply, err));
         else if (slice.tables == 0) {
-            request = values == NULL             ? request
-                      : tutti_server_is_float(s) ? tutti_f32(s->m->device, values + at, part)
-                                                 : tutti_server_on_wire(s, s->half[0], at, part);
-            reply = into == NULL               ? reply
-                    : tutti_server_is_float(s) ? tutti_f32(s->m->device, into + at, part)
-                                               : tutti_server_on_wire(s, s->half[1], at, part);
+            request = values_at(s, values, 0, at, part);
+            reply = values_at(s, into, 1, at, part);
         }
         if (slice.tables > 0 && values != NULL) {
             request = tutti_f32(s->m->device, (float *)(void *)(c->out + c->out_words), tutti_slice_words(m, &slice));
@@ -230,7 +256,7 @@ static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t 
             reply = tutti_f32(s->m->device, c->back + c->back_words, words_back(m->layout, &slice));
             c->back_words += reply.count;
         }
-        append_call(s, c, k, kind, b, request, reply);
+        append_call(s, c, k, &(content){ t->kind, t->b, request, reply });
         if (slice.tables == 0 && s->coded != NULL)
             c->note[c->n - 1].a = tutti_server_coded_rate(s->coded);
         if (slice.tables > 0 && into != NULL)
@@ -412,7 +438,7 @@ tutti_status tutti_server_push(tutti_server *s, uint32_t kind, int64_t b, float 
         values != NULL && !tutti_server_is_float(s) ? tutti_server_narrow(s, values, s->half[0], 0, n, err) : TUTTI_OK;
 
     if (status == TUTTI_OK)
-        status = add_parts(s, c, kind, b, -1, 0, n, values, into, err);
+        status = add_parts(s, c, &(transfer){ kind, b, -1, 0, n, values, into }, err);
     if (status == TUTTI_OK)
         status = call_exposed(s, c, "push", into, answers, err);
     if (status == TUTTI_OK && into != NULL && answers->values && !tutti_server_is_float(s))
@@ -427,30 +453,43 @@ tutti_status tutti_server_ask(tutti_server *s, int k, uint32_t kind, int64_t b, 
     tutti_server_caller *c = take_caller(s);
     tutti_status status;
 
-    append_call(s, c, k, kind, b, tutti_nothing(), tutti_nothing());
+    append_call(s, c, k, &(content){ kind, b, tutti_nothing(), tutti_nothing() });
     status = call_exposed(s, c, "push", NULL, answers, err);
     give_back(s, c);
     return status;
 }
 
-/* Adds a request for the rows of a table that server k has, n of them from ids on, or, where that
-   is no less, for its whole part of the table. */
-static void add_rows(tutti_server *s, tutti_server_caller *c, int k, int tensor, const uint32_t *ids, size_t n,
-                     size_t first, size_t part)
+/* Rows of a table that one server has: [n], their ids, and where its part of the table lies. */
+typedef struct wanted {
+    int tensor;
+    const uint32_t *ids;
+    size_t n, first, count;
+} wanted;
+
+/* Adds a request for these rows of server k, or, where that is no less, for its whole part of the
+   table. */
+static void add_rows(tutti_server *s, tutti_server_caller *c, int k, const wanted *w)
 {
-    const tutti_tensor *t = &s->m->layout->tensor[tensor];
+    const uint32_t *ids = w->ids;
+    const size_t n = w->n, part = w->count;
+    const tutti_tensor *t = &s->m->layout->tensor[w->tensor];
     const bool whole = n * (1 + t->cols) >= part;
 
     if (s->in_windows) {
-        append_call(s, c, k, (uint32_t)KIND_ROWS_TO_WINDOW, tensor,
-                    whole ? tutti_nothing() : tutti_host((uint32_t *)(uintptr_t)ids, n, TUTTI_I32), tutti_nothing());
+        append_call(s, c, k,
+                    &(content){ (uint32_t)KIND_ROWS_TO_WINDOW, w->tensor,
+                                whole ? tutti_nothing()
+                                      : tutti_host((uint32_t *)(uintptr_t)ids, n, TUTTI_I32),
+                                tutti_nothing() });
         c->back_in_window[c->n - 1] = (whole ? part : n * t->cols) * sizeof(float);
         return;
     }
-    append_call(s, c, k, (uint32_t)KIND_ROWS, tensor,
-                whole ? tutti_nothing() : tutti_host((uint32_t *)(uintptr_t)ids, n, TUTTI_I32),
-                whole ? tutti_f32(s->m->device, s->m->x + first, part)
-              : tutti_f32(s->m->device, c->back + c->back_words, n * t->cols));
+    append_call(
+        s, c, k,
+        &(content){ (uint32_t)KIND_ROWS, w->tensor,
+                    whole ? tutti_nothing() : tutti_host((uint32_t *)(uintptr_t)ids, n, TUTTI_I32),
+                    whole ? tutti_f32(s->m->device, s->m->x + w->first, part)
+                          : tutti_f32(s->m->device, c->back + c->back_words, n * t->cols) });
     c->back_words += whole ? 0 : n * t->cols;
 }
 
@@ -489,7 +528,7 @@ tutti_status tutti_server_need_rows(tutti_server *s, int tensor, const uint32_t 
         at = at > t->first ? at : t->first;
         end = end < t->first + t->count ? end : t->first + t->count;
         if (next > begin)
-            add_rows(s, c, k, tensor, ids + begin, next - begin, at, end - at);
+            add_rows(s, c, k, &(wanted){ tensor, ids + begin, next - begin, at, end - at });
     }
     if (status == TUTTI_OK)
         status = call_exposed(s, c, "pull", NULL, NULL, err);
@@ -528,7 +567,8 @@ tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_
     if (halves)
         status = tutti_server_narrow(s, m->g + first, (uint16_t *)s->half[0] + first, first, count, err);
     if (status == TUTTI_OK)
-        status = add_parts(s, c, (uint32_t)p->index, b, rail, p->first, p->count, m->g, m->g, err);
+        status = add_parts(
+            s, c, &(transfer){ (uint32_t)p->index, b, rail, p->first, p->count, m->g, m->g }, err);
     if (status == TUTTI_OK)
         status = call_all(s, c, err);
     if (status == TUTTI_OK)
@@ -542,8 +582,10 @@ tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_
         else if (p->rows != NULL)
             tutti_slice_known(m, &c->slice[k], c->reply[k].data, k == 0);
         else if (s->coded != NULL)
-            status = tutti_server_coded_came(s->coded, p->index, c->server[k], b, (size_t)c->note[k].bytes,
-                                             (int)(c - s->callers), m->g, err);
+            status = tutti_server_coded_came(
+                s->coded,
+                &(tutti_server_coded_at){ p->index, c->server[k], b, (int)(c - s->callers) },
+                (size_t)c->note[k].bytes, m->g, err);
     if (status == TUTTI_OK && halves)
         tutti_cast(m->device, tutti_server_on_wire(s, s->half[1], first, count),
                    tutti_f32(m->device, m->g + first, count));
@@ -596,8 +638,10 @@ tutti_status tutti_server_push_chunks(tutti_server *s, const tutti_piece *p, int
             words = tutti_slice_words(m, &slice);
             tutti_slice_pack(m, &slice, m->g, at);
             c->out_words += words;
-            append_call(s, c, k, (uint32_t)p->first_tensor, (int64_t)(p->step << 16) | chunks << 8 | j,
-                        tutti_f32(m->device, at, words), tutti_nothing());
+            append_call(s, c, k,
+                        &(content){ (uint32_t)p->first_tensor,
+                                    (int64_t)(p->step << 16) | chunks << 8 | j,
+                                    tutti_f32(m->device, at, words), tutti_nothing() });
         }
     if (status == TUTTI_OK)
         status = call_all(s, c, err);
@@ -615,7 +659,9 @@ tutti_status tutti_server_fetch(tutti_server *s, int tensor, int64_t b, float *i
         size_t first;
         const size_t part = tutti_server_part(s, k, t->first, t->count, &first);
         if (part > 0)
-            append_call(s, c, k, (uint32_t)KIND_STATE, b, tutti_nothing(), tutti_f32(s->m->device, into + first, part));
+            append_call(s, c, k,
+                        &(content){ (uint32_t)KIND_STATE, b, tutti_nothing(),
+                                    tutti_f32(s->m->device, into + first, part) });
     }
     status = call_exposed(s, c, "pull", NULL, NULL, err);
     for (int k = 0; k < c->n && status == TUTTI_OK; k++)

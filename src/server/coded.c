@@ -402,19 +402,33 @@ static uint32_t get_length(const uint8_t *from)
     return bytes;
 }
 
+/* The coding of a server's part of a piece, in a stage of the exchange and at the count b. */
+typedef struct coding {
+    const tutti_server_coded *c;
+    const part *p;
+    int stage;
+    int64_t b;
+    void *scratch;
+} coding;
+typedef struct message {
+    uint8_t *at;
+    size_t bytes;
+} message;
+
 /* Encodes x, of one view, as a message; e: its residual, NULL: without feedback. */
-static tutti_status encode_view(const tutti_server_coded *c, const tutti_view *v, const float *x, float *e,
-                                void *scratch, uint8_t *out, size_t *bytes, tutti_error *err)
+static tutti_status encode_view(const coding *w, const tutti_view *v, const float *x, float *e,
+                                message *to, tutti_error *err)
 {
+    const tutti_server_coded *c = w->c;
     tutti_device *d = c->space.device;
 
     if (e == NULL || !tutti_finite(d, v->count, x)) {
-        *bytes = tutti_codec_pack(c->codec, v, x, scratch, out);
+        to->bytes = tutti_codec_pack(c->codec, v, x, w->scratch, to->at);
         return TUTTI_OK;
     }
     tutti_add(d, v->count, x, e);
-    *bytes = tutti_codec_pack(c->codec, v, e, scratch, out);
-    return tutti_codec_unpack_add(c->codec, v, out, *bytes, -1, e, scratch, err);
+    to->bytes = tutti_codec_pack(c->codec, v, e, w->scratch, to->at);
+    return tutti_codec_unpack_add(c->codec, v, to->at, to->bytes, -1, e, w->scratch, err);
 }
 
 static tutti_view view_of(const tutti_server_coded *c, const part *p, size_t k, int stage, int64_t b)
@@ -426,33 +440,37 @@ static tutti_view view_of(const tutti_server_coded *c, const part *p, size_t k, 
     return v;
 }
 
-/* Encodes a part; x, e: begin at element p->first. Returns the bytes of the message in `out`. */
-static tutti_status encode_part(const tutti_server_coded *c, const part *p, int stage, int64_t b, const float *x,
-                                float *e, void *scratch, uint8_t *out, size_t *bytes, tutti_error *err)
+/* Encodes a part; x, e: begin at element p->first. to->at: where the message is written. */
+static tutti_status encode_part(const coding *w, const float *x, float *e, message *to,
+                                tutti_error *err)
 {
-    *bytes = LENGTH * (p->n - 1);
+    const part *p = w->p;
+
+    to->bytes = LENGTH * (p->n - 1);
     for (size_t k = 0; k < p->n; k++) {
-        const tutti_view v = view_of(c, p, k, stage, b);
+        const tutti_view v = view_of(w->c, p, k, w->stage, w->b);
         const size_t at = v.first - p->first;
-        size_t some;
-        TUTTI_TRY(encode_view(c, &v, x + at, e == NULL ? NULL : e + at, scratch, out + *bytes, &some, err));
-        *bytes += some;
+        message one = { to->at + to->bytes, 0 };
+        TUTTI_TRY(encode_view(w, &v, x + at, e == NULL ? NULL : e + at, &one, err));
+        to->bytes += one.bytes;
         if (k + 1 < p->n)
-            put_length(out + LENGTH * k, (uint32_t)some);
+            put_length(to->at + LENGTH * k, (uint32_t)one.bytes);
     }
     return TUTTI_OK;
 }
 
 /* Decodes a message to y (from element p->first on). It came from a peer: lengths are not
    trusted. */
-static tutti_status decode_part(const tutti_server_coded *c, const part *p, int stage, int64_t b, const uint8_t *in,
-                                size_t bytes, float *y, void *scratch, tutti_error *err)
+static tutti_status decode_part(const coding *w, const uint8_t *in, size_t bytes, float *y,
+                                tutti_error *err)
 {
+    const tutti_server_coded *c = w->c;
+    const part *p = w->p;
     size_t at = LENGTH * (p->n - 1);
 
     tutti_fill(c->space.device, p->count, 0, y);
     for (size_t k = 0; k < p->n; k++) {
-        const tutti_view v = view_of(c, p, k, stage, b);
+        const tutti_view v = view_of(c, p, k, w->stage, w->b);
         const size_t left = bytes >= at ? bytes - at : 0,
                      some = k + 1 < p->n && bytes >= at ? get_length(in + LENGTH * k) : left;
         if (bytes < at || some > left)
@@ -460,42 +478,49 @@ static tutti_status decode_part(const tutti_server_coded *c, const part *p, int 
                               "a message of %zu bytes ends before its vector %zu of %zu; it was damaged, or both ends "
                               "run different versions",
                               bytes, k + 1, p->n);
-        TUTTI_TRY(tutti_codec_unpack_add(c->codec, &v, in + at, some, 1, y + (v.first - p->first), scratch, err));
+        TUTTI_TRY(tutti_codec_unpack_add(c->codec, &v, in + at, some, 1, y + (v.first - p->first),
+                                         w->scratch, err));
         at += some;
     }
     return TUTTI_OK;
 }
 
-tutti_status tutti_server_coded_send(tutti_server_coded *c, int piece, int server, int64_t b, const float *values,
-                                     int caller, tutti_buffer *request, tutti_buffer *reply, tutti_error *err)
+tutti_status tutti_server_coded_send(tutti_server_coded *c, const tutti_server_coded_at *at,
+                                     const float *values, tutti_buffer *request,
+                                     tutti_buffer *reply, tutti_error *err)
 {
-    const part *p = part_of(c, piece, server);
+    const part *p = part_of(c, at->piece, at->peer);
     float *const e = c->residual == NULL ? NULL : c->residual + p->first;
-    size_t bytes;
+    message to = { c->sent + p->at, 0 };
 
     rescale(c, e, p->count, c->before, c->rate);
-    TUTTI_TRY(encode_part(c, p, 0, b, values + p->first, e, scratch_of(c, caller), c->sent + p->at, &bytes, err));
-    *request = tutti_host(c->sent + p->at, bytes, TUTTI_U8);
+    TUTTI_TRY(encode_part(&(coding){ c, p, 0, at->b, scratch_of(c, at->caller) }, values + p->first,
+                          e, &to, err));
+    *request = tutti_host(c->sent + p->at, to.bytes, TUTTI_U8);
     *reply = tutti_host(c->came + p->at, p->most, TUTTI_U8);
     return TUTTI_OK;
 }
 
-tutti_status tutti_server_coded_came(tutti_server_coded *c, int piece, int server, int64_t b, size_t bytes, int caller,
-                                     float *into, tutti_error *err)
+tutti_status tutti_server_coded_came(tutti_server_coded *c, const tutti_server_coded_at *at,
+                                     size_t bytes, float *into, tutti_error *err)
 {
-    const part *p = part_of(c, piece, server);
+    const part *p = part_of(c, at->piece, at->peer);
 
-    return tutti_fail_within(
-        err, decode_part(c, p, 1, b, c->came + p->at, bytes, into + p->first, scratch_of(c, caller), err),
-        "what the server at rank %d answered about bucket %d", c->s->member[server], piece);
+    return tutti_fail_within(err,
+                             decode_part(&(coding){ c, p, 1, at->b, scratch_of(c, at->caller) },
+                                         c->came + p->at, bytes, into + p->first, err),
+                             "what the server at rank %d answered about bucket %d",
+                             c->s->member[at->peer], at->piece);
 }
 
-tutti_status tutti_server_coded_receive(tutti_server_coded *c, int piece, int64_t b, const void *in, size_t bytes,
-                                        int worker, float *out, tutti_error *err)
+tutti_status tutti_server_coded_receive(tutti_server_coded *c, const tutti_server_coded_at *at,
+                                        const void *in, size_t bytes, float *out, tutti_error *err)
 {
-    return tutti_fail_within(
-        err, decode_part(c, part_of(c, piece, c->s->index), 0, b, in, bytes, out, scratch_of(c, c->s->n_callers), err),
-        "what worker %d sent of bucket %d", worker, piece);
+    return tutti_fail_within(err,
+                             decode_part(&(coding){ c, part_of(c, at->piece, c->s->index), 0, at->b,
+                                                    scratch_of(c, at->caller) },
+                                         in, bytes, out, err),
+                             "what worker %d sent of bucket %d", at->peer, at->piece);
 }
 
 tutti_status tutti_server_coded_answer(tutti_server_coded *c, int piece, int64_t b, float *sum, tutti_buffer *payload,
@@ -503,13 +528,14 @@ tutti_status tutti_server_coded_answer(tutti_server_coded *c, int piece, int64_t
 {
     part *p = part_of(c, piece, c->s->index);
     float *const e = c->pending == NULL ? NULL : c->pending + p->pending;
-    size_t bytes;
+    message to = { c->out, 0 };
 
     rescale(c, e, p->count, p->rate, p->told);
     p->rate = p->told > 0 ? p->told : p->rate;
-    TUTTI_TRY(encode_part(c, p, 1, b, sum, e, scratch_of(c, c->s->n_callers), c->out, &bytes, err));
-    *payload = tutti_host(c->out, bytes, TUTTI_U8);
-    c->answered = bytes;
+    TUTTI_TRY(
+        encode_part(&(coding){ c, p, 1, b, scratch_of(c, c->s->n_callers) }, sum, e, &to, err));
+    *payload = tutti_host(c->out, to.bytes, TUTTI_U8);
+    c->answered = to.bytes;
     return TUTTI_OK;
 }
 

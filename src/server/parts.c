@@ -29,19 +29,24 @@ static size_t cut_range(const tutti_server *s, size_t before, size_t all, size_t
     return before == all ? count : tutti_slice_cut(s->m, first + units * before / all * unit) - first;
 }
 
-static size_t between(const tutti_server *s, size_t before, size_t after, size_t all, size_t first, size_t count,
+/* Of `all` shares, those from `before` up to `after`. */
+typedef struct bounds {
+    size_t before, after, all;
+} bounds;
+
+static size_t between(const tutti_server *s, const bounds *of, size_t first, size_t count,
                       size_t *part_first)
 {
-    const size_t begin = cut_range(s, before, all, first, count);
+    const size_t begin = cut_range(s, of->before, of->all, first, count);
 
     *part_first = first + begin;
-    return cut_range(s, after, all, first, count) - begin;
+    return cut_range(s, of->after, of->all, first, count) - begin;
 }
 
 /* Part k of n equal ones. */
 static size_t part(const tutti_server *s, int k, int n, size_t first, size_t count, size_t *part_first)
 {
-    return between(s, (size_t)k, (size_t)k + 1, (size_t)n, first, count, part_first);
+    return between(s, &(bounds){ (size_t)k, (size_t)k + 1, (size_t)n }, first, count, part_first);
 }
 
 size_t tutti_server_part(const tutti_server *s, int k, size_t first, size_t count, size_t *part_first)
@@ -51,7 +56,8 @@ size_t tutti_server_part(const tutti_server *s, int k, size_t first, size_t coun
         return tutti_server_owner(s, first) == k ? count : 0;
     }
     if (s->before != NULL)
-        return between(s, s->before[k], s->before[k + 1], s->before[s->servers], first, count, part_first);
+        return between(s, &(bounds){ s->before[k], s->before[k + 1], s->before[s->servers] }, first,
+                       count, part_first);
     return part(s, k, s->servers, first, count, part_first);
 }
 

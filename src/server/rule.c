@@ -27,6 +27,67 @@ static void learn_seconds(tutti_server *s, int worker)
         s->seconds[worker] = s->seconds[worker] > 0 ? 0.8 * s->seconds[worker] + 0.2 * took : took;
 }
 
+/* Notes that a worker asks, with how much delay. */
+static tutti_status note_request(tutti_server *s, const tutti_header *note, tutti_server_request *r,
+                                 tutti_error *err)
+{
+    const int worker = r->worker;
+    if (s->asks[worker])
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, worker,
+            "worker %d asks again before it was answered; all workers must run one version",
+            worker);
+    s->asks[worker] = true;
+    if (note->a > *s->version)
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, worker,
+            "worker %d reports version %lld of a shard that is at version %llu; all workers "
+            "must run one checkpoint",
+            worker, (long long)note->a, (unsigned long long)*s->version);
+    r->delay = s->delay[worker] = (uint64_t)(*s->version - note->a);
+    if (s->seconds != NULL)
+        learn_seconds(s, worker);
+    return TUTTI_OK;
+}
+
+/* Decodes what a request brings about the shard: from the worker's window, as rows of tables,
+   through the codec, or as it is. */
+static tutti_status decode_payload(tutti_server *s, const tutti_header *note, void *in,
+                                   tutti_server_request *r, tutti_error *err)
+{
+    const tutti_method *m = s->m;
+    const int worker = r->worker;
+    const uint32_t kind = r->kind;
+    const tutti_slice slice = tutti_slice_of(m, r->first, r->count);
+    if ((note->kind & FROM_WINDOW) != 0) {
+        r->in = in_window(s, "g", worker, r->first, r->count);
+        r->words = r->count;
+        r->stays = true;
+    } else if (slice.tables > 0 && r->in != NULL)
+        TUTTI_TRY(tutti_slice_check(m, &slice, r->in, r->words, worker, err));
+    else if (s->coded != NULL && r->in != NULL) {
+        TUTTI_TRY(tutti_server_coded_set_rate(s->coded, (int)kind, note->a, worker, err));
+        TUTTI_TRY(tutti_server_coded_receive(
+            s->coded, &(tutti_server_coded_at){ (int)kind, worker, note->b, s->n_callers }, in,
+            (size_t)note->bytes, s->wide, err));
+        r->in = s->wide;
+        r->stays = false;
+        r->words = r->count;
+    } else if (note->bytes > 0 && note->bytes != r->count * tutti_dtype_bytes(s->setup.wire))
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, worker,
+            "worker %d sent %llu bytes for a slice of %zu; all workers must run one version",
+            worker, (unsigned long long)note->bytes, r->count * tutti_dtype_bytes(s->setup.wire));
+    if (note->bytes > 0 && !tutti_server_is_float(s) && slice.tables == 0) {
+        tutti_cast(m->device, tutti_server_on_wire(s, in, 0, r->count),
+                   tutti_f32(m->device, s->wide, r->count));
+        r->in = s->wide;
+        r->stays = false;
+        r->words = r->count;
+    }
+    return TUTTI_OK;
+}
+
 /* Checks and decodes a request. Its content is not trusted: it determines what is read and
    written. */
 static tutti_status understand(tutti_server *s, const tutti_header *note, void *in, tutti_server_request *r,
@@ -64,44 +125,10 @@ static tutti_status understand(tutti_server *s, const tutti_header *note, void *
                                "worker %d wants a slice to be read or written in its window, which this one is not; "
                                "all workers must run one version",
                                worker);
-    if ((note->kind & FROM_WINDOW) != 0) {
-        r->in = in_window(s, "g", worker, r->first, r->count);
-        r->words = r->count;
-        r->stays = true;
-    } else if (slice.tables > 0 && r->in != NULL)
-        TUTTI_TRY(tutti_slice_check(m, &slice, r->in, r->words, worker, err));
-    else if (s->coded != NULL && r->in != NULL) {
-        TUTTI_TRY(tutti_server_coded_set_rate(s->coded, (int)kind, note->a, worker, err));
-        TUTTI_TRY(tutti_server_coded_receive(s->coded, (int)kind, note->b, in, (size_t)note->bytes, worker, s->wide,
-                                             err));
-        r->in = s->wide;
-        r->stays = false;
-        r->words = r->count;
-    } else if (note->bytes > 0 && note->bytes != r->count * tutti_dtype_bytes(s->setup.wire))
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
-                               "worker %d sent %llu bytes for a slice of %zu; all workers must run one version", worker,
-                               (unsigned long long)note->bytes, r->count * tutti_dtype_bytes(s->setup.wire));
-    if (note->bytes > 0 && !tutti_server_is_float(s) && slice.tables == 0) {
-        tutti_cast(m->device, tutti_server_on_wire(s, in, 0, r->count), tutti_f32(m->device, s->wide, r->count));
-        r->in = s->wide;
-        r->stays = false;
-        r->words = r->count;
-    }
+    TUTTI_TRY(decode_payload(s, note, in, r, err));
     if (s->setup.pieces)
         return TUTTI_OK;
-    if (s->asks[worker])
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
-                               "worker %d asks again before it was answered; all workers must run one version", worker);
-    s->asks[worker] = true;
-    if (note->a > *s->version)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
-                               "worker %d reports version %lld of a shard that is at version %llu; all workers "
-                               "must run one checkpoint",
-                               worker, (long long)note->a, (unsigned long long)*s->version);
-    r->delay = s->delay[worker] = (uint64_t)(*s->version - note->a);
-    if (s->seconds != NULL)
-        learn_seconds(s, worker);
-    return TUTTI_OK;
+    return note_request(s, note, r, err);
 }
 
 /* The window memory to which the answer of `count` floats to a request is written; NULL: the answer
@@ -133,16 +160,25 @@ static void place_answers(tutti_server *s, const tutti_header *requests, int n, 
         }
 }
 
-/* Sends the answers. s->placed: bytes that are in windows already. kinds: one for all, or, with
-   `each`, one each. */
-static tutti_status send_replies(tutti_server *s, const tutti_header *requests, int n, const uint32_t *kinds, bool each,
-                                 bool gives, tutti_buffer payload, tutti_error *err)
+/* Answers to several requests. kinds: one for all, or, with `each`, one each. gives: they have the
+   values of the model. */
+typedef struct replies {
+    const tutti_header *requests;
+    int n;
+    const uint32_t *kinds;
+    bool each, gives;
+} replies;
+
+/* Sends the answers. s->placed: bytes that are in windows already. */
+static tutti_status send_replies(tutti_server *s, const replies *r, tutti_buffer payload,
+                                 tutti_error *err)
 {
+    const tutti_header *requests = r->requests;
     tutti_engine *e = s->m->engine;
 
-    for (int k = 0; k < n; k++) {
-        s->answer[k] = (tutti_header){ .kind = kinds[each ? k : 0], .ticket = s->placed[k] };
-        if (gives) {
+    for (int k = 0; k < r->n; k++) {
+        s->answer[k] = (tutti_header){ .kind = r->kinds[r->each ? k : 0], .ticket = s->placed[k] };
+        if (r->gives) {
             s->answer[k].a = *s->version;
             s->answer[k].b = (int64_t)s->delay[requests[k].from];
             s->given_ns[requests[k].from] = tutti_now_ns(s->m->rt);
@@ -150,14 +186,44 @@ static tutti_status send_replies(tutti_server *s, const tutti_header *requests, 
         s->asks[requests[k].from] = false;
         tutti_engine_answered(e, &requests[k]);
     }
-    return tutti_requests_reply(tutti_server_requests(s), requests, s->answer, n, payload, s->placed, err);
+    return tutti_requests_reply(tutti_server_requests(s), requests, s->answer, r->n, payload,
+                                s->placed, err);
 }
 
 /* Answers one request whose `count` floats were written to where it wants them. */
 static tutti_status tell_in_window(tutti_server *s, const tutti_header *request, size_t count, tutti_error *err)
 {
     s->placed[0] = count * sizeof(float);
-    return send_replies(s, request, 1, &(uint32_t){ 0 }, false, false, tutti_nothing(), err);
+    return send_replies(s, &(replies){ request, 1, &(uint32_t){ 0 }, false, false },
+                        tutti_nothing(), err);
+}
+
+/* Checks that the ids ascend and are among the rows that are served from `low` on. */
+static tutti_status check_ids(const tutti_header *note, const uint32_t *ids, const tutti_tensor *t,
+                              size_t low, size_t rows, tutti_error *err)
+{
+    const size_t n = (size_t)note->bytes / sizeof *ids;
+    for (size_t k = 0; k < n; k++)
+        if (ids[k] < low || ids[k] - low >= rows || (k > 0 && ids[k] <= ids[k - 1]))
+            return tutti_fail_rank(
+                err, TUTTI_ERR_CORRUPT, note->from,
+                "worker %d asks for row %lu of %s, where rows %zu to %zu are served, in ascending "
+                "order; all workers must run one version",
+                note->from, (unsigned long)ids[k], t->name, low, low + rows - 1);
+    return TUTTI_OK;
+}
+
+/* Sends a whole part of a table: to the worker's window, or in a message. mine: what the worker has
+   read, kept here; NULL: it is not. to: NULL: a message. */
+static tutti_status answer_whole(tutti_server *s, const tutti_header *note, tutti_buffer held,
+                                 float *mine, float *to, tutti_error *err)
+{
+    if (mine != NULL)
+        tutti_copy(s->m->device, held.count, held.data, mine);
+    if (to != NULL)
+        tutti_copy(s->m->device, held.count, held.data, to);
+    return to != NULL ? tell_in_window(s, note, held.count, err)
+                      : tutti_server_answer(s, note, 1, 0, held.data, held.count, err);
 }
 
 /* Sends rows of a table, as they are now, to a worker that is about to read them. The request is
@@ -196,19 +262,10 @@ static tutti_status answer_rows(tutti_server *s, const tutti_header *note, const
     rows = (end - begin) / t->cols;
     mine = s->read == NULL ? NULL : s->read + (size_t)note->from * s->count + (begin - first);
     if (n == 0) {
-        if (mine != NULL)
-            tutti_copy(s->m->device, end - begin, held + (begin - first), mine);
-        if (to != NULL)
-            tutti_copy(s->m->device, end - begin, held + (begin - first), to);
-        return to != NULL ? tell_in_window(s, note, end - begin, err)
-                          : tutti_server_answer(s, note, 1, 0, held + (begin - first), end - begin, err);
+        return answer_whole(s, note, tutti_f32(s->m->device, held + (begin - first), end - begin),
+                            mine, to, err);
     }
-    for (size_t k = 0; k < n; k++)
-        if (ids[k] < low || ids[k] - low >= rows || (k > 0 && ids[k] <= ids[k - 1]))
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
-                                   "worker %d asks for row %lu of %s, where rows %zu to %zu are served, in ascending "
-                                   "order; all workers must run one version",
-                                   note->from, (unsigned long)ids[k], t->name, low, low + rows - 1);
+    TUTTI_TRY(check_ids(note, ids, t, low, rows, err));
     for (size_t k = 0; k < n && mine != NULL; k++)
         memcpy(mine + (ids[k] - low) * t->cols, held + (begin - first) + (ids[k] - low) * t->cols,
                t->cols * sizeof *mine);
@@ -296,7 +353,8 @@ uint64_t tutti_server_version(const tutti_server *s)
 
 void tutti_server_update(tutti_server *s, const float *g, const tutti_rate *rate)
 {
-    tutti_slice_update(s->m, s->m->optim, &s->slice, g, s->values, s->zeros, rate);
+    tutti_slice_update(s->m, s->m->optim, &s->slice, g,
+                       &(tutti_slice_values){ s->values, s->zeros }, rate);
     ++*s->version;
 }
 
@@ -314,8 +372,10 @@ void tutti_server_update_collected(tutti_server *s, float *sum, const tutti_rate
 void tutti_server_compensate(tutti_server *s, const tutti_server_request *r, const tutti_compensation *c, float *mean)
 {
     if (r->delay > 0 || mean != NULL) /* otherwise the values have not changed */
-        tutti_slice_compensate(s->m, &s->slice, c, s->values, s->read + (size_t)r->worker * s->count, r->in,
-                               mean);
+        tutti_slice_compensate(
+            s->m, &s->slice, c,
+            &(tutti_slice_read_at){ s->values, s->read + (size_t)r->worker * s->count }, r->in,
+            mean);
 }
 
 float *tutti_server_sum(tutti_server *s, const tutti_server_request *r, int n, float *const *parts,
@@ -328,8 +388,9 @@ float *tutti_server_sum(tutti_server *s, const tutti_server_request *r, int n, f
         tutti_tree_sum(s->m->device, r->count, n, (const float *const *)parts, weights, parts[0]);
         return parts[0];
     }
-    *words = tutti_slice_sum(s->m, &slice, n, (const float *const *)parts, weights, s->summand, s->from,
-                             s->no_row, s->words);
+    *words = tutti_slice_sum(s->m, &slice,
+                             &(tutti_slice_summands){ n, (const float *const *)parts, weights },
+                             &(tutti_slice_scratch){ s->summand, s->from, s->no_row }, s->words);
     return s->words;
 }
 
@@ -352,16 +413,16 @@ void tutti_server_wake_at(tutti_server *s, int64_t at_ns)
 }
 
 /* as_is: rows of tables, which travel as words. */
-static tutti_status answer_requests(tutti_server *s, const tutti_header *requests, int n, const uint32_t *kinds,
-                                    bool each, bool gives, bool as_is, tutti_buffer payload, tutti_error *err)
+static tutti_status answer_requests(tutti_server *s, const replies *r, bool as_is,
+                                    tutti_buffer payload, tutti_error *err)
 {
     if (payload.count > 0 && !tutti_server_is_float(s) && !as_is) {
         const bool values = payload.count == s->count && !s->setup.pieces;
         TUTTI_TRY(tutti_server_narrow(s, payload.data, s->half_out, values ? s->first : SIZE_MAX, payload.count, err));
         payload = tutti_server_on_wire(s, s->half_out, 0, payload.count);
     }
-    place_answers(s, requests, n, payload.data, s->in_windows ? payload.count : 0);
-    return send_replies(s, requests, n, kinds, each, gives, payload, err);
+    place_answers(s, r->requests, r->n, payload.data, s->in_windows ? payload.count : 0);
+    return send_replies(s, r, payload, err);
 }
 
 tutti_status tutti_server_update_give(tutti_server *s, const float *g, const tutti_rate *rate,
@@ -384,7 +445,7 @@ tutti_status tutti_server_update_give(tutti_server *s, const float *g, const tut
     ++*s->version;
     for (int k = 0; k < n; k++)
         s->placed[k] = s->count * sizeof *g;
-    return send_replies(s, requests, n, &kind, false, true, tutti_nothing(), err);
+    return send_replies(s, &(replies){ requests, n, &kind, false, true }, tutti_nothing(), err);
 }
 
 tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request *r, const tutti_header *requests,
@@ -401,15 +462,16 @@ tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request
         tutti_buffer payload;
         sum = tutti_server_sum(s, r, n, parts, weights, &words);
         if (s->coded == NULL || rows)
-            return answer_requests(s, requests, n, &kind, false, false, rows, tutti_f32(s->m->device, sum, words), err);
+            return answer_requests(s, &(replies){ requests, n, &kind, false, false }, rows,
+                                   tutti_f32(s->m->device, sum, words), err);
         TUTTI_TRY(tutti_server_coded_answer(s->coded, (int)r->kind, r->b, sum, &payload, err));
         place_answers(s, requests, n, NULL, 0);
-        return send_replies(s, requests, n, &kind, false, false, payload, err);
+        return send_replies(s, &(replies){ requests, n, &kind, false, false }, payload, err);
     }
     tutti_tree_sum_all(s->m->device, r->count, n, parts, weights);
     for (int k = 0; k < n; k++)
         s->placed[k] = r->count * sizeof **parts;
-    return send_replies(s, requests, n, &kind, false, false, tutti_nothing(), err);
+    return send_replies(s, &(replies){ requests, n, &kind, false, false }, tutti_nothing(), err);
 }
 
 static tutti_status send_values(tutti_server *s, const tutti_header *requests, int n, const uint32_t *kinds, bool each,
@@ -418,11 +480,12 @@ static tutti_status send_values(tutti_server *s, const tutti_header *requests, i
     for (int k = 0; s->read != NULL && k < n; k++)
         tutti_slice_given(s->m, &s->slice, s->values, s->read + (size_t)requests[k].from * s->count);
     if (s->slice.tables == 0)
-        return answer_requests(s, requests, n, kinds, each, true, false, tutti_f32(s->m->device, s->values, s->count),
-                               err);
-    return answer_requests(s, requests, n, kinds, each, true, true,
-                           tutti_f32(s->m->device, s->words, tutti_slice_whole(s->m, &s->slice, s->values, s->words)),
-                           err);
+        return answer_requests(s, &(replies){ requests, n, kinds, each, true }, false,
+                               tutti_f32(s->m->device, s->values, s->count), err);
+    return answer_requests(
+        s, &(replies){ requests, n, kinds, each, true }, true,
+        tutti_f32(s->m->device, s->words, tutti_slice_whole(s->m, &s->slice, s->values, s->words)),
+        err);
 }
 
 tutti_status tutti_server_give(tutti_server *s, const tutti_header *requests, int n, uint32_t kind, tutti_error *err)
@@ -442,21 +505,24 @@ tutti_status tutti_server_give_update(tutti_server *s, const tutti_header *reque
     if (s->slice.tables == 0 || !tutti_optim_by_rows(s->m->optim)) /* then every row has changed */
         return tutti_server_give(s, requests, n + late, kind, err);
     tutti_slice_fetch(s->m, &s->slice, s->values, along);
-    TUTTI_TRY(answer_requests(s, requests, n, &kind, false, true, true, tutti_f32(s->m->device, along, words), err));
+    TUTTI_TRY(answer_requests(s, &(replies){ requests, n, &kind, false, true }, true,
+                              tutti_f32(s->m->device, along, words), err));
     return late > 0 ? tutti_server_give(s, requests + n, late, kind, err) : TUTTI_OK;
 }
 
 tutti_status tutti_server_answer(tutti_server *s, const tutti_header *requests, int n, uint32_t kind, float *payload,
                                  size_t count, tutti_error *err)
 {
-    return answer_requests(s, requests, n, &kind, false, false, false,
-                           count > 0 ? tutti_f32(s->m->device, payload, count) : tutti_nothing(), err);
+    return answer_requests(s, &(replies){ requests, n, &kind, false, false }, false,
+                           count > 0 ? tutti_f32(s->m->device, payload, count) : tutti_nothing(),
+                           err);
 }
 
 tutti_status tutti_server_give_own(tutti_server *s, const tutti_header *requests, int n, uint32_t kind, float *payload,
                                    tutti_error *err)
 {
-    return answer_requests(s, requests, n, &kind, false, true, false, tutti_f32(s->m->device, payload, s->count), err);
+    return answer_requests(s, &(replies){ requests, n, &kind, false, true }, false,
+                           tutti_f32(s->m->device, payload, s->count), err);
 }
 
 tutti_status tutti_server_tell(tutti_server *s, int service, int worker, bool *notices, tutti_error *err)

@@ -139,6 +139,19 @@ static tutti_status check_servers(const tutti_method *m, const tutti_server_setu
                       m->ops->name, setup->servers, setup->servers > 1 ? "s" : "", m->servers, setup->servers);
 }
 
+/* Sizes the buffers of requests: of messages of a codec, or of words. */
+static void size_requests(tutti_server *s, tutti_state *in, size_t words)
+{
+    const tutti_method *m = s->m;
+    if (s->coded != NULL) { /* rows of tables travel as words */
+        const size_t most = tutti_server_coded_most(s->coded);
+        in->dtype = TUTTI_U8;
+        s->in_bytes = tutti_server_slack(m) > 0 && s->in_bytes > most ? s->in_bytes : most;
+        in->count = (size_t)s->n_buffers * s->in_bytes;
+    } else
+        in->count = (size_t)s->n_buffers * words;
+}
+
 /* Buffers for as many requests as may be unanswered at a time, from which answers are sent, too.
    A rule that answers each before the next needs fewer where requests are large: then some wait
    for a buffer. With one worker nothing changes until it has its answer. Rows of tables are kept
@@ -156,13 +169,7 @@ static void declare_queue(tutti_server *s, tutti_plan *plan)
     s->n_copies = m->workers == 1 || answers == 0 ? 0 : as_many(s, answers);
     s->in_bytes = words * tutti_dtype_bytes(in.dtype);
     s->out_bytes = notices * tutti_dtype_bytes(in.dtype);
-    if (s->coded != NULL) { /* rows of tables travel as words */
-        const size_t most = tutti_server_coded_most(s->coded);
-        in.dtype = TUTTI_U8;
-        s->in_bytes = tutti_server_slack(m) > 0 && s->in_bytes > most ? s->in_bytes : most;
-        in.count = (size_t)s->n_buffers * s->in_bytes;
-    } else
-        in.count = (size_t)s->n_buffers * words;
+    size_requests(s, &in, words);
     out.name = "server.out";
     out.count = (size_t)s->n_copies * notices;
     wide.name = "server.in-wide";
@@ -233,23 +240,12 @@ static void declare_for_rule(tutti_server *s, tutti_plan *plan)
 
 static const tutti_facility_ops facility; /* at the end */
 
-tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_plan *plan,
-                                  const tutti_server_setup *setup, tutti_error *err)
+/* Sets the numbers of servers and their places. nodes: how many of the workers' nodes could serve.
+ */
+static tutti_status place_servers(tutti_server *s, tutti_method *m, const tutti_server_setup *setup,
+                                  int nodes, tutti_error *err)
 {
-    const int node = setup->node > 1 ? setup->node : 1, rails = setup->rails > 1 ? setup->rails : 1,
-              nodes = m->workers / node;
-    tutti_server *s;
-
-    *out = NULL;
-    TUTTI_TRY(check_servers(m, setup, err));
-    if (setup->servers < 0 || setup->servers > nodes)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': servers is %d, but there are %d %s, and each serves once at most; 0 lets all "
-                          "of them serve",
-                          m->ops->name, setup->servers, nodes, node > 1 ? "nodes" : "workers");
-    s = *out = tutti_alloc(1, sizeof *s);
-    if (s == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", m->ops->name);
+    const int node = setup->node > 1 ? setup->node : 1, rails = setup->rails > 1 ? setup->rails : 1;
     s->m = m;
     s->setup = *setup;
     s->setup.node = node;
@@ -264,7 +260,47 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     if (s->member == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", m->ops->name);
     tutti_server_place(s);
-    TUTTI_TRY(tutti_server_weigh(s, err));
+    return tutti_server_weigh(s, err);
+}
+
+/* Declares what a server keeps of its shard: values, versions, and what its rule needs. */
+static void declare_shard(tutti_server *s, tutti_plan *plan)
+{
+    const tutti_method *m = s->m;
+    declare_values(s, plan);
+    tutti_server_snapshot_declare(s, plan);
+    tutti_engine_declare_history(m->engine);
+    declare_for_rule(s, plan);
+    if (m->traits & TUTTI_SHARDED_OPTIMIZER)
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "server.zeros",
+                                      .keep = TUTTI_SCRATCH,
+                                      .dtype = TUTTI_F32,
+                                      .count = s->slice.tables == 0 || tutti_optim_by_rows(m->optim)
+                                                   ? 0
+                                                   : s->count },
+                      &s->zeros);
+}
+
+tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_plan *plan,
+                                  const tutti_server_setup *setup, tutti_error *err)
+{
+    const int node = setup->node > 1 ? setup->node : 1, nodes = m->workers / node;
+    tutti_server *s;
+
+    *out = NULL;
+    TUTTI_TRY(check_servers(m, setup, err));
+    if (setup->servers < 0 || setup->servers > nodes)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s': servers is %d, but there are %d %s, and each serves once "
+                          "at most; 0 lets all "
+                          "of them serve",
+                          m->ops->name, setup->servers, nodes, node > 1 ? "nodes" : "workers");
+    s = *out = tutti_alloc(1, sizeof *s);
+    if (s == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'",
+                          m->ops->name);
+    TUTTI_TRY(place_servers(s, m, setup, nodes, err));
     TUTTI_TRY(tutti_server_coded_declare(s, plan, err));
     if (setup->whole)
         tutti_engine_rows_whole(m->engine);
@@ -291,19 +327,8 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
         &s->words);
     if (!tutti_server_is_float(s))
         declare_halves(s, plan);
-    if (setup->pieces)
-        return TUTTI_OK;
-    declare_values(s, plan);
-    tutti_server_snapshot_declare(s, plan);
-    tutti_engine_declare_history(m->engine);
-    declare_for_rule(s, plan);
-    if (m->traits & TUTTI_SHARDED_OPTIMIZER)
-        tutti_declare(plan,
-                      &(tutti_state){ .name = "server.zeros",
-                                      .keep = TUTTI_SCRATCH,
-                                      .dtype = TUTTI_F32,
-                                      .count = s->slice.tables == 0 || tutti_optim_by_rows(m->optim) ? 0 : s->count },
-                      &s->zeros);
+    if (!setup->pieces)
+        declare_shard(s, plan);
     return TUTTI_OK;
 }
 

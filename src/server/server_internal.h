@@ -260,19 +260,26 @@ int64_t tutti_server_coded_rate(const tutti_server_coded *c);
 /* On the server's thread: stores the learning rate that a request about the piece had. */
 tutti_status tutti_server_coded_set_rate(tutti_server_coded *c, int piece, int64_t rate, int worker,
                                          tutti_error *err);
+/* A message about a piece. peer: index of the server, or, on the server, of the worker. b: as in
+   the request's header. caller: index of the caller in s->callers, whose thread calls; n_callers:
+   the server's thread. */
+typedef struct tutti_server_coded_at {
+    int piece, peer;
+    int64_t b;
+    int caller;
+} tutti_server_coded_at;
 /* Encodes the server's part of the piece, from `values`, as the payload *request, and sets *reply
-   to the memory for the reply. values: element 0 of the flat space. b: as in the request's header.
-   caller: index of the caller in s->callers, whose thread calls. */
-tutti_status tutti_server_coded_send(tutti_server_coded *c, int piece, int server, int64_t b,
-                                     const float *values, int caller, tutti_buffer *request,
+   to the memory for the reply. values: element 0 of the flat space. */
+tutti_status tutti_server_coded_send(tutti_server_coded *c, const tutti_server_coded_at *at,
+                                     const float *values, tutti_buffer *request,
                                      tutti_buffer *reply, tutti_error *err);
 /* Decodes that reply, of `bytes` bytes, to `into`, element 0 of the flat space. */
-tutti_status tutti_server_coded_came(tutti_server_coded *c, int piece, int server, int64_t b,
-                                     size_t bytes, int caller, float *into, tutti_error *err);
+tutti_status tutti_server_coded_came(tutti_server_coded *c, const tutti_server_coded_at *at,
+                                     size_t bytes, float *into, tutti_error *err);
 /* On the server's thread: decodes a worker's message of this server's part of the piece to
    `out`. */
-tutti_status tutti_server_coded_receive(tutti_server_coded *c, int piece, int64_t b, const void *in,
-                                        size_t bytes, int worker, float *out, tutti_error *err);
+tutti_status tutti_server_coded_receive(tutti_server_coded *c, const tutti_server_coded_at *at,
+                                        const void *in, size_t bytes, float *out, tutti_error *err);
 /* On the server's thread: encodes the sum of this server's part as *payload, which is valid until
    the next call. `sum` is unchanged. */
 tutti_status tutti_server_coded_answer(tutti_server_coded *c, int piece, int64_t b, float *sum,

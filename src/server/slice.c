@@ -135,6 +135,32 @@ static size_t row_at(const tutti_slice_reader *r, const tutti_slice_part *p, uin
     return t->first + id * t->cols - r->slice->first;
 }
 
+/* Rows of a table that are served, from the id `low` on. */
+typedef struct served {
+    const tutti_tensor *t;
+    size_t low, rows;
+} served;
+
+/* Checks n ids of rows, which must ascend. */
+static tutti_status check_ids(const served *of, const float *at, size_t n, int worker,
+                              tutti_error *err)
+{
+    const tutti_tensor *t = of->t;
+    const size_t low = of->low, rows = of->rows;
+
+    for (size_t k = 0; k < n; k++) {
+        const uint32_t id = word_at(at + k);
+        if (id < low || id - low >= rows || (k > 0 && id <= word_at(at + k - 1)))
+            return tutti_fail_rank(
+                err, TUTTI_ERR_CORRUPT, worker,
+                "worker %d sent row %" PRIu32
+                " of %s at place %zu, where rows %zu to %zu are served, in ascending order; all "
+                "workers must run one version",
+                worker, id, t->name, k, low, low + rows - 1);
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tutti_slice_check(const tutti_method *m, const tutti_slice *s, const float *words, size_t n, int worker,
                                tutti_error *err)
 {
@@ -167,15 +193,8 @@ tutti_status tutti_slice_check(const tutti_method *m, const tutti_slice *s, cons
                                    worker, rows_given, t->name, rows);
         if ((size_t)(end - at) < (rows_given == whole_table ? count : rows_given * (1 + t->cols)))
             break;
-        for (size_t k = 0; rows_given != whole_table && k < rows_given; k++) {
-            const uint32_t id = word_at(at + k);
-            if (id < low || id - low >= rows || (k > 0 && id <= word_at(at + k - 1)))
-                return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
-                                       "worker %d sent row %" PRIu32
-                                       " of %s at place %zu, where rows %zu to %zu are served, in ascending order; all "
-                                       "workers must run one version",
-                                       worker, id, t->name, k, low, low + rows - 1);
-        }
+        if (rows_given != whole_table)
+            TUTTI_TRY(check_ids(&(served){ t, low, rows }, at, rows_given, worker, err));
         at += rows_given == whole_table ? count : rows_given * (1 + t->cols);
     }
     return at == end && (tensor >= m->layout->n_tensors || m->layout->tensor[tensor].first >= s->first + s->count)
@@ -398,9 +417,10 @@ static void update_all(tutti_optim *o, const tutti_slice_reader *r, const tutti_
         memset(zeros + row_at(r, p, p->ids[k]), 0, cols * sizeof *zeros);
 }
 
-void tutti_slice_update(const tutti_method *m, tutti_optim *o, const tutti_slice *s, const float *words, float *values,
-                        float *zeros, const tutti_rate *rate)
+void tutti_slice_update(const tutti_method *m, tutti_optim *o, const tutti_slice *s,
+                        const float *words, const tutti_slice_values *to, const tutti_rate *rate)
 {
+    float *values = to->values, *zeros = to->zeros;
     const bool by_rows = tutti_optim_by_rows(o);
     tutti_slice_reader r = tutti_slice_read(m, s, words);
     tutti_slice_part p;
@@ -428,9 +448,11 @@ void tutti_slice_given(const tutti_method *m, const tutti_slice *s, const float 
     }
 }
 
-void tutti_slice_compensate(const tutti_method *m, const tutti_slice *s, const tutti_compensation *c,
-                            const float *values, const float *read, float *words, float *mean)
+void tutti_slice_compensate(const tutti_method *m, const tutti_slice *s,
+                            const tutti_compensation *c, const tutti_slice_read_at *read_at,
+                            float *words, float *mean)
 {
+    const float *values = read_at->values, *read = read_at->read;
     tutti_slice_reader r = tutti_slice_read(m, s, words);
     tutti_slice_part p;
 
@@ -485,10 +507,17 @@ void tutti_slice_add(const tutti_method *m, const tutti_slice *s, float a, const
     }
 }
 
+/* A table of the shard: rows of `cols` values from the element `first` on. */
+typedef struct table_place {
+    size_t first, cols, rows;
+} table_place;
+
 /* Updates a table's marked rows; adjacent ones in one call. */
-static void update_marked(const tutti_method *m, size_t first, size_t cols, size_t rows, float *sum,
+static void update_marked(const tutti_method *m, const table_place *t, float *sum,
                           const uint8_t *marks, float *values, const tutti_rate *rate)
 {
+    const size_t first = t->first, cols = t->cols, rows = t->rows;
+
     for (size_t k = 0, run; k < rows; k += run) {
         const uint8_t *next = memchr(marks + k, 1, rows - k);
         if (next == NULL)
@@ -514,7 +543,8 @@ void tutti_slice_update_added(const tutti_method *m, const tutti_slice *s, float
                      count = table ? within(m, s, tensor, &first) : values_from(m, s, &tensor, &first),
                      at = first - s->first;
         if (table && by_rows)
-            update_marked(m, first, cols, count / cols, sum + at, marks, values + at, rate);
+            update_marked(m, &(table_place){ first, cols, count / cols }, sum + at, marks,
+                          values + at, rate);
         else {
             tutti_update(m->optim, first, count, values + at, sum + at, rate);
             tutti_fill(m->device, count, 0, sum + at);
@@ -542,11 +572,26 @@ static size_t next_row(const tutti_slice_summand *each, int n, uint32_t low, siz
     return least;
 }
 
-/* Sums a table: all rows that any summand has, in ascending order. ids: receives their ids; NULL:
-   every row is written. Returns their number; sums them unless `rows_out` is NULL. */
-static size_t sum_rows(const tutti_method *m, tutti_slice_summand *each, int n, const float *a, const float **from,
-                       const float *zeros, uint32_t low, size_t rows, bool every, float *ids, float *rows_out)
+/* Rows of a table that are summed, from the id `low` on: all that any summand has, in ascending
+   order, or every one. */
+typedef struct summed {
+    uint32_t low;
+    size_t rows;
+    bool every;
+} summed;
+
+/* Sums a table. ids: receives the ids of its rows; NULL: every row is written. Returns their
+ * number; sums them unless `rows_out` is NULL. */
+static size_t sum_rows(const tutti_method *m, const tutti_slice_summands *of,
+                       const tutti_slice_scratch *scratch, const summed *table, float *ids,
+                       float *rows_out)
 {
+    const int n = of->n;
+    const uint32_t low = table->low;
+    const size_t rows = table->rows;
+    const bool every = table->every;
+    tutti_slice_summand *each = scratch->each;
+    const float **from = scratch->from;
     const size_t cols = m->layout->tensor[each[0].part.tensor].cols;
     size_t count = 0;
 
@@ -557,24 +602,27 @@ static size_t sum_rows(const tutti_method *m, tutti_slice_summand *each, int n, 
         for (int k = 0; k < n; k++) {
             const tutti_slice_part *p = &each[k].part;
             const bool has = p->whole ? each[k].at == row : each[k].at < p->n && p->ids[each[k].at] - low == row;
-            from[k] = has ? p->values + each[k].at * cols : zeros;
+            from[k] = has ? p->values + each[k].at * cols : scratch->zeros;
             each[k].at += has;
         }
         if (ids != NULL)
             put_word(ids + count, low + (uint32_t)row);
         if (rows_out != NULL)
-            tutti_tree_sum(m->device, cols, n, from, a, rows_out + count * cols);
+            tutti_tree_sum(m->device, cols, n, from, of->a, rows_out + count * cols);
     }
     return count;
 }
 
-size_t tutti_slice_sum(const tutti_method *m, const tutti_slice *s, int n, const float *const *parts, const float *a,
-                       tutti_slice_summand *each, const float **from, const float *zeros, float *out)
+size_t tutti_slice_sum(const tutti_method *m, const tutti_slice *s, const tutti_slice_summands *of,
+                       const tutti_slice_scratch *scratch, float *out)
 {
+    const int n = of->n;
+    tutti_slice_summand *each = scratch->each;
+    const float **from = scratch->from;
     float *at = out;
 
     for (int k = 0; k < n; k++)
-        each[k].reader = tutti_slice_read(m, s, parts[k]);
+        each[k].reader = tutti_slice_read(m, s, of->parts[k]);
     for (;;) {
         bool more = false, every = false;
         size_t cols, rows, count;
@@ -587,17 +635,18 @@ size_t tutti_slice_sum(const tutti_method *m, const tutti_slice *s, int n, const
         if (!more)
             return (size_t)(at - out);
         if (each[0].part.tensor < 0) {
-            tutti_tree_sum(m->device, each[0].part.count, n, from, a, at);
+            tutti_tree_sum(m->device, each[0].part.count, n, from, of->a, at);
             at += each[0].part.count;
             continue;
         }
         cols = m->layout->tensor[each[0].part.tensor].cols;
         rows = each[0].part.count / cols;
         low = (uint32_t)((each[0].part.first - m->layout->tensor[each[0].part.tensor].first) / cols);
-        count = every ? rows : sum_rows(m, each, n, a, from, zeros, low, rows, false, NULL, NULL);
+        count = every ? rows : sum_rows(m, of, scratch, &(summed){ low, rows, false }, NULL, NULL);
         every = every || is_whole(m, each[0].part.tensor, each[0].part.count, count);
         at = put_word(at, every ? whole_table : (uint32_t)count);
-        sum_rows(m, each, n, a, from, zeros, low, rows, every, every ? NULL : at, every ? at : at + count);
+        sum_rows(m, of, scratch, &(summed){ low, rows, every }, every ? NULL : at,
+                 every ? at : at + count);
         at += every ? each[0].part.count : count * (1 + cols);
     }
 }

@@ -99,14 +99,22 @@ void tutti_slice_copy(size_t cols, size_t n, const uint32_t *ids, const float *f
 
 /* ---- updates and sums ---- */
 
-/* Makes one step of the optimiser o on `values` along the gradient in `words`. zeros: [s->count],
-   zeros before and after, for optimisers that update every row; NULL if tutti_optim_by_rows(o). */
+/* The values of a shard. zeros: [s->count], zeros before and after, for optimisers that update
+   every row; NULL if tutti_optim_by_rows(o). */
+typedef struct tutti_slice_values {
+    float *values, *zeros;
+} tutti_slice_values;
+/* Makes one step of the optimiser o on the values along the gradient in `words`. */
 void tutti_slice_update(const tutti_method *m, tutti_optim *o, const tutti_slice *s,
-                        const float *words, float *values, float *zeros, const tutti_rate *rate);
-/* Applies tutti_compensate to the gradient in `words`, which was computed at the values `read`,
-   for the current `values`. mean: changed where `words` has rows; NULL: none. */
+                        const float *words, const tutti_slice_values *to, const tutti_rate *rate);
+/* The values of a shard now, and those that a worker has read. */
+typedef struct tutti_slice_read_at {
+    const float *values, *read;
+} tutti_slice_read_at;
+/* Applies tutti_compensate to the gradient in `words`, which was computed at the values that were
+   read, for those of now. mean: changed where `words` has rows; NULL: none. */
 void tutti_slice_compensate(const tutti_method *m, const tutti_slice *s,
-                            const tutti_compensation *c, const float *values, const float *read,
+                            const tutti_compensation *c, const tutti_slice_read_at *at,
                             float *words, float *mean);
 /* Adds a times the gradient in `words` to sum[s->count], and sets the marks of its rows to 1.
    marks: [tutti_slice_marks], one for each row of the shard's tables, table after table. */
@@ -125,10 +133,20 @@ typedef struct tutti_slice_summand {
     tutti_slice_part part;
     size_t at;
 } tutti_slice_summand;
-/* Writes to `out` the tree sum of a[r] times the shard in parts[r], for r in [0, n); an absent row
-   counts as zeros. The bits are those of tutti_tree_sum over full vectors. a: NULL: all 1. scratch,
-   from: [n], scratch. zeros: a row of zeros of the widest table. Returns the number of words. */
-size_t tutti_slice_sum(const tutti_method *m, const tutti_slice *s, int n,
-                       const float *const *parts, const float *a, tutti_slice_summand *scratch,
-                       const float **from, const float *zeros, float *out);
+/* Parts of a sum: n shards, each times a[r]. a: NULL: all 1. */
+typedef struct tutti_slice_summands {
+    int n;
+    const float *const *parts;
+    const float *a;
+} tutti_slice_summands;
+/* Scratch of a sum. each, from: [n]. zeros: a row of zeros of the widest table. */
+typedef struct tutti_slice_scratch {
+    tutti_slice_summand *each;
+    const float **from;
+    const float *zeros;
+} tutti_slice_scratch;
+/* Writes to `out` the tree sum of the shards; an absent row counts as zeros. The bits are those of
+   tutti_tree_sum over full vectors. Returns the number of words. */
+size_t tutti_slice_sum(const tutti_method *m, const tutti_slice *s, const tutti_slice_summands *of,
+                       const tutti_slice_scratch *scratch, float *out);
 #endif

@@ -436,9 +436,13 @@ static tutti_status end_sum(tutti_server_tables *s, const table *t, sum *of, con
     const tutti_rate rate = tutti_rate_at(s->m, of->step);
     float *const along = s->server->words;
 
-    tutti_slice_sum(s->m, slice, s->contributors, (const float *const *)of->part, NULL, s->server->summand,
-                    s->server->from, s->server->no_row, along);
-    tutti_slice_update(s->m, t->optim, slice, along, t->values + (slice->first - t->first), s->zeros, &rate);
+    tutti_slice_sum(
+        s->m, slice,
+        &(tutti_slice_summands){ s->contributors, (const float *const *)of->part, NULL },
+        &(tutti_slice_scratch){ s->server->summand, s->server->from, s->server->no_row }, along);
+    tutti_slice_update(s->m, t->optim, slice, along,
+                       &(tutti_slice_values){ t->values + (slice->first - t->first), s->zeros },
+                       &rate);
     memset(of->has, 0, (size_t)s->contributors * sizeof *of->has);
     of->arrived = 0;
     return tutti_server_answer(s->server, of->note, s->contributors, 0, NULL, 0, err);

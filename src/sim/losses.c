@@ -99,8 +99,11 @@ static void fail(void *arg)
 bool sim_faults_start(sim_run *run)
 {
     for (int k = 0; k < run->size; k++)
-        if (isfinite(run->ranks[k].fails_at) && sim_thread_make(run, -1, run->ranks[k].host, "fault", fail,
-                                                                &run->ranks[k], SIM_SERVICE_STACK_KIB, NULL) == NULL)
+        if (isfinite(run->ranks[k].fails_at) &&
+            sim_thread_make(run,
+                            &(sim_thread_plan){ -1, run->ranks[k].host, "fault", fail,
+                                                &run->ranks[k], SIM_SERVICE_STACK_KIB },
+                            NULL) == NULL)
             return false;
     return sim_watch_all(run);
 }
@@ -176,7 +179,10 @@ bool sim_watch_all(sim_run *run)
             if (on == NULL || on == r->watched_on[1 - k])
                 continue;
             r->watched_on[k] = on;
-            if (sim_thread_make(run, -1, on, "watcher", watch_links, r, SIM_SERVICE_STACK_KIB, NULL) == NULL)
+            if (sim_thread_make(
+                    run,
+                    &(sim_thread_plan){ -1, on, "watcher", watch_links, r, SIM_SERVICE_STACK_KIB },
+                    NULL) == NULL)
                 return false;
         }
     }

@@ -149,8 +149,11 @@ static void offer(sim_thread *self, int rank)
     at->due = true;
     if (at->matcher != NULL)
         sg_sem_release(at->matcher->semaphore);
-    else if ((at->matcher = sim_thread_make(self->run, rank, at->host, "matcher", sim_matcher_main, at,
-                                            SIM_SERVICE_STACK_KIB, NULL)) == NULL)
+    else if ((at->matcher =
+                  sim_thread_make(self->run,
+                                  &(sim_thread_plan){ rank, at->host, "matcher", sim_matcher_main,
+                                                      at, SIM_SERVICE_STACK_KIB },
+                                  NULL)) == NULL)
         sim_out_of_memory(self);
 }
 
@@ -439,10 +442,21 @@ void sim_serve(sim_thread *self)
         }
 }
 
+/* What is posted: "sending to" or "receiving from" a peer, or from any. */
+typedef struct posting {
+    const char *doing;
+    int peer;
+    bool any;
+} posting;
+
 /* ---- posting ---- */
-static tutti_status check_post(const sim_rank *me, const char *doing, tutti_request *r, int peer, bool any,
+static tutti_status check_post(const sim_rank *me, const posting *of, tutti_request *r,
                                tutti_buffer b, size_t *bytes, tutti_error *err)
 {
+    const char *doing = of->doing;
+    const int peer = of->peer;
+    const bool any = of->any;
+
     *bytes = 0;
     if (r->posted && !atomic_load_explicit(&r->done, memory_order_acquire))
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
@@ -457,9 +471,22 @@ static tutti_status check_post(const sim_rank *me, const char *doing, tutti_requ
     return TUTTI_OK;
 }
 
-static tutti_status log_post(sim_rank *me, tutti_request *r, int peer, uint64_t tag, void *data, size_t bytes,
-                             bool sends, tutti_error *err)
+/* What a request carries: to or from a peer, under a tag. */
+typedef struct carried {
+    int peer;
+    uint64_t tag;
+    void *data;
+    size_t bytes;
+} carried;
+
+static tutti_status log_post(sim_rank *me, tutti_request *r, const carried *of, bool sends,
+                             tutti_error *err)
 {
+    const int peer = of->peer;
+    const uint64_t tag = of->tag;
+    void *const data = of->data;
+    const size_t bytes = of->bytes;
+
     sim_op *op = op_acquire(me->run);
 
     if (op == NULL) {
@@ -496,9 +523,9 @@ tutti_status sim_send(void *t, tutti_request *r, int to, uint64_t tag, const tut
     sim_rank *me = t;
     size_t bytes;
 
-    TUTTI_TRY(check_post(me, "sending to", r, to, false, payload, &bytes, err));
+    TUTTI_TRY(check_post(me, &(posting){ "sending to", to, false }, r, payload, &bytes, err));
     r->note = note != NULL ? *note : (tutti_header){ 0 };
-    return log_post(me, r, to, tag, payload.data, bytes, true, err);
+    return log_post(me, r, &(carried){ to, tag, payload.data, bytes }, true, err);
 }
 
 tutti_status sim_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err)
@@ -506,9 +533,9 @@ tutti_status sim_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_b
     sim_rank *me = t;
     size_t bytes;
 
-    TUTTI_TRY(check_post(me, "receiving from", r, from, true, room, &bytes, err));
+    TUTTI_TRY(check_post(me, &(posting){ "receiving from", from, true }, r, room, &bytes, err));
     memset(&r->note, 0, sizeof r->note);
-    return log_post(me, r, from, tag, room.data, bytes, false, err);
+    return log_post(me, r, &(carried){ from, tag, room.data, bytes }, false, err);
 }
 
 /* ---- waiting ---- */

@@ -131,13 +131,8 @@ static bool is_spec(const char *text)
     return n > 0 && (text[n] == '\0' || (text[n] == '(' && text[strlen(text) - 1] == ')'));
 }
 
-static tutti_status try_in_child(const char *file, tutti_error *err)
+static tutti_status check_readable(const char *file, tutti_error *err)
 {
-    char said[8192], line[320];
-    size_t n = 0;
-    int ends[2], how = 0;
-    pid_t child;
-
     if (access(file, R_OK) != 0 && is_spec(file))
         return tutti_fail(err, TUTTI_ERR_USAGE, errno,
                           "cannot read the platform '%.200s', which is to be a file; write one with "
@@ -145,6 +140,17 @@ static tutti_status try_in_child(const char *file, tutti_error *err)
     if (access(file, R_OK) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, errno,
                           "cannot read the platform '%s'; check the path given to sim(platform=...)", file);
+    return TUTTI_OK;
+}
+
+static tutti_status try_in_child(const char *file, tutti_error *err)
+{
+    char said[8192], line[320];
+    size_t n = 0;
+    int ends[2], how = 0;
+    pid_t child;
+
+    TUTTI_TRY(check_readable(file, err));
     if (pipe(ends) != 0)
         return tutti_fail(err, TUTTI_ERR_IO, errno, "trying the platform '%s'", file);
     child = fork();

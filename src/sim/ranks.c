@@ -6,6 +6,20 @@
 #include <sys/mman.h>
 #include "sim_internal.h"
 
+/* Keeps why a rank has failed, and whom it blames. */
+static void keep_reason(sim_run *run, int rank, const tutti_error *why)
+{
+    sim_rank *r = &run->ranks[rank];
+    r->blame = why->status == TUTTI_ERR_PEER && why->rank >= 0 && why->rank < run->size &&
+                       why->rank != rank
+                   ? why->rank
+                   : -1;
+    r->order = run->failures++;
+    if (r->status == TUTTI_OK)
+        r->status = why->status;
+    snprintf(r->reason, sizeof r->reason, "%s", why->text);
+}
+
 /* ---- endings ---- */
 void sim_depart(sim_thread *self, int rank, sim_state state, const tutti_error *why)
 {
@@ -15,15 +29,8 @@ void sim_depart(sim_thread *self, int rank, sim_state state, const tutti_error *
 
     if (before >= SIM_FAILED || (before == SIM_LEFT && state != SIM_FAILED))
         return;
-    if (state >= SIM_FAILED) {
-        r->blame = why->status == TUTTI_ERR_PEER && why->rank >= 0 && why->rank < run->size && why->rank != rank
-                       ? why->rank
-                       : -1;
-        r->order = run->failures++;
-        if (r->status == TUTTI_OK)
-            r->status = why->status;
-        snprintf(r->reason, sizeof r->reason, "%s", why->text);
-    }
+    if (state >= SIM_FAILED)
+        keep_reason(run, rank, why);
     r->state = state;
     run->departed += before < SIM_LEFT;
     if (state == SIM_FAILED) /* its own requests continue until it closes */
@@ -129,12 +136,18 @@ void sim_failure_report(void *t, const tutti_error *err)
     sim_depart(self, me->rank, SIM_FAILED, err);
 }
 
+/* What all ranks meet for. there: returns whether a rank has arrived already; what: its argument.
+ */
+typedef struct awaited {
+    bool (*there)(const sim_rank *r, const void *what);
+    const void *what;
+    const char *doing;
+} awaited;
+
 /* ---- meeting ---- */
-/* Waits at the gate until *arrived counts all ranks; PEER if that is no longer possible. `there`
-   returns whether a rank has arrived already. */
+/* Waits at the gate until *arrived counts all ranks; PEER if that is no longer possible. */
 static tutti_status meet(sim_thread *self, const sim_rank *me, const int *arrived,
-                         bool (*there)(const sim_rank *r, const void *what), const void *what, const char *doing,
-                         tutti_error *err)
+                         const awaited *of, tutti_error *err)
 {
     sim_run *run = self->run;
 
@@ -143,11 +156,12 @@ static tutti_status meet(sim_thread *self, const sim_rank *me, const int *arrive
             return sim_fail_expelled(me, err);
         for (int k = 0; k < run->size; k++) {
             const sim_rank *r = &run->ranks[k];
-            if (r->state < SIM_LEFT || there(r, what))
+            if (r->state < SIM_LEFT || of->there(r, of->what))
                 continue;
             r = &run->ranks[sim_because_of(run, me->rank, k)];
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s needs all workers; worker %d %s%s", doing, r->rank,
-                                   r->state >= SIM_FAILED ? "failed: " : "has left the run", r->reason);
+            return tutti_fail_rank(
+                err, TUTTI_ERR_PEER, r->rank, "%s needs all workers; worker %d %s%s", of->doing,
+                r->rank, r->state >= SIM_FAILED ? "failed: " : "has left the run", r->reason);
         }
         sim_gate_wait(self);
     }
@@ -184,7 +198,8 @@ tutti_status sim_open(void **t, tutti_runtime *rt, const tutti_launch *launch, t
     me->opened = true;
     if (++me->run->opened == me->run->size)
         sim_gate_open(self);
-    status = meet(self, me, &me->run->opened, has_opened, NULL, "opening the run", err);
+    status =
+        meet(self, me, &me->run->opened, &(awaited){ has_opened, NULL, "opening the run" }, err);
     if (status != TUTTI_OK) {
         tutti_error unseen = { .status = status, .rank = -1 };
         sim_depart(self, me->rank, SIM_FAILED, err != NULL ? err : &unseen);
@@ -291,7 +306,8 @@ tutti_status sim_window_open(void *t, const char *name, size_t bytes, void **of_
             make_parts(run, w);
         sim_gate_open(self);
     }
-    TUTTI_TRY(meet(self, me, &w->arrived, has_asked, &number, "opening a window", err));
+    TUTTI_TRY(
+        meet(self, me, &w->arrived, &(awaited){ has_asked, &number, "opening a window" }, err));
     if (w->other != NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "worker %d opens window '%.60s' while worker %d opens '%.60s'; "

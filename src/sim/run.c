@@ -87,6 +87,39 @@ static void append_messages(report *p, const sim_run *run, const sim_thread *t)
         }
 }
 
+/* Appends what a thread of worker r waits for. */
+static void append_thread(report *p, const sim_run *run, int r, const sim_thread *t)
+{
+    const sim_monitor *m = t->what;
+    if (t->rank != r || !is_unfinished(run, r) || strcmp(t->name, "wire") == 0)
+        return;
+    switch (t->where) {
+    case SIM_IN_MESSAGES:
+        append_messages(p, run, t);
+        break;
+    case SIM_IN_LOCK:
+        append_wait(p, "worker %d (%s) waits for a lock that %s holds", r, t->name,
+                    m->holder != NULL ? m->holder->name : "nobody");
+        break;
+    case SIM_IN_WAIT:
+        append_wait(p, "worker %d (%s) waits on a monitor", r, t->name);
+        break;
+    case SIM_IN_JOIN:
+        append_wait(p, "worker %d (%s) waits for the end of its thread %s", r, t->name,
+                    ((const sim_thread *)t->what)->name);
+        break;
+    case SIM_IN_GATE:
+        append_wait(p, "worker %d (%s) waits for all workers to open the run or a window", r,
+                    t->name);
+        break;
+    case SIM_RUNNING:
+    case SIM_IN_SLEEP:
+    case SIM_IN_HOLD:
+    case SIM_ENDED:
+        break;
+    }
+}
+
 static tutti_status standstill(const sim_run *run, tutti_error *err)
 {
     report p = { .used = 0 };
@@ -98,27 +131,8 @@ static tutti_status standstill(const sim_run *run, tutti_error *err)
             first = first < 0 ? r : first;
         }
     for (int r = 0; r < run->size; r++)
-        for (const sim_thread *t = run->threads; t != NULL; t = t->next) {
-            const sim_monitor *m = t->what;
-            if (t->rank != r || !is_unfinished(run, r) || strcmp(t->name, "wire") == 0)
-                continue;
-            switch (t->where) {
-            case SIM_IN_MESSAGES: append_messages(&p, run, t); break;
-            case SIM_IN_LOCK:
-                append_wait(&p, "worker %d (%s) waits for a lock that %s holds", r, t->name,
-                            m->holder != NULL ? m->holder->name : "nobody");
-                break;
-            case SIM_IN_WAIT: append_wait(&p, "worker %d (%s) waits on a monitor", r, t->name); break;
-            case SIM_IN_JOIN:
-                append_wait(&p, "worker %d (%s) waits for the end of its thread %s", r, t->name,
-                            ((const sim_thread *)t->what)->name);
-                break;
-            case SIM_IN_GATE:
-                append_wait(&p, "worker %d (%s) waits for all workers to open the run or a window", r, t->name);
-                break;
-            case SIM_RUNNING: case SIM_IN_SLEEP: case SIM_IN_HOLD: case SIM_ENDED: break;
-            }
-        }
+        for (const sim_thread *t = run->threads; t != NULL; t = t->next)
+            append_thread(&p, run, r, t);
     tutti_fail_rank(err, TUTTI_ERR_STATE, first,
                     "deadlock at %.9f s of virtual time: %d of %d workers wait and none can continue: %s",
                     simgrid_get_clock(), living, run->size, p.text);
@@ -227,7 +241,9 @@ static tutti_status start_ranks(sim_run *run, const sim_options *options, tutti_
         snprintf(name, sizeof name, "worker-%d", k);
         r->host = hosts[k];
         r->mailbox = sg_mailbox_by_name(name);
-        r->main = sim_thread_make(run, k, r->host, name, rank_body, r, SIM_THREAD_STACK_KIB, &r->actor);
+        r->main = sim_thread_make(
+            run, &(sim_thread_plan){ k, r->host, name, rank_body, r, SIM_THREAD_STACK_KIB },
+            &r->actor);
         if (r->main == NULL)
             status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting simulated worker %d of %d", k, run->size);
     }

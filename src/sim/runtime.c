@@ -228,8 +228,7 @@ static void thread_main(int argc, char **argv)
         sg_sem_release(self->joiner->semaphore);
 }
 
-sim_thread *sim_thread_make(sim_run *run, int rank, sg_host_t host, const char *name, void (*body)(void *arg),
-                            void *arg, unsigned stack_kib, sg_actor_t *actor)
+sim_thread *sim_thread_make(sim_run *run, const sim_thread_plan *plan, sg_actor_t *actor)
 {
     sim_thread *t = tutti_alloc(1, sizeof *t);
     sg_actor_t made;
@@ -237,17 +236,17 @@ sim_thread *sim_thread_make(sim_run *run, int rank, sg_host_t host, const char *
     if (t == NULL)
         return NULL;
     t->run = run;
-    t->rank = rank;
-    t->body = body;
-    t->arg = arg;
-    snprintf(t->name, sizeof t->name, "%s", name);
+    t->rank = plan->rank;
+    t->body = plan->body;
+    t->arg = plan->arg;
+    snprintf(t->name, sizeof t->name, "%s", plan->name);
     sim_list_init(&t->link);
     t->semaphore = sg_sem_init(0);
     t->next = run->threads;
     run->threads = t;
     run->making++;
-    made = sg_actor_init(t->name, host);
-    sg_actor_set_stacksize(made, stack_kib);
+    made = sg_actor_init(t->name, plan->host);
+    sg_actor_set_stacksize(made, plan->stack_kib);
     sg_actor_set_data(made, t);
     if (actor != NULL) {
         sg_actor_ref(made); /* a watcher joins it even after its end */
@@ -264,8 +263,11 @@ static int sim_thread_open(void *run, void **thread, const char *name, void (*bo
 
     sim_play(self);
     sim_hold(self);
-    *thread = sim_thread_make(run, self->rank, ((sim_run *)run)->ranks[self->rank].host, name, body, arg,
-                              SIM_THREAD_STACK_KIB, NULL);
+    *thread =
+        sim_thread_make(run,
+                        &(sim_thread_plan){ self->rank, ((sim_run *)run)->ranks[self->rank].host,
+                                            name, body, arg, SIM_THREAD_STACK_KIB },
+                        NULL);
     return *thread != NULL ? 0 : ENOMEM;
 }
 

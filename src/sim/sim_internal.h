@@ -319,11 +319,18 @@ int64_t sim_now_ns(const sim_thread *self); /* the same, as the runtime's clock 
 /* Returns how long to sleep, s, so that at least `seconds` pass and the clock is at a whole
    nanosecond. */
 double sim_to_whole_ns(double seconds);
+/* A thread of a rank (-1: of none) that runs body(arg) on a host. */
+typedef struct sim_thread_plan {
+    int rank;
+    sg_host_t host;
+    const char *name;
+    void (*body)(void *arg);
+    void *arg;
+    unsigned stack_kib;
+} sim_thread_plan;
 /* Creates a thread and starts it. rank: -1: of no rank. *actor (may be NULL): its actor,
    referenced. NULL: no memory. Time passes. */
-sim_thread *sim_thread_make(sim_run *run, int rank, sg_host_t host, const char *name,
-                            void (*body)(void *arg), void *arg, unsigned stack_kib,
-                            sg_actor_t *actor);
+sim_thread *sim_thread_make(sim_run *run, const sim_thread_plan *plan, sg_actor_t *actor);
 /* Appends an act to the thread's log, or, while that is played, to `now`. */
 void sim_log_act(sim_thread *self, sim_act_kind kind, void *object);
 /* Performs all acts of the thread's log. Time passes. */

@@ -187,7 +187,10 @@ static void assign_sender(sim_thread *self, sim_transfer *t)
     if (w == NULL)
         sim_out_of_memory(self);
     w->job = t;
-    w->thread = sim_thread_make(self->run, t->from, at->host, "wire", sending_main, w, SIM_SERVICE_STACK_KIB, NULL);
+    w->thread = sim_thread_make(
+        self->run,
+        &(sim_thread_plan){ t->from, at->host, "wire", sending_main, w, SIM_SERVICE_STACK_KIB },
+        NULL);
     if (w->thread == NULL) {
         tutti_free(w);
         sim_out_of_memory(self);
@@ -224,7 +227,9 @@ void sim_start(sim_thread *self, sim_transfer *t)
     ends[1]->carried[1]++;
     if (ends[1]->carried[1] > ends[1]->receivers) {
         ends[1]->receivers++;
-        if (sim_thread_make(run, t->to, ends[1]->host, "receiver", receiving_main, ends[1], SIM_SERVICE_STACK_KIB,
+        if (sim_thread_make(run,
+                            &(sim_thread_plan){ t->to, ends[1]->host, "receiver", receiving_main,
+                                                ends[1], SIM_SERVICE_STACK_KIB },
                             NULL) == NULL)
             sim_out_of_memory(self);
         if (t->send == NULL || !sim_both_are_on(run, t)) { /* changed while the receiver was made */

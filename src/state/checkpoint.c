@@ -170,9 +170,15 @@ static void note_skipped(char *skipped, size_t bytes, const char *name, const ch
         skipped[used] = '\0';
 }
 
+/* Memory for a text. */
+typedef struct text_room {
+    char *at;
+    size_t bytes;
+} text_room;
+
 /* The newest valid one of `directory`; TUTTI_CLOSED: no name is that of a checkpoint. */
-static tutti_status find_in(tutti_runtime *rt, const char *directory, char *found, size_t bytes, char *skipped,
-                            size_t skipped_bytes, tutti_error *err)
+static tutti_status find_in(tutti_runtime *rt, const char *directory, text_room found,
+                            text_room skipped, tutti_error *err)
 {
     tutti_found_steps list;
     tutti_error first = { 0 };
@@ -189,17 +195,18 @@ static tutti_status find_in(tutti_runtime *rt, const char *directory, char *foun
                                            : tutti_checkpoint_open(&c, rt, path, &why);
         tutti_checkpoint_close(c);
         if (opened == TUTTI_OK) {
-            const int length = snprintf(found, bytes, "%s", path);
-            done = length >= 0 && (size_t)length < bytes;
+            const int length = snprintf(found.at, found.bytes, "%s", path);
+            done = length >= 0 && (size_t)length < found.bytes;
             if (!done)
-                status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "the path '%s' is longer than the %zu bytes allowed", path,
-                                    bytes);
+                status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                    "the path '%s' is longer than the %zu bytes allowed", path,
+                                    found.bytes);
         } else if (opened == TUTTI_ERR_MEMORY) { /* no reason to take an older one */
             status = opened;
             if (err != NULL)
                 *err = why;
         } else {
-            note_skipped(skipped, skipped_bytes, list.at[k].name, why.text);
+            note_skipped(skipped.at, skipped.bytes, list.at[k].name, why.text);
             if (first.status == TUTTI_OK)
                 first = why;
         }
@@ -242,9 +249,11 @@ tutti_status tutti_checkpoint_find(tutti_runtime *rt, const char *path, char *fo
         status = tutti_fail(err, TUTTI_ERR_USAGE, ENOENT, "no checkpoint at '%s'", path);
         goto out;
     }
-    status = find_in(rt, path, found, bytes, skipped, skipped_bytes, err);
+    status =
+        find_in(rt, path, (text_room){ found, bytes }, (text_room){ skipped, skipped_bytes }, err);
     if (status == TUTTI_CLOSED && tutti_file_exists(rt, below))
-        status = find_in(rt, below, found, bytes, skipped, skipped_bytes, err);
+        status = find_in(rt, below, (text_room){ found, bytes },
+                         (text_room){ skipped, skipped_bytes }, err);
     if (status == TUTTI_CLOSED)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
                             "no checkpoint in '%s': neither a manifest.json, nor a folder step-..., "

@@ -173,10 +173,21 @@ static tutti_status hand_out(const tutti_saved *t, const tutti_manifest_range *r
     return TUTTI_OK;
 }
 
+/* A file that is read, who wants its tensors, and the hash of each. */
+typedef struct reading {
+    const tutti_tensor_file *f;
+    const wanted *list;
+    tutti_state_hash *h;
+} reading;
+
 /* The pieces of one key, which come next. */
-static tutti_status take_key(const tutti_tensor_file *f, const tutti_tensor_entry *e, const job *j, const wanted *list,
-                             tutti_state_in *in, tutti_state_hash *h, tutti_error *err)
+static tutti_status take_key(const reading *r, const tutti_tensor_entry *e, const job *j,
+                             tutti_state_in *in, tutti_error *err)
 {
+    const tutti_tensor_file *f = r->f;
+    const wanted *list = r->list;
+    tutti_state_hash *h = r->h;
+
     tutti_state_hash_begin(h);
     for (uint64_t at = 0; at < e->bytes;) {
         const uint8_t *piece;
@@ -193,9 +204,10 @@ static tutti_status take_key(const tutti_tensor_file *f, const tutti_tensor_entr
 }
 
 /* n jobs, all of file f. */
-static tutti_status read_keys(const tutti_checkpoint *c, const tutti_tensor_file *f, const job *jobs, size_t n,
-                              const wanted *list, tutti_state_hash *h, tutti_error *err)
+static tutti_status read_keys(const tutti_checkpoint *c, const reading *r, const job *jobs,
+                              size_t n, tutti_error *err)
 {
+    const tutti_tensor_file *f = r->f;
     const tutti_tensor_entry **entries = tutti_alloc(n + 1, sizeof(const tutti_tensor_entry *));
     tutti_state_extent *extents = tutti_alloc(n + 1, sizeof *extents);
     tutti_state_in *in = NULL;
@@ -211,7 +223,7 @@ static tutti_status read_keys(const tutti_checkpoint *c, const tutti_tensor_file
     if (status == TUTTI_OK)
         status = tutti_state_in_open(&in, c->rt, f, extents, n, err);
     for (size_t k = 0; k < n && status == TUTTI_OK; k++)
-        status = take_key(f, entries[k], &jobs[k], list, in, h, err);
+        status = take_key(r, entries[k], &jobs[k], in, err);
     tutti_state_in_close(in);
     tutti_free(extents);
     tutti_free(entries);
@@ -269,7 +281,7 @@ tutti_status tutti_checkpoint_read(tutti_checkpoint *c, const tutti_saved *targe
             end++;
         status = open_file(c, jobs[first].range->file, &f, err);
         if (status == TUTTI_OK)
-            status = read_keys(c, f, jobs + first, end - first, list, h, err);
+            status = read_keys(c, &(reading){ f, list, h }, jobs + first, end - first, err);
         tutti_safetensors_close(f);
     }
 out:

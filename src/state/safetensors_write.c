@@ -91,29 +91,60 @@ static json_t *entry_json(const tutti_tensor_entry *e)
     return object;
 }
 
-/* The 8 bytes of length, the JSON, and spaces up to the alignment. */
-static tutti_status print_header(const char *path, tutti_tensor_entry **order, size_t n, const char *const *metadata,
-                                 char **head, size_t *bytes, tutti_error *err)
+/* [n] tensors, in the order in which they are written. */
+typedef struct tensors {
+    tutti_tensor_entry **order;
+    size_t n;
+} tensors;
+/* The header of a file, with its length. */
+typedef struct header {
+    char *text;
+    size_t bytes;
+} header;
+/* Of the whole file, and of a tensor. */
+typedef struct hashes {
+    tutti_state_hash *whole, *own;
+} hashes;
+
+/* Adds the metadata, which are pairs. *out_of_memory: there was none for them. */
+static tutti_status add_metadata(json_t *root, const char *path, const char *const *metadata,
+                                 bool *out_of_memory, tutti_error *err)
 {
+    json_t *texts;
+    bool failed;
+    failed =
+        (texts = json_object()) == NULL || json_object_set_new(root, "__metadata__", texts) != 0;
+    for (size_t k = 0; !failed && metadata[k] != NULL; k += 2) {
+        if (metadata[k + 1] == NULL || !tutti_state_utf8(metadata[k]) ||
+            !tutti_state_utf8(metadata[k + 1]) || json_object_get(texts, metadata[k]) != NULL)
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "cannot write '%s': metadata are pairs of UTF-8 texts with different keys; "
+                "pair %zu is not",
+                path, k / 2 + 1);
+        failed = json_object_set_new(texts, metadata[k], json_string(metadata[k + 1])) != 0;
+    }
+    *out_of_memory = failed;
+    return TUTTI_OK;
+}
+
+/* The 8 bytes of length, the JSON, and spaces up to the alignment. */
+static tutti_status print_header(const char *path, const tensors *of, const char *const *metadata,
+                                 header *to, tutti_error *err)
+{
+    tutti_tensor_entry **order = of->order;
+    const size_t n = of->n;
     tutti_status status = TUTTI_OK;
-    json_t *root = json_object(), *texts = NULL;
+    json_t *root = json_object();
     bool failed = root == NULL;
     size_t json, whole;
 
-    *head = NULL;
-    *bytes = 0;
+    to->text = NULL;
+    to->bytes = 0;
     if (metadata != NULL && metadata[0] != NULL && !failed) {
-        failed = (texts = json_object()) == NULL || json_object_set_new(root, "__metadata__", texts) != 0;
-        for (size_t k = 0; !failed && metadata[k] != NULL; k += 2) {
-            if (metadata[k + 1] == NULL || !tutti_state_utf8(metadata[k]) || !tutti_state_utf8(metadata[k + 1]) ||
-                json_object_get(texts, metadata[k]) != NULL) {
-                status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                    "cannot write '%s': metadata are pairs of UTF-8 texts with different keys; "
-                                    "pair %zu is not", path, k / 2 + 1);
-                goto out;
-            }
-            failed = json_object_set_new(texts, metadata[k], json_string(metadata[k + 1])) != 0;
-        }
+        status = add_metadata(root, path, metadata, &failed, err);
+        if (status != TUTTI_OK)
+            goto out;
     }
     for (size_t k = 0; k < n && !failed; k++)
         failed = json_object_set_new(root, order[k]->name, entry_json(order[k])) != 0;
@@ -130,16 +161,16 @@ static tutti_status print_header(const char *path, tutti_tensor_entry **order, s
                             path, n, whole - 8, (unsigned long long)TUTTI_STATE_HEADER_MOST);
         goto out;
     }
-    *head = tutti_alloc(whole, 1);
-    if (*head == NULL) {
+    to->text = tutti_alloc(whole, 1);
+    if (to->text == NULL) {
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory (%zu bytes) for the header of '%s'", whole, path);
         goto out;
     }
-    memset(*head, ' ', whole);
+    memset(to->text, ' ', whole);
     for (int k = 0; k < 8; k++)
-        (*head)[k] = (char)((whole - 8) >> 8 * k & 0xff);
-    json_dumpb(root, *head + 8, json, JSON_COMPACT | JSON_PRESERVE_ORDER);
-    *bytes = whole;
+        to->text[k] = (char)((whole - 8) >> 8 * k & 0xff);
+    json_dumpb(root, to->text + 8, json, JSON_COMPACT | JSON_PRESERVE_ORDER);
+    to->bytes = whole;
 out:
     json_decref(root);
     return status;
@@ -193,19 +224,21 @@ static tutti_status open_buffer(tutti_tensor_entry **order, size_t n, void **buf
 }
 
 /* Writes everything to `part` and syncs it. */
-static tutti_status write_part(tutti_runtime *rt, const char *part, const char *head, size_t head_bytes,
-                               tutti_tensor_entry **order, size_t n, tutti_state_hash *whole, tutti_state_hash *own,
-                               tutti_error *err)
+static tutti_status write_part(tutti_runtime *rt, const char *part, const header *head,
+                               const tensors *of, const hashes *h, tutti_error *err)
 {
+    tutti_tensor_entry **order = of->order;
+    const size_t n = of->n;
+    tutti_state_hash *whole = h->whole, *own = h->own;
     tutti_state_out *out;
-    const uint64_t bytes = head_bytes + (n == 0 ? 0 : order[n - 1]->begin + order[n - 1]->bytes);
+    const uint64_t bytes = head->bytes + (n == 0 ? 0 : order[n - 1]->begin + order[n - 1]->bytes);
     void *buffer;
     tutti_status status = tutti_state_out_open(&out, rt, part, bytes, err), closed;
 
     TUTTI_TRY(status);
     status = open_buffer(order, n, &buffer, err);
     if (status == TUTTI_OK)
-        status = write_hashed(out, whole, NULL, head, head_bytes, err);
+        status = write_hashed(out, whole, NULL, head->text, head->bytes, err);
     for (size_t k = 0; k < n && status == TUTTI_OK; k++) {
         const void *data = order[k]->data;
         tutti_state_hash_begin(own);
@@ -228,8 +261,8 @@ tutti_status tutti_safetensors_write(tutti_runtime *rt, const char *path, tutti_
     tutti_status status;
     tutti_tensor_entry **order = tutti_alloc(n + 1, sizeof *order);
     tutti_state_hash *whole = tutti_state_hash_open(), *own = tutti_state_hash_open();
-    char *part = tutti_alloc(strlen(path) + sizeof ".part", 1), *head = NULL;
-    size_t head_bytes;
+    char *part = tutti_alloc(strlen(path) + sizeof ".part", 1);
+    header head = { NULL, 0 };
 
     if (hash != NULL)
         *hash = 0;
@@ -246,12 +279,12 @@ tutti_status tutti_safetensors_write(tutti_runtime *rt, const char *path, tutti_
     if (status == TUTTI_OK)
         status = lay_out(path, order, n, err);
     if (status == TUTTI_OK)
-        status = print_header(path, order, n, metadata, &head, &head_bytes, err);
+        status = print_header(path, &(tensors){ order, n }, metadata, &head, err);
     if (status == TUTTI_OK)
         status = tutti_file_remove(rt, part, err);
     if (status != TUTTI_OK)
         goto out;
-    status = write_part(rt, part, head, head_bytes, order, n, whole, own, err);
+    status = write_part(rt, part, &head, &(tensors){ order, n }, &(hashes){ whole, own }, err);
     if (status == TUTTI_OK)
         status = tutti_file_rename(rt, part, path, err);
     if (status != TUTTI_OK)
@@ -261,7 +294,7 @@ tutti_status tutti_safetensors_write(tutti_runtime *rt, const char *path, tutti_
 out:
     tutti_free(order);
     tutti_free(part);
-    tutti_free(head);
+    tutti_free(head.text);
     tutti_state_hash_close(whole);
     tutti_state_hash_close(own);
     return status;

@@ -219,6 +219,30 @@ static void put_items(message *m, const saver *s, const uint64_t *hashes)
     }
 }
 
+/* Reads the rest of a rank's report to pieces, of which `at` are there, and at most `total`. */
+static tutti_status read_pieces(saver *s, int r, tutti_saved_piece *pieces, uint64_t *at,
+                                uint64_t total, tutti_error *why)
+{
+    message *m = &s->received[r];
+    while (m->at < m->n && !m->failed && *at < total) {
+        tutti_saved_piece *p = &pieces[(*at)++];
+        p->state = tutti_save_get_text(m);
+        p->tensor = tutti_save_get_text(m);
+        p->keep = (tutti_keep)tutti_save_get_number(m);
+        p->dtype = (tutti_dtype)tutti_save_get_number(m);
+        p->range.owner = (int)(int64_t)tutti_save_get_number(m);
+        p->count = tutti_save_get_number(m);
+        p->range.begin = tutti_save_get_number(m);
+        p->range.end = tutti_save_get_number(m);
+        p->range.hash = tutti_save_get_number(m);
+        p->rank = r;
+    }
+    if (m->failed || m->at < m->n)
+        return tutti_fail_rank(why, TUTTI_ERR_CORRUPT, r,
+                               "rank %d's list of what it saves is not what it should be", r);
+    return TUTTI_OK;
+}
+
 /* Rank 0: the reports laid side by side (merge.c), and the commit. */
 static tutti_status conclude(saver *s, tutti_error *why)
 {
@@ -240,25 +264,8 @@ static tutti_status conclude(saver *s, tutti_error *why)
     if (files == NULL || pieces == NULL)
         status = tutti_fail(why, TUTTI_ERR_MEMORY, ENOMEM, "listing the %llu tensors of all ranks",
                             (unsigned long long)total);
-    for (int r = 0; r < s->size && status == TUTTI_OK; r++) {
-        message *m = &s->received[r];
-        while (m->at < m->n && !m->failed && at < total) {
-            tutti_saved_piece *p = &pieces[at++];
-            p->state = tutti_save_get_text(m);
-            p->tensor = tutti_save_get_text(m);
-            p->keep = (tutti_keep)tutti_save_get_number(m);
-            p->dtype = (tutti_dtype)tutti_save_get_number(m);
-            p->range.owner = (int)(int64_t)tutti_save_get_number(m);
-            p->count = tutti_save_get_number(m);
-            p->range.begin = tutti_save_get_number(m);
-            p->range.end = tutti_save_get_number(m);
-            p->range.hash = tutti_save_get_number(m);
-            p->rank = r;
-        }
-        if (m->failed || m->at < m->n)
-            status = tutti_fail_rank(why, TUTTI_ERR_CORRUPT, r,
-                                     "rank %d's list of what it saves is not what it should be", r);
-    }
+    for (int r = 0; r < s->size && status == TUTTI_OK; r++)
+        status = read_pieces(s, r, pieces, &at, total, why);
     if (status == TUTTI_OK)
         status = tutti_manifest_merge(&c, s->commit.final, pieces, (size_t)at, files, n_files, why);
     if (status == TUTTI_OK) {

@@ -56,14 +56,21 @@ tutti_status tutti_state_json(json_t **out, const char *text, size_t bytes, cons
     return TUTTI_OK;
 }
 
+/* Returns how many bytes follow the first byte of a character; 4: it is none. */
+static size_t following(unsigned char first)
+{
+    if (first < 0x80)
+        return 0;
+    return first < 0xC2 ? 4 : first <= 0xDF ? 1 : first <= 0xEF ? 2 : first <= 0xF4 ? 3 : 4;
+}
+
 /* RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF. */
 bool tutti_state_utf8(const char *text)
 {
     const unsigned char *s = (const unsigned char *)text;
 
     while (*s != 0) {
-        const size_t more = s[0] < 0x80 ? 0 : s[0] >= 0xC2 && s[0] <= 0xDF ? 1 : s[0] >= 0xE0 && s[0] <= 0xEF ? 2
-                          : s[0] >= 0xF0 && s[0] <= 0xF4 ? 3 : 4;
+        const size_t more = following(s[0]);
         if (more == 4)
             return false;
         for (size_t k = 1; k <= more; k++)

@@ -71,6 +71,20 @@ static name *find_name(tutti_arena *a, const char *text)
     return n;
 }
 
+/* Returns the largest of those that come after `last`: smaller, or as large and further on. */
+static const name *next_largest(const tutti_arena *a, const name *last)
+{
+    const name *most = NULL;
+    bool passed = last == NULL;
+    for (const name *n = a->names; n != NULL; n = n->next) {
+        const bool after = last == NULL || n->now < last->now || (passed && n->now == last->now);
+        if (n != last && n->now > 0 && after && (most == NULL || n->now > most->now))
+            most = n;
+        passed |= n == last;
+    }
+    return most;
+}
+
 /* "'gradients' 100, 'activations' 50 and others 7": the largest first. Under the lock. */
 static void list_names(const tutti_arena *a, char *out, size_t room)
 {
@@ -80,15 +94,7 @@ static void list_names(const tutti_arena *a, char *out, size_t room)
 
     out[0] = '\0';
     for (int k = 0; k < LISTED && used < room; k++) {
-        const name *most = NULL;
-        /* the largest of those that come after `last`: smaller, or as large and further on */
-        bool passed = last == NULL;
-        for (const name *n = a->names; n != NULL; n = n->next) {
-            const bool after = last == NULL || n->now < last->now || (passed && n->now == last->now);
-            if (n != last && n->now > 0 && after && (most == NULL || n->now > most->now))
-                most = n;
-            passed |= n == last;
-        }
+        const name *most = next_largest(a, last);
         if (most == NULL)
             break;
         used += (size_t)snprintf(out + used, room - used, "%s'%s' %" PRIu64, k == 0 ? ": " : ", ", most->text,

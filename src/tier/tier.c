@@ -102,19 +102,23 @@ void tutti_tier_ended(tutti_tier *t, tutti_io *io)
     tutti_wake(t->monitor);
 }
 
-static tutti_status post_io(tutti_tier *t, tutti_io *io, bool write, uint64_t at, char *memory, size_t bytes,
-                            tutti_error *err)
+static tutti_status post_io(tutti_tier *t, tutti_io *io, const tutti_io *asked, tutti_error *err)
 {
+    const uint64_t at = asked->at;
+    const size_t bytes = asked->bytes;
     bool twice;
 
     if (at > t->bytes || bytes > t->bytes - at)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "tier '%s' has %" PRIu64 " bytes, and %zu of them cannot be %s from %" PRIu64 " on",
-                          t->ops->kind->name, t->bytes, bytes, write ? "written" : "read", at);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "tier '%s' has %" PRIu64 " bytes, and %zu of them cannot be %s from %" PRIu64 " on",
+            t->ops->kind->name, t->bytes, bytes, asked->write ? "written" : "read", at);
     tutti_lock(t->monitor);
     twice = io->under_way;
     if (!twice) {
-        *io = (tutti_io){ .at = at, .memory = memory, .bytes = bytes, .left = bytes, .write = write };
+        *io = (tutti_io){
+            .at = at, .memory = asked->memory, .bytes = bytes, .left = bytes, .write = asked->write
+        };
         io->under_way = bytes > 0;
     }
     tutti_unlock(t->monitor);
@@ -128,13 +132,17 @@ static tutti_status post_io(tutti_tier *t, tutti_io *io, bool write, uint64_t at
 
 tutti_status tutti_tier_read(tutti_tier *t, tutti_io *io, uint64_t at, void *to, size_t bytes, tutti_error *err)
 {
-    return post_io(t, io, false, at, to, bytes, err);
+    return post_io(t, io, &(tutti_io){ .at = at, .memory = to, .bytes = bytes, .write = false },
+                   err);
 }
 
 tutti_status tutti_tier_write(tutti_tier *t, tutti_io *io, uint64_t at, const void *from, size_t bytes,
                               tutti_error *err)
 {
-    return post_io(t, io, true, at, (char *)(uintptr_t)from, bytes, err);
+    return post_io(
+        t, io,
+        &(tutti_io){ .at = at, .memory = (char *)(uintptr_t)from, .bytes = bytes, .write = true },
+        err);
 }
 
 tutti_status tutti_tier_wait(tutti_tier *t, tutti_io *const *io, size_t n, tutti_error *err)

@@ -327,27 +327,34 @@ static tutti_status sort_edges(reader *r)
     return check_sums(r);
 }
 
+/* Counts the lines that may be an edge, or 'keeps'. */
+static void count_lines(const char *text, size_t bytes, size_t *edges, size_t *keeps)
+{
+    bool edge = false, keep = false;
+    for (size_t c = 0; c < bytes; c++) {
+        edge = edge || text[c] == '-';
+        keep = keep || text[c] == 'k';
+        if (text[c] == '\n' || c + 1 == bytes) {
+            *edges += edge;
+            *keeps += keep;
+            edge = keep = false;
+        }
+    }
+}
+
 tutti_status tutti_edges_parse(tutti_edges **out, const char *path, const char *text, size_t bytes, int n,
                                tutti_error *err)
 {
     reader r = { .path = path, .err = err, .n = n, .edges = tutti_alloc(1, sizeof *r.edges) };
     tutti_status status = TUTTI_OK;
     size_t edges = 0, keeps = 0;
-    bool edge = false, keep = false;
 
     *out = NULL;
     if (bytes > FILE_MAX)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: a graph of %zu bytes; at most %d (16 MiB)", path, bytes,
                             FILE_MAX);
-    for (size_t c = 0; status == TUTTI_OK && c < bytes; c++) { /* lines that may be an edge, or 'keeps' */
-        edge = edge || text[c] == '-';
-        keep = keep || text[c] == 'k';
-        if (text[c] == '\n' || c + 1 == bytes) {
-            edges += edge;
-            keeps += keep;
-            edge = keep = false;
-        }
-    }
+    if (status == TUTTI_OK)
+        count_lines(text, bytes, &edges, &keeps);
     if (status == TUTTI_OK && r.edges != NULL) {
         r.edges->rounds = 1;
         r.edges->taken = tutti_alloc(2 * edges + 1, sizeof *r.edges->taken);

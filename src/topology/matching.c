@@ -100,6 +100,22 @@ static void paint_edge(painter *p, int u, int v)
     paint(p, u, p->fan[last], d);
 }
 
+/* Completes the matching of colour c, or leaves it out if no edge has it; the used ones stand
+ * first. */
+static void complete(tutti_matchings *m, painter *p, size_t c)
+{
+    const size_t n = (size_t)p->n;
+    bool used = false;
+    for (size_t v = 0; v < n; v++) {
+        used = used || p->partner[c * n + v] >= 0;
+        if (p->partner[c * n + v] < 0)
+            p->partner[c * n + v] = (int)v;
+    }
+    for (size_t v = 0; used && v < n; v++)
+        p->partner[(size_t)m->count * n + v] = p->partner[c * n + v];
+    m->count += used;
+}
+
 tutti_status tutti_matchings_find(tutti_matchings *m, const tutti_graph *base, tutti_error *err)
 {
     const size_t n = (size_t)base->n, colours = (size_t)base->degree_max + 1;
@@ -125,17 +141,8 @@ tutti_status tutti_matchings_find(tutti_matchings *m, const tutti_graph *base, t
             if (list.at[a] > u)
                 paint_edge(&p, u, list.at[a]);
     }
-    for (size_t c = 0; status == TUTTI_OK && c < colours; c++) {
-        bool used = false;
-        for (size_t v = 0; v < n; v++) {
-            used = used || p.partner[c * n + v] >= 0;
-            if (p.partner[c * n + v] < 0)
-                p.partner[c * n + v] = (int)v;
-        }
-        for (size_t v = 0; used && v < n; v++) /* the used ones stand first */
-            p.partner[(size_t)m->count * n + v] = p.partner[c * n + v];
-        m->count += used;
-    }
+    for (size_t c = 0; status == TUTTI_OK && c < colours; c++)
+        complete(m, &p, c);
     tutti_free(p.fan);
     tutti_free(p.path);
     tutti_free(p.in_fan);

@@ -219,34 +219,15 @@ static tutti_status check_servers(const tutti_train_config *c, tutti_error *err)
         (long long)c->servers, c->method, have);
 }
 
-/* Sets c->continue_on_loss: method and transport must both be able to continue without a lost
-   worker. */
-static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
+/* Checks that a run that is to continue after losses can. traits: of the method in this run. votes:
+   whether its workers exchange in every step. */
+static tutti_status check_continues(const tutti_train_config *c, const tutti_method_ops *method,
+                                    unsigned traits, bool votes, tutti_error *err)
 {
-    char name[64], can[320] = "";
-    const tutti_method_ops *method;
-    unsigned traits;
-    const bool survives = tutti_world_can_survive(c->transport), known = tutti_method_traits(c->method, &traits);
-    bool votes; /* all workers exchange in every step whether it is skipped */
-
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(c->method, "("), c->method);
-    method = tutti_method_find(name);
-    if (known && method != NULL && c->servers > 0 && (traits & TUTTI_FAIL_STOP) == 0) /* no shards then */
-        traits |= method->traits & TUTTI_FAULT_TOLERANT;
-    votes = (traits & TUTTI_THROUGH_SERVERS) != 0 &&
-            (c->nonfinite == TUTTI_NONFINITE_SKIP || (c->loss_scale[0] != 0 && strcmp(c->loss_scale, "off") != 0));
-    if (c->min_workers > c->n)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "min-workers is %lld, but the run has %lld from its beginning; give at most %lld",
-                          (long long)c->min_workers, (long long)c->n, (long long)c->n);
-    /* on_loss stays as it was given: where the run is resumed the answer may be another. A
-       simulated run knows whether a worker is to fail; if not, a thousand workers need not agree on
-       which are there. */
-    c->continue_on_loss =
-        c->on_loss != TUTTI_ON_LOSS_STOP && c->n > 1 && survives && (traits & TUTTI_FAULT_TOLERANT) != 0 && !votes &&
-        (c->on_loss == TUTTI_ON_LOSS_CONTINUE || !tutti_world_simulated(c->transport) || tutti_train_fails(c));
-    if (c->on_loss != TUTTI_ON_LOSS_CONTINUE)
-        return TUTTI_OK;
+    unsigned unused;
+    const bool survives = tutti_world_can_survive(c->transport),
+               known = tutti_method_traits(c->method, &unused);
+    char can[320] = "";
     if ((traits & TUTTI_FAULT_TOLERANT) != 0 && votes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "on-loss is 'continue', but with %s the workers "
@@ -280,6 +261,42 @@ static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* Sets c->continue_on_loss: method and transport must both be able to continue without a lost
+   worker. */
+static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
+{
+    char name[64];
+    const tutti_method_ops *method;
+    unsigned traits;
+    const bool survives = tutti_world_can_survive(c->transport),
+               known = tutti_method_traits(c->method, &traits);
+    bool votes; /* all workers exchange in every step whether it is skipped */
+
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(c->method, "("), c->method);
+    method = tutti_method_find(name);
+    if (known && method != NULL && c->servers > 0 &&
+        (traits & TUTTI_FAIL_STOP) == 0) /* no shards then */
+        traits |= method->traits & TUTTI_FAULT_TOLERANT;
+    votes = (traits & TUTTI_THROUGH_SERVERS) != 0 &&
+            (c->nonfinite == TUTTI_NONFINITE_SKIP ||
+             (c->loss_scale[0] != 0 && strcmp(c->loss_scale, "off") != 0));
+    if (c->min_workers > c->n)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "min-workers is %lld, but the run has %lld from its beginning; give at most %lld",
+            (long long)c->min_workers, (long long)c->n, (long long)c->n);
+    /* on_loss stays as it was given: where the run is resumed the answer may be another. A
+       simulated run knows whether a worker is to fail; if not, a thousand workers need not agree on
+       which are there. */
+    c->continue_on_loss = c->on_loss != TUTTI_ON_LOSS_STOP && c->n > 1 && survives &&
+                          (traits & TUTTI_FAULT_TOLERANT) != 0 && !votes &&
+                          (c->on_loss == TUTTI_ON_LOSS_CONTINUE ||
+                           !tutti_world_simulated(c->transport) || tutti_train_fails(c));
+    if (c->on_loss != TUTTI_ON_LOSS_CONTINUE)
+        return TUTTI_OK;
+    return check_continues(c, method, traits, votes, err);
+}
+
 tutti_status tutti_train_device_bytes(const tutti_train_config *c, size_t *bytes, tutti_error *err)
 {
     *bytes = 0;
@@ -288,6 +305,28 @@ tutti_status tutti_train_device_bytes(const tutti_train_config *c, size_t *bytes
                                                         tutti_bytes_parse(c->device_memory, strlen(c->device_memory),
                                                                           bytes, err),
                                                         "device-memory");
+}
+
+static tutti_status check_validation(const tutti_train_config *c, tutti_error *err)
+{
+    if (c->validation > 1 && c->validation != floor(c->validation))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "validation is %.12g, which is neither a whole number of samples nor a "
+                          "share of the training set, below 1",
+                          c->validation);
+    return TUTTI_OK;
+}
+
+/* Checks the algorithm of the collectives, or their table. */
+static tutti_status check_collective(const tutti_train_config *c, tutti_error *err)
+{
+    TUTTI_TRY(tutti_collective_check(c->collective, (int)c->n, err));
+    if (strcmp(c->collective, "auto") != 0 && c->collective_table[0] != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "collective is '%.80s', so collective-table '%.200s' would not be asked; "
+                          "give one of the two",
+                          c->collective, c->collective_table);
+    return TUTTI_OK;
 }
 
 tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *err)
@@ -307,11 +346,7 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
     TUTTI_TRY(tutti_train_check_pair(c, err));
     TUTTI_TRY(tutti_train_check_partition(c, err));
     TUTTI_TRY(tutti_train_check_stream(c, err));
-    if (c->validation > 1 && c->validation != floor(c->validation))
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "validation is %.12g, which is neither a whole number of samples nor a share of the training set, below 1",
-            c->validation);
+    TUTTI_TRY(check_validation(c, err));
     if (c->loss_scale[0] == 0 && c->precision == TUTTI_PRECISION_FP16)
         c->loss_scale = tutti_method_traits(c->method, &traits) && (traits & TUTTI_NEVER_SKIPS) ? "off" : "dynamic";
     TUTTI_TRY(tutti_loss_scale_check(c->loss_scale, err));
@@ -319,11 +354,7 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "optimizer is 'client', which is for programs with an optimiser of their own (tutti.h), and "
                           "the trainer has none; give sgd, adam or adamw");
-    TUTTI_TRY(tutti_collective_check(c->collective, (int)c->n, err));
-    if (strcmp(c->collective, "auto") != 0 && c->collective_table[0] != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "collective is '%.80s', so collective-table '%.200s' would not be asked; give one of the two",
-                          c->collective, c->collective_table);
+    TUTTI_TRY(check_collective(c, err));
     if (strlen(c->out) > 3800)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "the name of the output directory has %zu bytes; at most 3800 are possible", strlen(c->out));

@@ -92,7 +92,9 @@ static tutti_status my_windows(tutti_run *run, const part *p, double sums[3], tu
         int64_t correct;
         report(run, p, at);
         tutti_data_gather_tokens(run->data, p->split, ids, n, tokens, next);
-        status = tutti_nn_evaluate_tokens(run->nn, tokens, next, (int64_t)n, run->values, &loss, &correct, err);
+        status = tutti_nn_evaluate_tokens(
+            run->nn, &(tutti_nn_samples){ .count = (int64_t)n, .tokens = tokens, .next = next },
+            run->values, &loss, &correct, err);
         sums[0] += loss;
         sums[1] += (double)correct / (double)context;
     }
@@ -107,11 +109,19 @@ static uint64_t step_of(const tutti_run *run)
     return run->evaluated.snapshot ? run->evaluated.step : tutti_engine_method(run->engine)->step;
 }
 
+/* What samples add to: three sums; and their logits, NULL: not requested. */
+typedef struct tally {
+    double *sums;
+    float *logits;
+} tally;
+
 /* Adds to sums the loss, the hits, and the loss of the model `least` (NULL: 0) over the part's
    samples. logits: of each sample of clicks; NULL: not requested. */
-static tutti_status my_samples(tutti_run *run, const part *p, const float *least, const tutti_nn_hooks *looks,
-                               double sums[3], float *logits, tutti_error *err)
+static tutti_status my_samples(tutti_run *run, const part *p, const float *least,
+                               const tutti_nn_hooks *looks, const tally *to, tutti_error *err)
 {
+    double *sums = to->sums;
+    float *logits = to->logits;
     const uint64_t step = step_of(run), end = runs_end(run, p, CHUNK);
     const size_t room = (size_t)(p->end - p->at < CHUNK ? p->end - p->at : CHUNK);
     float *x =
@@ -132,14 +142,20 @@ static tutti_status my_samples(tutti_run *run, const part *p, const float *least
         tutti_data_gather_at(run->data, p->split, ids, n, step, x, labels);
         if (tables > 0) {
             tutti_data_gather_rows(run->data, p->split, ids, n, rows);
-            status = tutti_nn_evaluate_rows(run->nn, x, rows, labels, (int64_t)n, run->values, &loss, &correct, logits,
-                                            err);
+            status = tutti_nn_evaluate_rows(
+                run->nn,
+                &(tutti_nn_samples){ .count = (int64_t)n, .x = x, .labels = labels, .rows = rows },
+                run->values, &(tutti_nn_score){ &loss, &correct, logits }, err);
             logits += logits != NULL ? n : 0;
         } else
-            status = tutti_nn_evaluate(run->nn, x, labels, (int64_t)n, run->values, &loss, &correct, err);
+            status = tutti_nn_evaluate(
+                run->nn, &(tutti_nn_samples){ .count = (int64_t)n, .x = x, .labels = labels },
+                run->values, &loss, &correct, err);
         if (status == TUTTI_OK && least != NULL && n > 0) {
             tutti_nn_evaluation_hooks(run->nn, NULL);
-            status = tutti_nn_evaluate(run->nn, x, labels, (int64_t)n, &least, &lowest, &none, err);
+            status = tutti_nn_evaluate(
+                run->nn, &(tutti_nn_samples){ .count = (int64_t)n, .x = x, .labels = labels },
+                &least, &lowest, &none, err);
             tutti_nn_evaluation_hooks(run->nn, looks);
         }
         sums[0] += loss;
@@ -161,8 +177,9 @@ static tutti_status my_part(tutti_run *run, const part *p, const float *least, d
     tutti_status status;
 
     tutti_nn_evaluation_hooks(run->nn, looks);
-    status = run->task.context > 0 ? my_windows(run, p, sums, err)
-                                   : my_samples(run, p, least, looks, sums, logits, err);
+    status = run->task.context > 0
+                 ? my_windows(run, p, sums, err)
+                 : my_samples(run, p, least, looks, &(tally){ sums, logits }, err);
     tutti_nn_evaluation_hooks(run->nn, NULL);
     return status;
 }
@@ -346,9 +363,10 @@ tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err)
     return status == TUTTI_OK ? tutti_train_meet(run, find_worst, mine, err) : status;
 }
 
-tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, uint64_t most, double *loss, double *accuracy,
-                                  double *auc, tutti_error *err)
+tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, uint64_t most,
+                                  const tutti_train_scores *to, tutti_error *err)
 {
+    double *loss = to->loss, *accuracy = to->accuracy, *auc = to->auc;
     const uint64_t of =
         split == TUTTI_TRAIN ? tutti_train_samples(run) : tutti_data_shape_of(run->data)->samples[split];
     evaluation e = { .split = split,
@@ -399,8 +417,11 @@ tutti_status tutti_train_evaluate_final(tutti_run *run, tutti_error *err)
     run->train_samples = most > 0 && most < all ? most : all;
     tutti_train_say(run, 1, "evaluating the model on %llu test and %llu training samples", (unsigned long long)test,
                     (unsigned long long)run->train_samples);
-    TUTTI_TRY(tutti_train_evaluate(run, TUTTI_TEST, 0, &run->test_loss, &run->test_accuracy, &run->test_auc, err));
-    TUTTI_TRY(tutti_train_evaluate(run, TUTTI_TRAIN, most, &run->train_loss, &ignored, NULL, err));
+    TUTTI_TRY(tutti_train_evaluate(
+        run, TUTTI_TEST, 0,
+        &(tutti_train_scores){ &run->test_loss, &run->test_accuracy, &run->test_auc }, err));
+    TUTTI_TRY(tutti_train_evaluate(run, TUTTI_TRAIN, most,
+                                   &(tutti_train_scores){ &run->train_loss, &ignored, NULL }, err));
     TUTTI_TRY(tutti_train_evaluate_worst(run, err));
     return tutti_train_report_evaluation(run, err);
 }

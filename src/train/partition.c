@@ -50,8 +50,11 @@ tutti_status tutti_train_partition_open(tutti_run *run, tutti_error *err)
     d = memory;
     if (fill) {
         tutti_error said = { .rank = -1 };
-        d->status = tutti_partition_draw(&p, tutti_data_labels(run->data, TUTTI_TRAIN), tutti_train_samples(run),
-                                         shape->classes, run->workers, (uint64_t)run->config->seed, d + 1, &said);
+        d->status = tutti_partition_draw(
+            &p,
+            &(tutti_partition_labels){ tutti_data_labels(run->data, TUTTI_TRAIN),
+                                       tutti_train_samples(run), shape->classes },
+            run->workers, (uint64_t)run->config->seed, d + 1, &said);
         memcpy(d->text, said.text, sizeof d->text);
     }
     TUTTI_TRY(tutti_barrier(&run->all, err));

@@ -208,10 +208,19 @@ static tutti_status evaluate_one(tutti_nn *nn, const tutti_nn_task *task, const 
     for (int k = 0; k < n && status == TUTTI_OK; k++)
         values[k] = zeros;
     if (status == TUTTI_OK)
-        status = task->tables > 0
-                     ? tutti_nn_evaluate_rows(nn, zeros, zeros, zeros, 1, values, &loss, &correct, NULL, err)
-                 : task->context > 0 ? tutti_nn_evaluate_tokens(nn, zeros, zeros, 1, values, &loss, &correct, err)
-                                     : tutti_nn_evaluate(nn, zeros, zeros, 1, values, &loss, &correct, err);
+        status =
+            task->tables > 0
+                ? tutti_nn_evaluate_rows(
+                      nn,
+                      &(tutti_nn_samples){ .count = 1, .x = zeros, .labels = zeros, .rows = zeros },
+                      values, &(tutti_nn_score){ &loss, &correct, NULL }, err)
+            : task->context > 0
+                ? tutti_nn_evaluate_tokens(
+                      nn, &(tutti_nn_samples){ .count = 1, .tokens = zeros, .next = zeros }, values,
+                      &loss, &correct, err)
+                : tutti_nn_evaluate(nn,
+                                    &(tutti_nn_samples){ .count = 1, .x = zeros, .labels = zeros },
+                                    values, &loss, &correct, err);
     tutti_free(values);
     tutti_free(zeros);
     return status;

@@ -368,11 +368,16 @@ static tutti_status load(tutti_run *run, const char *path, tutti_error *err)
     return status;
 }
 
+/* Why a checkpoint is damaged, as one worker tells all. */
+typedef struct why_text {
+    char text[sizeof((tutti_error *)0)->text];
+} why_text;
+
 /* Each worker reads a part of the checkpoint, so only some may find it damaged: all learn whether
    any has, and one worker's reason. mine: this worker's status. *damaged: all try an older
    checkpoint. Collective. */
-static tutti_status agree_on(tutti_run *run, tutti_status mine, bool named, char *why, size_t bytes, bool *damaged,
-                             tutti_error *err)
+static tutti_status agree_on(tutti_run *run, tutti_status mine, bool named, why_text *why,
+                             bool *damaged, tutti_error *err)
 {
     int64_t who = mine == TUTTI_ERR_CORRUPT ? run->all.index : run->all.size;
 
@@ -380,19 +385,20 @@ static tutti_status agree_on(tutti_run *run, tutti_status mine, bool named, char
     if (mine != TUTTI_OK && mine != TUTTI_ERR_CORRUPT)
         return mine; /* this ends the run, as the others will learn */
     if (mine != TUTTI_OK)
-        snprintf(why, bytes, "%s", err->text);
+        snprintf(why->text, sizeof why->text, "%s", err->text);
     TUTTI_TRY(tutti_allreduce(&run->all, TUTTI_MIN, tutti_host(&who, 1, TUTTI_I64), err));
     if (who >= run->all.size)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_broadcast(&run->all, (int)who, tutti_host(why, bytes, TUTTI_U8), err));
-    why[bytes - 1] = 0;
+    TUTTI_TRY(tutti_broadcast(&run->all, (int)who,
+                              tutti_host(why->text, sizeof why->text, TUTTI_U8), err));
+    why->text[sizeof why->text - 1] = 0;
     *damaged = !named;
-    return named ? tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s", why) : TUTTI_OK;
+    return named ? tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s", why->text) : TUTTI_OK;
 }
 
 static tutti_status resume_by(tutti_run *run, search *s, tutti_error *err)
 {
-    char why[sizeof err->text] = "";
+    why_text why = { "" };
     tutti_status status = TUTTI_OK;
     bool damaged;
 
@@ -406,9 +412,9 @@ static tutti_status resume_by(tutti_run *run, search *s, tutti_error *err)
     do {
         TUTTI_TRY(send_result(run, s, status, err));
         s->named = strcmp(s->path, run->config->resume) == 0;
-        TUTTI_TRY(agree_on(run, load(run, s->path, err), s->named, why, sizeof why, &damaged, err));
+        TUTTI_TRY(agree_on(run, load(run, s->path, err), s->named, &why, &damaged, err));
         if (damaged && run->all.index == 0) {
-            status = find_older(run->rt, s, why, err);
+            status = find_older(run->rt, s, why.text, err);
             if (status == TUTTI_OK)
                 status = find_valid(run, s, err);
         }

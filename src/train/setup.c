@@ -192,6 +192,16 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
     return TUTTI_OK;
 }
 
+/* Sets the statistics of the network to what they begin with. */
+static void start_statistics(tutti_run *run)
+{
+    float *state = tutti_engine_client_state(run->engine);
+
+    for (int k = 0; state != NULL && k < run->n_statistics; k++)
+        for (size_t i = 0; i < run->statistics[k].count; i++)
+            state[run->statistics[k].first + i] = run->statistics[k].start;
+}
+
 static tutti_status open_engine(tutti_run *run, tutti_error *err)
 {
     tutti_param *params = NULL;
@@ -206,11 +216,10 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
         status = tutti_train_init_open(run, err);
     if (status == TUTTI_OK)
         status = open_engine_on(run, params, own, err);
-    for (int k = 0; status == TUTTI_OK && tutti_engine_client_state(run->engine) != NULL && k < run->n_statistics; k++)
-        for (size_t i = 0; i < run->statistics[k].count; i++)
-            tutti_engine_client_state(run->engine)[run->statistics[k].first + i] = run->statistics[k].start;
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK) {
+        start_statistics(run);
         status = tutti_train_init_settle(run, err);
+    }
     run->hands_over = status == TUTTI_OK && tutti_engine_method(run->engine)->held != TUTTI_HELD_WHOLE;
     run->by_unit = run->staged != NULL ||
                    (status == TUTTI_OK && tutti_engine_method(run->engine)->held == TUTTI_HELD_BY_UNIT);

@@ -46,6 +46,13 @@ static void pass_on_patience(const tutti_train_config *c, const tutti_transport_
         *seconds = c->start_timeout;
 }
 
+/* Returns whether options of the run are passed on to its transport. */
+static bool takes_options(const tutti_train_config *c)
+{
+    return c->platform[0] != 0 || c->fail[0] != 0 || strncmp(c->transport, "tcp", 3) == 0 ||
+           strncmp(c->transport, "shm", 3) == 0;
+}
+
 tutti_status tutti_train_transport(const tutti_train_config *c, char **spec_text, tutti_error *err)
 {
     const passed_on flags[PASSED_ON] = { { "platform", c->platform }, { "fail", c->fail } };
@@ -57,8 +64,7 @@ tutti_status tutti_train_transport(const tutti_train_config *c, char **spec_text
     tutti_status status;
 
     *spec_text = NULL;
-    if (c->platform[0] == 0 && c->fail[0] == 0 && strncmp(c->transport, "tcp", 3) != 0 &&
-        strncmp(c->transport, "shm", 3) != 0) {
+    if (!takes_options(c)) {
         *spec_text = tutti_copy_text(c->transport);
         return *spec_text != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading the transport");
     }

@@ -15,6 +15,13 @@
 
 enum { SLOW_STREAM = 0x736c6f77 }; /* "slow": independent of all other draws */
 
+/* Parses a number in [least, most]. *end: behind it. false: there is none, or it is another. */
+static bool parse_between(const char *at, double least, double most, double *x, char **end)
+{
+    *x = strtod(at, end);
+    return *end != at && *x >= least && *x <= most;
+}
+
 /* Parses one entry at *text, and moves *text behind it and a comma. *rank -1: every worker. false:
    malformed. */
 static bool parse_entry(const char **text, long *rank, double *factor, double *chance)
@@ -33,16 +40,10 @@ static bool parse_entry(const char **text, long *rank, double *factor, double *c
     }
     if (*end != ':')
         return false;
-    at = end + 1;
-    *factor = strtod(at, &end);
-    if (end == at || !(*factor >= 1 && *factor <= 1e6))
+    if (!parse_between(end + 1, 1, 1e6, factor, &end))
         return false;
-    if (*end == ':') {
-        at = end + 1;
-        *chance = strtod(at, &end);
-        if (end == at || !(*chance >= 0 && *chance <= 1))
-            return false;
-    }
+    if (*end == ':' && !parse_between(end + 1, 0, 1, chance, &end))
+        return false;
     if (*end != 0 && *end != ',')
         return false;
     *text = *end == ',' ? end + 1 : end;

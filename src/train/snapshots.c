@@ -63,7 +63,9 @@ static tutti_status evaluate(tutti_run *run, int k, tutti_error *err)
 
     TUTTI_TRY(tutti_train_meet(run, describe_snapshot, &k, err));
     TUTTI_TRY(tutti_engine_eval_snapshot(run->engine, k, err));
-    status = tutti_train_evaluate(run, TUTTI_TEST, 0, &run->test_loss, &run->test_accuracy, &run->test_auc, err);
+    status = tutti_train_evaluate(
+        run, TUTTI_TEST, 0,
+        &(tutti_train_scores){ &run->test_loss, &run->test_accuracy, &run->test_auc }, err);
     if (status == TUTTI_OK)
         status = tutti_engine_eval_end(run->engine, err);
     return status == TUTTI_OK ? tutti_train_report_evaluation(run, err) : status;

@@ -91,13 +91,62 @@ static tutti_status compute(tutti_run *run, const tutti_pass *pass, const tutti_
     tutti_nn_hold_statistics(run->nn, pass->again);
     tutti_nn_losses(run->nn, pass->losses);
     return run->task.tables > 0
-               ? tutti_nn_pass_rows(run->nn, batch->x, batch->rows, batch->labels, batch->samples, divisor, pass->keep,
-                                    pass->same_values, run->values, run->gradients, &hooks, loss, err)
+               ? tutti_nn_pass_rows(run->nn,
+                                    &(tutti_nn_samples){ .count = batch->samples,
+                                                         .x = batch->x,
+                                                         .labels = batch->labels,
+                                                         .rows = batch->rows },
+                                    &(tutti_nn_step){ divisor, pass->keep, pass->same_values,
+                                                      run->values, run->gradients, &hooks },
+                                    loss, err)
            : run->task.context > 0
-               ? tutti_nn_pass_tokens(run->nn, batch->tokens, batch->next, batch->samples, divisor, pass->keep,
-                                      pass->same_values, run->values, run->gradients, &hooks, loss, err)
-               : tutti_nn_pass(run->nn, batch->x, batch->labels, batch->samples, divisor, pass->keep,
-                               pass->same_values, run->values, run->gradients, &hooks, loss, err);
+               ? tutti_nn_pass_tokens(run->nn,
+                                      &(tutti_nn_samples){ .count = batch->samples,
+                                                           .tokens = batch->tokens,
+                                                           .next = batch->next },
+                                      &(tutti_nn_step){ divisor, pass->keep, pass->same_values,
+                                                        run->values, run->gradients, &hooks },
+                                      loss, err)
+               : tutti_nn_pass(run->nn,
+                               &(tutti_nn_samples){ .count = batch->samples,
+                                                    .x = batch->x,
+                                                    .labels = batch->labels },
+                               &(tutti_nn_step){ divisor, pass->keep, pass->same_values,
+                                                 run->values, run->gradients, &hooks },
+                               loss, err);
+}
+
+/* Takes the samples of a pass from the loader, which goes to where the engine is. */
+static tutti_status take_samples(tutti_run *run, const tutti_pass *pass, tutti_batch *batch,
+                                 tutti_error *err)
+{
+    const tutti_method *m = tutti_engine_method(run->engine);
+    const uint64_t step = m->rng.step;
+    const int64_t own = pass->samples - pass->received;
+    tutti_engine_doing(run->engine, TUTTI_DOING_DATA);
+    if (run->is_async || run->variable_batch || m->names)
+        TUTTI_TRY(tutti_loader_seek(run->loader, step, pass->index, pass->epoch, pass->position,
+                                    own, err));
+    if (pass->ids != NULL)
+        tutti_loader_seek_ids(run->loader, pass->ids);
+    do /* a tail step may have passes without samples for this worker: the engine skips them */
+        TUTTI_TRY(tutti_loader_take(run->loader, batch, err));
+    while (batch->step < step || batch->pass < pass->index);
+    /* samples that were computed before, as in a restarted step, do not arrive again */
+    if (run->variable_batch || tutti_train_first_of_run(run, pass) >= run->streamed) {
+        tutti_train_stream_take(run, batch->samples);
+        run->streamed = tutti_train_first_of_run(run, pass) + (uint64_t)batch->samples;
+    }
+    if (batch->step != step || batch->pass != pass->index || batch->samples != own)
+        return tutti_fail(
+            err, TUTTI_ERR_STATE, 0,
+            "the loader is at step %llu, pass %lld with %lld samples; the engine at step %llu, "
+            "pass %lld with %lld",
+            (unsigned long long)batch->step, (long long)batch->pass, (long long)batch->samples,
+            (unsigned long long)step, (long long)pass->index, (long long)own);
+    TUTTI_TRY(tutti_train_join(run, pass, batch, err));
+    tutti_engine_doing(run->engine, TUTTI_DOING_COMPUTE);
+    return TUTTI_OK;
 }
 
 tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
@@ -116,31 +165,8 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
             batch = (tutti_batch){ 0 };
         if (pass.index == 0)
             run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed, run->rank, m->rng.step);
-        if (pass.samples > 0 && !pass.again) {
-            const uint64_t step = m->rng.step;
-            const int64_t own = pass.samples - pass.received;
-            tutti_engine_doing(run->engine, TUTTI_DOING_DATA);
-            if (run->is_async || run->variable_batch || m->names)
-                TUTTI_TRY(tutti_loader_seek(run->loader, step, pass.index, pass.epoch, pass.position, own, err));
-            if (pass.ids != NULL)
-                tutti_loader_seek_ids(run->loader, pass.ids);
-            do /* a tail step may have passes without samples for this worker: the engine skips them */
-                TUTTI_TRY(tutti_loader_take(run->loader, &batch, err));
-            while (batch.step < step || batch.pass < pass.index);
-            /* samples that were computed before, as in a restarted step, do not arrive again */
-            if (run->variable_batch || tutti_train_first_of_run(run, &pass) >= run->streamed) {
-                tutti_train_stream_take(run, batch.samples);
-                run->streamed = tutti_train_first_of_run(run, &pass) + (uint64_t)batch.samples;
-            }
-            if (batch.step != step || batch.pass != pass.index || batch.samples != own)
-                return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                                  "the loader is at step %llu, pass %lld with %lld samples; the engine at step %llu, "
-                                  "pass %lld with %lld",
-                                  (unsigned long long)batch.step, (long long)batch.pass, (long long)batch.samples,
-                                  (unsigned long long)step, (long long)pass.index, (long long)own);
-            TUTTI_TRY(tutti_train_join(run, &pass, &batch, err));
-            tutti_engine_doing(run->engine, TUTTI_DOING_COMPUTE);
-        }
+        if (pass.samples > 0 && !pass.again)
+            TUTTI_TRY(take_samples(run, &pass, &batch, err));
         run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
         status = compute(run, &pass, &batch, &loss, err);
         if (status == TUTTI_CLOSED) /* the method restarts the step, from the middle of a pass */

@@ -24,7 +24,9 @@ static tutti_status evaluate(tutti_run *run, tutti_error *err)
     tutti_engine_figures(run->engine, &f);
     status = tutti_engine_eval_begin(run->engine, err);
     if (status == TUTTI_OK)
-        status = tutti_train_evaluate(run, TUTTI_TEST, 0, &run->test_loss, &run->test_accuracy, &run->test_auc, err);
+        status = tutti_train_evaluate(
+            run, TUTTI_TEST, 0,
+            &(tutti_train_scores){ &run->test_loss, &run->test_accuracy, &run->test_auc }, err);
     if (status == TUTTI_OK)
         status = tutti_engine_eval_end(run->engine, err);
     if (status == TUTTI_OK)
@@ -173,6 +175,39 @@ static tutti_status more_taken(tutti_run *run, uint64_t before, bool *more, bool
     return tutti_engine_more_samples(run->engine, run->samples_in_all, more, err);
 }
 
+/* Trains until the next meeting, `until` gradients, or, with variable batches, for one step.
+   before: samples before it. *more: whether samples remain; *due: whether an evaluation is due,
+   both only with variable batches. */
+static tutti_status train_until(tutti_run *run, uint64_t until, uint64_t before, bool *more,
+                                bool *due, tutti_error *err)
+{
+    TUTTI_TRY(run->variable_batch ? more_taken(run, 0, more, due, err)
+                                  : tutti_engine_more(run->engine, until, more, err));
+    while (*more) {
+        TUTTI_TRY(run->staged != NULL ? tutti_engine_drive(run->engine, until, err)
+                                      : tutti_train_step(run, err));
+        TUTTI_TRY(tutti_train_watch(run, err));
+        TUTTI_TRY(tutti_train_report_codec(run, err));
+        if (run->is_async && run->dry == NULL)
+            TUTTI_TRY(tutti_train_report_received(run, until, err));
+        if (run->variable_batch)
+            return more_taken(run, before, more, due, err);
+        TUTTI_TRY(tutti_engine_more(run->engine, until, more, err));
+    }
+    return TUTTI_OK;
+}
+
+/* Returns whether the model is evaluated at this meeting. due: by its place in the run. over: the
+   run is at its end, after which the final evaluation follows. */
+static bool evaluates_now(const tutti_run *run, bool due, bool over)
+{
+    const bool aims = run->config->target[0] != 0;
+
+    if (run->snapshots > 0 || run->dry != NULL)
+        return false;
+    return tutti_engine_ended(run->engine) ? aims : due && (!over || aims);
+}
+
 tutti_status tutti_train_loop(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
@@ -192,21 +227,7 @@ tutti_status tutti_train_loop(tutti_run *run, tutti_error *err)
         bool more;
         int64_t asked = 0;
         until = next_meeting(run, done, eval_every, save_every, ask_every);
-        TUTTI_TRY(run->variable_batch ? more_taken(run, 0, &more, &due, err)
-                             : tutti_engine_more(run->engine, until, &more, err));
-        while (more) {
-            const uint64_t before = f.samples;
-            TUTTI_TRY(run->staged != NULL ? tutti_engine_drive(run->engine, until, err) : tutti_train_step(run, err));
-            TUTTI_TRY(tutti_train_watch(run, err));
-            TUTTI_TRY(tutti_train_report_codec(run, err));
-            if (run->is_async && run->dry == NULL)
-                TUTTI_TRY(tutti_train_report_received(run, until, err));
-            if (run->variable_batch) {
-                TUTTI_TRY(more_taken(run, before, &more, &due, err));
-                break;
-            }
-            TUTTI_TRY(tutti_engine_more(run->engine, until, &more, err));
-        }
+        TUTTI_TRY(train_until(run, until, f.samples, &more, &due, err));
         tutti_engine_figures(run->engine, &f);
         done = until;
         over = run->variable_batch ? !more : done == end;
@@ -214,12 +235,7 @@ tutti_status tutti_train_loop(tutti_run *run, tutti_error *err)
             TUTTI_TRY(tutti_train_report(run, err));
         if (!over && !tutti_engine_ended(run->engine))
             TUTTI_TRY(evaluate_snapshots(run, done, eval_every, save_every, err));
-        if (run->snapshots > 0 || run->dry != NULL)
-            ;
-        else if (tutti_engine_ended(run->engine)
-                ? c->target[0] != 0
-                : (run->variable_batch ? due : falls_on(done, eval_every)) &&
-                      (!over || c->target[0] != 0))
+        if (evaluates_now(run, run->variable_batch ? due : falls_on(done, eval_every), over))
             TUTTI_TRY(evaluate(run, err));
         if (tutti_engine_ended(run->engine)) /* short of `until` */
             break;
@@ -258,6 +274,34 @@ tutti_status tutti_train_begin(tutti_run *run, tutti_world *world, const tutti_t
                                           (long long)config->servers, run->all.size);
 }
 
+/* Prints what is trained, by whom and how. */
+static void say_begin(tutti_run *run)
+{
+    const tutti_train_config *config = run->config;
+    const tutti_method *m = tutti_engine_method(run->engine);
+    char served[48] = "";
+    if (m->servers > 0)
+        snprintf(served, sizeof served, " on %d server%s", m->servers, m->servers > 1 ? "s" : "");
+    tutti_train_say(
+        run, 0, "%s on %s: %zu parameters, %d worker%s x %lld thread%s, %s%s, %s%s%llu steps",
+        config->model, config->data, run->parameters, m->workers, m->workers > 1 ? "s" : "",
+        (long long)config->threads, config->threads > 1 ? "s" : "", config->method, served,
+        config->precision != TUTTI_PRECISION_FP32 ? tutti_train_precision_name(config) : "",
+        config->precision != TUTTI_PRECISION_FP32 ? ", " : "", (unsigned long long)run->steps);
+    if (run->nn != NULL && tutti_nn_widens(run->nn))
+        tutti_train_say(
+            run, 0,
+            "products of %s are computed in fp32 here, since oneDNN has none for this CPU: "
+            "the numbers are those of %s, the time is not",
+            tutti_train_precision_name(config), tutti_train_precision_name(config));
+    if (config->precision == TUTTI_PRECISION_FP16 && (m->traits & TUTTI_NEVER_SKIPS) != 0)
+        tutti_train_say(run, 0, /* 2^-24 is the least of fp16 */
+                        "note: method '%s' cannot skip a step, so fp16 has no loss scale with it, "
+                        "and values below "
+                        "6e-8 in a backward pass become 0; --precision bf16 needs no scale",
+                        m->ops->name);
+}
+
 tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *config, const tutti_train_io *given,
                                 tutti_error *err)
 {
@@ -270,25 +314,7 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
     if (status == TUTTI_OK)
         status = tutti_train_open(&run, err);
     if (status == TUTTI_OK) {
-        const tutti_method *m = tutti_engine_method(run.engine);
-        char served[48] = "";
-        if (m->servers > 0)
-            snprintf(served, sizeof served, " on %d server%s", m->servers, m->servers > 1 ? "s" : "");
-        tutti_train_say(&run, 0, "%s on %s: %zu parameters, %d worker%s x %lld thread%s, %s%s, %s%s%llu steps",
-                        config->model, config->data, run.parameters, m->workers, m->workers > 1 ? "s" : "",
-                        (long long)config->threads, config->threads > 1 ? "s" : "", config->method, served,
-                        config->precision != TUTTI_PRECISION_FP32 ? tutti_train_precision_name(config) : "",
-                        config->precision != TUTTI_PRECISION_FP32 ? ", " : "", (unsigned long long)run.steps);
-        if (run.nn != NULL && tutti_nn_widens(run.nn))
-            tutti_train_say(&run, 0,
-                            "products of %s are computed in fp32 here, since oneDNN has none for this CPU: "
-                            "the numbers are those of %s, the time is not",
-                            tutti_train_precision_name(config), tutti_train_precision_name(config));
-        if (config->precision == TUTTI_PRECISION_FP16 && (m->traits & TUTTI_NEVER_SKIPS) != 0)
-            tutti_train_say(&run, 0, /* 2^-24 is the least of fp16 */
-                            "note: method '%s' cannot skip a step, so fp16 has no loss scale with it, and values below "
-                            "6e-8 in a backward pass become 0; --precision bf16 needs no scale",
-                            m->ops->name);
+        say_begin(&run);
         status = tutti_train_loop(&run, err);
     }
     if (status == TUTTI_OK)

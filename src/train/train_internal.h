@@ -431,11 +431,15 @@ tutti_status tutti_train_evaluate_snapshots(tutti_run *run, tutti_error *err);
 
 /* ---- evaluate.c ---- */
 
+/* Where an evaluation writes. loss: the mean; where the optimum is known, its excess over the
+   least. accuracy, auc: -1: none; auc NULL: not requested. */
+typedef struct tutti_train_scores {
+    double *loss, *accuracy, *auc;
+} tutti_train_scores;
 /* Evaluates the engine's values on a split, or on `most` samples that are drawn from it (0: on
-   all). The samples are divided among the workers. *loss: the mean; where the optimum is known,
-   its excess over the least. *accuracy, *auc: -1: none; auc NULL: not requested. Collective. */
-tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, uint64_t most, double *loss,
-                                  double *accuracy, double *auc, tutti_error *err);
+   all). The samples are divided among the workers. Collective. */
+tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, uint64_t most,
+                                  const tutti_train_scores *to, tutti_error *err);
 /* Is the engine's callback `evaluate` (user: the run): sets *loss to the mean loss on the samples
    of --validation. Local. */
 tutti_status tutti_train_evaluate_held_out(void *user, double *loss, tutti_error *err);

@@ -172,15 +172,28 @@ static int owners_of(const tutti_checkpoint *c, const char *name)
     return owners;
 }
 
+/* The state that a checkpoint has the values in, and how many workers own one each; -1: all have
+   the same. */
+typedef struct saved_as {
+    const char *state;
+    int owners;
+} saved_as;
+
 /* Reads a parameter: the mean over its owners, in their order; a global one as it is. sum: scratch
    of p->count doubles. */
-static tutti_status read_tensor(const tutti_trained *t, tutti_checkpoint *c, const char *state, int owners,
-                                const tutti_nn_param *p, float *to, double *sum, tutti_error *err)
+static tutti_status read_tensor(tutti_checkpoint *c, const saved_as *of, const tutti_nn_param *p,
+                                float *to, double *sum, tutti_error *err)
 {
-    tutti_saved item = { .state = state, .tensor = p->name, .keep = owners < 0 ? TUTTI_SAME : TUTTI_OWN_MEAN,
-                         .dtype = TUTTI_F32, .owner = -1, .count = p->count, .end = p->count, .data = to };
+    const int owners = of->owners;
+    tutti_saved item = { .state = of->state,
+                         .tensor = p->name,
+                         .keep = owners < 0 ? TUTTI_SAME : TUTTI_OWN_MEAN,
+                         .dtype = TUTTI_F32,
+                         .owner = -1,
+                         .count = p->count,
+                         .end = p->count,
+                         .data = to };
 
-    (void)t;
     if (owners < 0)
         return tutti_checkpoint_read(c, &item, 1, err);
     for (size_t i = 0; i < p->count; i++)
@@ -248,7 +261,8 @@ static tutti_status read_checkpoint(tutti_trained *t, tutti_error *err)
     if (status == TUTTI_OK && (sum = tutti_alloc(most, sizeof *sum)) == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to average the models of '%.300s'", t->weights);
     for (int k = 0; k < t->tensors.n_params && status == TUTTI_OK; first += t->params[k++].count)
-        status = read_tensor(t, c, state, owners, &t->params[k], t->memory + first, sum, err);
+        status = read_tensor(c, &(saved_as){ state, owners }, &t->params[k], t->memory + first, sum,
+                             err);
     if (status == TUTTI_OK && t->own > 0)
         status = read_running(t, c, err);
     tutti_free(sum);
@@ -365,7 +379,9 @@ tutti_status tutti_trained_classify(tutti_trained *t, const uint8_t *pixels, siz
         for (size_t i = 0; i < n * each; i++)
             x[i] = table[pixels[i]];
         tutti_nn_outputs(t->nn, logits, 0);
-        status = tutti_nn_evaluate(t->nn, x, labels, (int64_t)n, t->values, &loss, &correct, err);
+        status = tutti_nn_evaluate(
+            t->nn, &(tutti_nn_samples){ .count = (int64_t)n, .x = x, .labels = labels }, t->values,
+            &loss, &correct, err);
         tutti_nn_outputs(t->nn, NULL, 0);
     }
     tutti_free(x);
@@ -395,7 +411,9 @@ tutti_status tutti_trained_next(tutti_trained *t, const uint32_t *tokens, size_t
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a window of %zu tokens", context);
     memcpy(window, tokens + (n - known), known * sizeof *window);
     tutti_nn_outputs(t->nn_window, logits, (int)known - 1);
-    status = tutti_nn_evaluate_tokens(t->nn_window, window, window + context, 1, t->values, &loss, &correct, err);
+    status = tutti_nn_evaluate_tokens(
+        t->nn_window, &(tutti_nn_samples){ .count = 1, .tokens = window, .next = window + context },
+        t->values, &loss, &correct, err);
     tutti_free(window);
     return status;
 }

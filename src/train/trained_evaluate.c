@@ -43,12 +43,12 @@ static tutti_status compare_classes(const tutti_trained_facts *f, const tutti_da
     return TUTTI_OK;
 }
 
-static tutti_status compare_shape(const tutti_trained_facts *f, const tutti_data *data, const char *text,
-                                  tutti_error *err)
+/* Refuses a text for a model that was trained on another or none. */
+static tutti_status compare_text(const tutti_trained_facts *f, const tutti_data *data,
+                                 const char *text, tutti_error *err)
 {
     const tutti_data_shape *s = tutti_data_shape_of(data);
     const tutti_nn_task *t = &f->task;
-
     if (s->context != t->context || (t->context > 0 && (s->classes != t->classes ||
                                                         tutti_data_encoding(data) != f->encoding)))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -61,6 +61,16 @@ static tutti_status compare_shape(const tutti_trained_facts *f, const tutti_data
                           s->context > 0 && t->context > 0 ? "; write text(file=...,context=N) or tokens(...) with its "
                                                              "context, and take its encoding"
                                                            : "");
+    return TUTTI_OK;
+}
+
+static tutti_status compare_shape(const tutti_trained_facts *f, const tutti_data *data,
+                                  const char *text, tutti_error *err)
+{
+    const tutti_data_shape *s = tutti_data_shape_of(data);
+    const tutti_nn_task *t = &f->task;
+
+    TUTTI_TRY(compare_text(f, data, text, err));
     if (t->context > 0)
         return TUTTI_OK;
     if (s->tables != t->tables || s->rows != t->rows)
@@ -100,7 +110,9 @@ static tutti_status windows(assessment *a, tutti_split split, uint64_t end, tutt
             tutti_nn_outputs(a->t->nn, a->logits + a->done * a->width, -1);
         for (size_t i = 0; i < n * context && a->labels != NULL; i++)
             a->labels[a->done * context + i] = next[i];
-        status = tutti_nn_evaluate_tokens(a->t->nn, tokens, next, (int64_t)n, a->t->values, &loss, &correct, err);
+        status = tutti_nn_evaluate_tokens(
+            a->t->nn, &(tutti_nn_samples){ .count = (int64_t)n, .tokens = tokens, .next = next },
+            a->t->values, &loss, &correct, err);
         a->loss += loss;
         a->hits += (double)correct / (double)context;
         a->done += n;
@@ -132,12 +144,16 @@ static tutti_status samples(assessment *a, tutti_split split, uint64_t end, tutt
         tutti_data_gather(a->data, split, ids, n, x, labels);
         if (tables > 0) {
             tutti_data_gather_rows(a->data, split, ids, n, rows);
-            status = tutti_nn_evaluate_rows(a->t->nn, x, rows, labels, (int64_t)n, a->t->values, &loss, &correct, z,
-                                            err);
+            status = tutti_nn_evaluate_rows(
+                a->t->nn,
+                &(tutti_nn_samples){ .count = (int64_t)n, .x = x, .labels = labels, .rows = rows },
+                a->t->values, &(tutti_nn_score){ &loss, &correct, z }, err);
         } else {
             if (a->logits != NULL)
                 tutti_nn_outputs(a->t->nn, a->logits + a->done * a->width, 0);
-            status = tutti_nn_evaluate(a->t->nn, x, labels, (int64_t)n, a->t->values, &loss, &correct, err);
+            status = tutti_nn_evaluate(
+                a->t->nn, &(tutti_nn_samples){ .count = (int64_t)n, .x = x, .labels = labels },
+                a->t->values, &loss, &correct, err);
         }
         for (size_t i = 0; i < n && a->labels != NULL; i++)
             a->labels[a->done + i] = labels[i];

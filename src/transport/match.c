@@ -134,9 +134,17 @@ void tutti_match_offer(tutti_match *m, match_op *op)
         match_enqueue(m->queue.posted, &op->waiting);
 }
 
+/* What an operation carries: from or to a peer, under a tag. */
+typedef struct op_message {
+    int peer;
+    uint64_t tag;
+    void *data;
+    size_t bytes;
+} op_message;
+
 /* ---- posting ---- */
-static match_op *op_make(tutti_match *m, tutti_request *r, match_op_state state, int peer, uint64_t tag, void *data,
-                         size_t bytes)
+static match_op *op_make(tutti_match *m, tutti_request *r, match_op_state state,
+                         const op_message *of)
 {
     match_op *op = tutti_match_pool_acquire(&m->ops);
 
@@ -145,12 +153,12 @@ static match_op *op_make(tutti_match *m, tutti_request *r, match_op_state state,
     match_list_init(&op->control.link);
     op->control.is_message = false;
     op->state = state;
-    op->peer = peer;
-    op->any = peer == TUTTI_ANY;
-    op->tag = tag;
+    op->peer = of->peer;
+    op->any = of->peer == TUTTI_ANY;
+    op->tag = of->tag;
     op->request = r;
-    op->data = data;
-    op->bytes = bytes;
+    op->data = of->data;
+    op->bytes = of->bytes;
     op->streamed = 0;
     op->sequence = m->queue.sequence++;
     op->message_id = 0;
@@ -197,7 +205,7 @@ static bool send_to_self(tutti_match *m, tutti_request *r, uint64_t tag, tutti_b
     if (message == NULL)
         return false;
     if (message->large) {
-        op = op_make(m, r, MATCH_OP_ANNOUNCED, m->rank, tag, payload.data, bytes);
+        op = op_make(m, r, MATCH_OP_ANNOUNCED, &(op_message){ m->rank, tag, payload.data, bytes });
         if (op == NULL) {
             tutti_match_drop(m, message);
             return false;
@@ -223,7 +231,7 @@ static bool send_to_peer(tutti_match *m, tutti_request *r, const match_peer *p, 
         finish_request(m, r, TUTTI_ERR_PEER, p->root);
         return true;
     }
-    op = op_make(m, r, MATCH_OP_QUEUED, p->rank, tag, payload.data, bytes);
+    op = op_make(m, r, MATCH_OP_QUEUED, &(op_message){ p->rank, tag, payload.data, bytes });
     if (op == NULL)
         return false;
     queue_control(m, p->rank, &op->control, MATCH_ANNOUNCE);
@@ -235,7 +243,8 @@ tutti_status tutti_match_send(tutti_match *m, tutti_request *r, int to, uint64_t
 {
     size_t bytes;
 
-    TUTTI_TRY(tutti_match_check("sending to", r, m->size, to, false, payload, &bytes, err));
+    TUTTI_TRY(tutti_match_check(&(match_post){ "sending to", to, false }, r, m->size, payload,
+                                &bytes, err));
     match_begin_send(r, header, m->rank, bytes);
     if (m->closing)
         finish_request(m, r, m->end_status, m->end_rank);
@@ -254,9 +263,10 @@ tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64
     match_op *op;
     size_t bytes;
 
-    TUTTI_TRY(tutti_match_check("receiving from", r, m->size, from, true, buffer, &bytes, err));
+    TUTTI_TRY(tutti_match_check(&(match_post){ "receiving from", from, true }, r, m->size, buffer,
+                                &bytes, err));
     match_begin_recv(r, from);
-    op = op_make(m, r, MATCH_OP_POSTED, from, tag, buffer.data, bytes);
+    op = op_make(m, r, MATCH_OP_POSTED, &(op_message){ from, tag, buffer.data, bytes });
     if (op == NULL) {
         r->posted = false;
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "receiving up to %zu bytes from worker %d", bytes, from);

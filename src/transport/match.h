@@ -150,9 +150,14 @@ typedef struct tutti_match {
     int end_rank;                /* -1: none */
 } tutti_match;
 
+/* A member of a run: its endpoint, which the carrier is called with, and its rank. */
+typedef struct match_member {
+    void *self;
+    int rank, size;
+} match_member;
 /* Makes *m without messages. TUTTI_ERR_MEMORY: call fini all the same. */
-tutti_status tutti_match_init(tutti_match *m, const match_carrier *carrier, void *self, int rank,
-                              int size, size_t whole_most, tutti_error *err);
+tutti_status tutti_match_init(tutti_match *m, const match_carrier *carrier, match_member of,
+                              size_t whole_most, tutti_error *err);
 /* Frees all memory. *m may be zeroed, or one that failed to initialise. */
 void tutti_match_fini(tutti_match *m);
 

@@ -104,14 +104,15 @@ void tutti_match_close(tutti_match *m)
 }
 
 /* ---- making ---- */
-tutti_status tutti_match_init(tutti_match *m, const match_carrier *carrier, void *self, int rank, int size,
+tutti_status tutti_match_init(tutti_match *m, const match_carrier *carrier, match_member of,
                               size_t whole_most, tutti_error *err)
 {
+    const int rank = of.rank, size = of.size;
     const size_t least = sizeof(match_waiting); /* a free buffer */
 
     memset(m, 0, sizeof *m);
     m->carrier = carrier;
-    m->self = self;
+    m->self = of.self;
     m->rank = rank;
     m->size = size;
     m->whole_most = whole_most;

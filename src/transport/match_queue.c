@@ -23,9 +23,13 @@ match_waiting *tutti_match_next(match_link *buckets, const match_waiting *after)
     return MATCH_OWNER(match_waiting, link, at);
 }
 
-tutti_status tutti_match_check(const char *doing, const tutti_request *r, int size, int peer, bool any, tutti_buffer b,
-                               size_t *bytes, tutti_error *err)
+tutti_status tutti_match_check(const match_post *of, const tutti_request *r, int size,
+                               tutti_buffer b, size_t *bytes, tutti_error *err)
 {
+    const char *doing = of->doing;
+    const int peer = of->peer;
+    const bool any = of->any;
+
     *bytes = 0;
     if (r->posted && !atomic_load_explicit(&r->done, memory_order_acquire))
         return tutti_fail(err, TUTTI_ERR_STATE, 0,

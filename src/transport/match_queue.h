@@ -171,10 +171,16 @@ void tutti_match_queue_init(match_queue *q);
 /* Iterates over one queue, bucket by bucket: returns the element after `after`, or the first if
    `after` is NULL; NULL: there are no more. Get the next element before you remove one. */
 match_waiting *tutti_match_next(match_link *buckets, const match_waiting *after);
+/* A request that is posted: "sending to" or "receiving from" a peer; any: TUTTI_ANY is allowed. */
+typedef struct match_post {
+    const char *doing;
+    int peer;
+    bool any;
+} match_post;
 /* Checks the arguments of a send or receive. doing: begins the message, as "sending to". any:
    TUTTI_ANY is a valid peer. *bytes: the size of b; 0 on failure. TUTTI_ERR_STATE: r is in flight.
    TUTTI_ERR_USAGE: no such peer, or b is no memory. */
-tutti_status tutti_match_check(const char *doing, const tutti_request *r, int size, int peer,
-                               bool any, tutti_buffer b, size_t *bytes, tutti_error *err);
+tutti_status tutti_match_check(const match_post *of, const tutti_request *r, int size,
+                               tutti_buffer b, size_t *bytes, tutti_error *err);
 #pragma GCC visibility pop
 #endif

@@ -2,9 +2,18 @@
    so that a plug-in that opens plug-ins (mpi/choose.c) can have its own copy. */
 #include "tutti/transport.h"
 
-static tutti_status check_abi(const char *whose, const char *interface, uint32_t abi, uint32_t bytes, uint32_t here,
-                              size_t bytes_here, tutti_error *err)
+/* The number of an interface, and the bytes of its table. */
+typedef struct version {
+    uint32_t abi;
+    size_t bytes;
+} version;
+
+static tutti_status check_abi(const char *whose, const char *interface, version its, version ours,
+                              tutti_error *err)
 {
+    const uint32_t abi = its.abi, here = ours.abi;
+    const size_t bytes = its.bytes, bytes_here = ours.bytes;
+
     if (abi == here && bytes == bytes_here)
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -16,12 +25,14 @@ static tutti_status check_abi(const char *whose, const char *interface, uint32_t
 tutti_status tutti_transport_check(const tutti_transport_ops *ops, const char *whose, tutti_error *err)
 {
     /* first: it determines the positions of the others */
-    TUTTI_TRY(check_abi(whose, "transport", ops->abi, ops->bytes, TUTTI_TRANSPORT_ABI, sizeof *ops, err));
-    return check_abi(whose, "runtime", ops->runtime_abi, ops->runtime_bytes, TUTTI_RUNTIME_ABI,
-                     sizeof(tutti_runtime_ops), err);
+    TUTTI_TRY(check_abi(whose, "transport", (version){ ops->abi, ops->bytes },
+                        (version){ TUTTI_TRANSPORT_ABI, sizeof *ops }, err));
+    return check_abi(whose, "runtime", (version){ ops->runtime_abi, ops->runtime_bytes },
+                     (version){ TUTTI_RUNTIME_ABI, sizeof(tutti_runtime_ops) }, err);
 }
 
 tutti_status tutti_runtime_check(const tutti_runtime *rt, const char *whose, tutti_error *err)
 {
-    return check_abi(whose, "runtime", rt->ops->abi, rt->ops->bytes, TUTTI_RUNTIME_ABI, sizeof *rt->ops, err);
+    return check_abi(whose, "runtime", (version){ rt->ops->abi, rt->ops->bytes },
+                     (version){ TUTTI_RUNTIME_ABI, sizeof *rt->ops }, err);
 }

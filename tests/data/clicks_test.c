@@ -31,7 +31,9 @@ static void a_click_line_is_parsed_by_the_format(void **state)
         tutti_click click;
         size_t used;
         memcpy(exact, line, n);
-        assert_int_equal(tutti_click_parse(&click, "log", 1, exact, n, &used, NULL), TUTTI_OK);
+        assert_int_equal(
+            tutti_click_parse(&click, &(tutti_click_place){ "log", 1 }, exact, n, &used, NULL),
+            TUTTI_OK);
         assert_int_equal(used, k == 4 ? n - 2 : n);
         assert_true(click.label == 1 && click.integer[0] == 5 && click.integer[2] == -1 && click.integer[3] == 0 &&
                     click.integer[12] == INT32_MAX);
@@ -72,17 +74,21 @@ static void invalid_click_lines_are_rejected_with_the_field(void **state)
         make_line(line, "\n");
         at = strstr(line, cases[k].from);
         snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - line), line, cases[k].to, at + strlen(cases[k].from));
-        assert_int_equal(tutti_click_parse(&click, "log", 7, (const uint8_t *)changed, strlen(changed), &used, &err),
+        assert_int_equal(tutti_click_parse(&click, &(tutti_click_place){ "log", 7 },
+                                           (const uint8_t *)changed, strlen(changed), &used, &err),
                          TUTTI_ERR_CORRUPT);
         assert_string_equal(err.text, cases[k].text);
     }
     memset(changed, '1', sizeof changed);
-    assert_int_equal(tutti_click_parse(&click, "log", 1, (const uint8_t *)changed, sizeof changed, &used, &err),
+    assert_int_equal(tutti_click_parse(&click, &(tutti_click_place){ "log", 1 },
+                                       (const uint8_t *)changed, sizeof changed, &used, &err),
                      TUTTI_ERR_CORRUPT);
     assert_string_equal(
         err.text,
         "'log', line 1 has more than 600 bytes; it is no click log (label, 13 integers, 26 categories, by tabs)");
-    assert_int_equal(tutti_click_parse(&click, "log", 2, (const uint8_t *)"\n", 1, &used, &err), TUTTI_ERR_CORRUPT);
+    assert_int_equal(tutti_click_parse(&click, &(tutti_click_place){ "log", 2 },
+                                       (const uint8_t *)"\n", 1, &used, &err),
+                     TUTTI_ERR_CORRUPT);
 }
 
 static void clicks_are_written_as_they_are_read(void **state)
@@ -102,7 +108,9 @@ static void clicks_are_written_as_they_are_read(void **state)
         assert_true(p == twice && p > 0 && p < 1);
         n = tutti_click_print(&click, line);
         assert_true(n <= TUTTI_CLICKS_LINE_MOST);
-        assert_int_equal(tutti_click_parse(&again, "log", 1, (const uint8_t *)line, n, &used, NULL), TUTTI_OK);
+        assert_int_equal(tutti_click_parse(&again, &(tutti_click_place){ "log", 1 },
+                                           (const uint8_t *)line, n, &used, NULL),
+                         TUTTI_OK);
         assert_int_equal(used, n);
         assert_memory_equal(&click, &again, sizeof click);
         for (int i = 0; i < 39; i++)

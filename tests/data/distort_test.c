@@ -24,7 +24,8 @@ static uint8_t *pictures(uint64_t samples, int height, int width)
 
 static void distort(uint8_t *images, uint64_t samples, tutti_split split, double k, int64_t seed)
 {
-    assert_int_equal(tutti_data_distort(images, samples, HIGH, WIDE, split, &(tutti_data_distortion){ k, seed }, NULL),
+    assert_int_equal(tutti_data_distort(&(tutti_data_images){ images, samples, HIGH, WIDE }, split,
+                                        &(tutti_data_distortion){ k, seed }, NULL),
                      TUTTI_OK);
 }
 
@@ -109,9 +110,10 @@ static void distorted_pixels_match_the_formula_within_three_levels(void **state)
             const tutti_split split = (tutti_split)(j % 2);
             const double k = floor(strengths[j] * 65536 + 0.5) / 65536;
             uint8_t *old = pictures(40, height, width), *made = pictures(40, height, width);
-            assert_int_equal(
-                tutti_data_distort(made, 40, height, width, split, &(tutti_data_distortion){ k, (int64_t)s }, NULL),
-                TUTTI_OK);
+            assert_int_equal(tutti_data_distort(&(tutti_data_images){ made, 40, height, width },
+                                                split, &(tutti_data_distortion){ k, (int64_t)s },
+                                                NULL),
+                             TUTTI_OK);
             for (uint64_t i = 0; i < 40; i++) {
                 reference(old + i * (uint64_t)n, new, height, width, split, i, k, (int64_t)s);
                 for (int p = 0; p < n; p++)
@@ -261,10 +263,15 @@ static void empty_image_sets_are_accepted_unchanged(void **state)
     uint8_t one = 9;
 
     (void)state;
-    assert_int_equal(tutti_data_distort(&one, 0, 28, 28, TUTTI_TRAIN, &(tutti_data_distortion){ 1, 0 }, NULL),
+    assert_int_equal(tutti_data_distort(&(tutti_data_images){ &one, 0, 28, 28 }, TUTTI_TRAIN,
+                                        &(tutti_data_distortion){ 1, 0 }, NULL),
                      TUTTI_OK);
-    assert_int_equal(tutti_data_distort(&one, 5, 0, 28, TUTTI_TRAIN, &(tutti_data_distortion){ 1, 0 }, NULL), TUTTI_OK);
-    assert_int_equal(tutti_data_distort(&one, 5, 28, 0, TUTTI_TRAIN, &(tutti_data_distortion){ 1, 0 }, NULL), TUTTI_OK);
+    assert_int_equal(tutti_data_distort(&(tutti_data_images){ &one, 5, 0, 28 }, TUTTI_TRAIN,
+                                        &(tutti_data_distortion){ 1, 0 }, NULL),
+                     TUTTI_OK);
+    assert_int_equal(tutti_data_distort(&(tutti_data_images){ &one, 5, 28, 0 }, TUTTI_TRAIN,
+                                        &(tutti_data_distortion){ 1, 0 }, NULL),
+                     TUTTI_OK);
     assert_int_equal(one, 9);
 }
 

@@ -78,7 +78,9 @@ static void without_memory_opening_filling_and_loading_fail_cleanly(void **state
     for (size_t i = 0; i < sizeof text; i++)
         text[i] = (uint8_t)('a' + (ids[i] = (uint32_t)i % 26));
     memory_files_put(m, "book.txt", text, sizeof text);
-    assert_int_equal(tutti_tokens_write(&m->rt, "book.tok", ids, sizeof text, 26, 0, NULL), TUTTI_OK);
+    assert_int_equal(
+        tutti_tokens_write(&m->rt, "book.tok", &(tutti_token_ids){ ids, sizeof text, 26 }, 0, NULL),
+        TUTTI_OK);
     put_cifar(m);
     for (int k = 0; k < 10; k++) {
         char path[40];

@@ -31,7 +31,8 @@ static tutti_status draw(drawn *d, const char *spec, const uint8_t *labels, uint
     d->memory = malloc(bytes); /* exactly as much as it requires */
     assert_non_null(d->memory);
     memset(d->memory, 0xA5, bytes);
-    status = tutti_partition_draw(&p, labels, samples, classes, workers, seed, d->memory, err);
+    status = tutti_partition_draw(&p, &(tutti_partition_labels){ labels, samples, classes },
+                                  workers, seed, d->memory, err);
     tutti_partition_at(&d->parts, d->memory, workers);
     if (status != TUTTI_OK) {
         free(d->memory);

@@ -282,7 +282,10 @@ static void token_files_are_read_back_whole_or_refused(void **state)
         for (int i = 0; i < 5; i++)
             small[i] = ids[i] % vocabularies[k];
         snprintf(path, sizeof path, "%d.tok", k);
-        assert_int_equal(tutti_tokens_write(&m->rt, path, small, 5, vocabularies[k], 77, NULL), TUTTI_OK);
+        assert_int_equal(tutti_tokens_write(&m->rt, path,
+                                            &(tutti_token_ids){ small, 5, vocabularies[k] }, 77,
+                                            NULL),
+                         TUTTI_OK);
         assert_int_equal(tutti_tokens_open(&t, &m->rt, path, NULL), TUTTI_OK);
         assert_int_equal(tutti_tokens_verify(&t, path, NULL), TUTTI_OK);
         assert_true(t.count == 5 && t.vocabulary == vocabularies[k] && t.made_by == 77 &&
@@ -310,7 +313,8 @@ static void token_files_are_read_back_whole_or_refused(void **state)
             }
         }
     }
-    assert_int_equal(tutti_tokens_write(&m->rt, "y", ids, 5, 70000, 0, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(tutti_tokens_write(&m->rt, "y", &(tutti_token_ids){ ids, 5, 70000 }, 0, &err),
+                     TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "'y' is not written: id 70000 at place 1 is beyond the vocabulary of 70000");
     memory_files_close(m);
 }
@@ -326,7 +330,10 @@ static void an_id_beyond_the_vocabulary_is_found(void **state)
     uint64_t hash;
 
     (void)state;
-    assert_int_equal(tutti_tokens_write(&m->rt, "x", (const uint32_t[]){ 1, 2, 300, 4 }, 4, 301, 0, NULL), TUTTI_OK);
+    assert_int_equal(
+        tutti_tokens_write(
+            &m->rt, "x", &(tutti_token_ids){ (const uint32_t[]){ 1, 2, 300, 4 }, 4, 301 }, 0, NULL),
+        TUTTI_OK);
     assert_int_equal(tutti_contents_open(&c, &m->rt, "x", NULL), TUTTI_OK);
     memcpy(file, c.at, sizeof file);
     tutti_contents_close(&c);
@@ -384,8 +391,12 @@ static int set_up(void **state)
     memory_files_put(f->m, "data/moby-dick/moby-dick.txt", text, sizeof text);
     memory_files_put(f->m, "empty.txt", text, 0);
     memory_files_put(f->m, "latin.txt", "abc\xE4 and so on, twenty more bytes", 34);
-    assert_int_equal(tutti_tokens_write(&f->m->rt, "two.tok", ids, 1000, 997, 0, NULL), TUTTI_OK);
-    assert_int_equal(tutti_tokens_write(&f->m->rt, "four.tok", ids, 1000, 99700, 0, NULL), TUTTI_OK);
+    assert_int_equal(
+        tutti_tokens_write(&f->m->rt, "two.tok", &(tutti_token_ids){ ids, 1000, 997 }, 0, NULL),
+        TUTTI_OK);
+    assert_int_equal(
+        tutti_tokens_write(&f->m->rt, "four.tok", &(tutti_token_ids){ ids, 1000, 99700 }, 0, NULL),
+        TUTTI_OK);
     *state = f;
     return 0;
 }

@@ -238,22 +238,24 @@ static tutti_status checked_rank(tutti_world *world, void *arg, tutti_error *err
         u->checked = true;
         out = malloc(message_bound(u, &u->view) + 1);
         CHECK(out != NULL);
-        TUTTI_TRY(write_message(&s->job, u, &u->view, u->x, out, &m, &bytes, err));
+        TUTTI_TRY(write_message(&(coding){ &s->job, u, &u->view }, u->x, out, &m, &bytes, err));
         CHECK(bytes == m.bytes + TUTTI_CHECKSUM_BYTES + (is_fixed(u) ? 0 : PREFIX));
         at = out;
-        TUTTI_TRY(read_message(&s->job, u, &u->view, 0, &at, out + bytes, &m, err));
+        TUTTI_TRY(read_message(&(coding){ &s->job, u, &u->view }, 0, &at, out + bytes, &m, err));
         CHECK(at == out + bytes && m.at + m.bytes == at);
         for (size_t bit = 0; bit < 8 * bytes; bit++) {
             out[bit / 8] ^= (uint8_t)(1u << bit % 8);
             at = out;
-            refused += read_message(&s->job, u, &u->view, 0, &at, out + bytes, &m, &own) == TUTTI_ERR_CORRUPT;
+            refused += read_message(&(coding){ &s->job, u, &u->view }, 0, &at, out + bytes, &m,
+                                    &own) == TUTTI_ERR_CORRUPT;
             out[bit / 8] ^= (uint8_t)(1u << bit % 8);
         }
         CHECK(refused == 8 * bytes);
         other[1].step++, other[2].first++, other[3].stage++;
         for (int k = 0; k < 4; k++) {
             at = out;
-            CHECK(read_message(&s->job, u, &other[k], k == 0, &at, out + bytes, &m, &own) == TUTTI_ERR_CORRUPT);
+            CHECK(read_message(&(coding){ &s->job, u, &other[k] }, k == 0, &at, out + bytes, &m,
+                               &own) == TUTTI_ERR_CORRUPT);
             CHECK(strstr(own.text, k == 0 ? "not what worker 1 sent" : "not what worker 0 sent") != NULL &&
                   strstr(own.text, i == 0 ? " bytes of tensor 0 from" : " bytes of tensor 1 from") != NULL);
         }

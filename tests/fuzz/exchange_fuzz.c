@@ -61,7 +61,8 @@ static size_t write_all(tutti_exchange_job *job, const uint8_t *data, size_t siz
         require(x != NULL);
         for (size_t k = 0; k < u->view.count; k++)
             x[k] = size == 0 ? 0 : (float)(int8_t)data[(k + (size_t)i) % size] / 16;
-        require(write_message(job, u, &u->view, x, *in + bytes, &m, &one, NULL) == TUTTI_OK);
+        require(write_message(&(coding){ job, u, &u->view }, x, *in + bytes, &m, &one, NULL) ==
+                TUTTI_OK);
         bytes += one;
         free(x);
     }
@@ -80,13 +81,13 @@ static void read_all(const tutti_exchange_job *job, const uint8_t *in, size_t by
         tutti_error err = { 0 };
         message m;
         float *y = malloc(u->view.count * sizeof *y + (u->view.count == 0));
-        tutti_status status = read_message(job, u, &u->view, 1, &at, end, &m, &err);
+        tutti_status status = read_message(&(coding){ job, u, &u->view }, 1, &at, end, &m, &err);
         require(y != NULL && at >= in && at <= end);
         for (size_t k = 0; k < u->view.count; k++)
             y[k] = 1.5f;
         if (status == TUTTI_OK) {
             require(m.at >= in && m.at <= end && m.bytes <= (size_t)(end - m.at));
-            status = decode_message(job, u, &u->view, &m, 1, 1, y, &err);
+            status = decode_message(&(coding){ job, u, &u->view }, &m, 1, 1, y, &err);
         }
         if (status != TUTTI_OK) {
             require(err.status == TUTTI_ERR_CORRUPT && err.text[0] != '\0');

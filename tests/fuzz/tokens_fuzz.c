@@ -72,16 +72,20 @@ static void clicks(const uint8_t *file, size_t size)
         tutti_error err = { 0 };
         tutti_click click, again;
         size_t n;
-        if (tutti_click_parse(&click, "f", 1, file + at, size - at, &used, &err) != TUTTI_OK) {
+        if (tutti_click_parse(&click, &(tutti_click_place){ "f", 1 }, file + at, size - at, &used,
+                              &err) != TUTTI_OK) {
             require(err.text[0] != '\0');
             return;
         }
         require(used > 0 && used <= size - at);
         n = tutti_click_print(&click, line);
-        require(n <= sizeof line && tutti_click_parse(&again, "f", 1, (uint8_t *)line, n, &used, &err) == TUTTI_OK &&
+        require(n <= sizeof line &&
+                tutti_click_parse(&again, &(tutti_click_place){ "f", 1 }, (uint8_t *)line, n, &used,
+                                  &err) == TUTTI_OK &&
                 memcmp(&click, &again, sizeof click) == 0);
         require(tutti_click_row(&click, 5, 7) < 7);
-        require(tutti_click_parse(&again, "f", 1, file + at, size - at, &used, &err) == TUTTI_OK);
+        require(tutti_click_parse(&again, &(tutti_click_place){ "f", 1 }, file + at, size - at,
+                                  &used, &err) == TUTTI_OK);
     }
 }
 

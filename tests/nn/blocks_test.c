@@ -51,15 +51,23 @@ static void check(const char *model, const tutti_nn_task *task, const char *back
         const int64_t n = b + 1 < blocks ? BLOCK : samples - (int64_t)b * BLOCK;
         for (int k = 0; k < e.count; k++)
             gradients[k] = part[k][b] = calloc(e.params[k].count, sizeof(float));
-        assert_int_equal(tutti_nn_pass(small, e.x + (size_t)b * BLOCK * sample_values(&net),
-                                       e.labels + (size_t)b * BLOCK, n, (double)samples, false, false,
-                                       (const float *const *)e.values, gradients, NULL, &one, &err),
-                         TUTTI_OK);
+        assert_int_equal(
+            tutti_nn_pass(small,
+                          &(tutti_nn_samples){ .count = n,
+                                               .x = e.x + (size_t)b * BLOCK * sample_values(&net),
+                                               .labels = e.labels + (size_t)b * BLOCK },
+                          &(tutti_nn_step){ (double)samples, false, false,
+                                            (const float *const *)e.values, gradients, NULL },
+                          &one, &err),
+            TUTTI_OK);
         sum += one;
     }
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, samples, (double)samples, add, false,
-                                   (const float *const *)e.values, e.gradients, NULL, &loss, &err),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_pass(nn, &(tutti_nn_samples){ .count = samples, .x = e.x, .labels = e.labels },
+                      &(tutti_nn_step){ (double)samples, add, false, (const float *const *)e.values,
+                                        e.gradients, NULL },
+                      &loss, &err),
+        TUTTI_OK);
     assert_true(loss == sum);
     for (int k = 0; k < e.count && blocks > 1; k++) {
         float *expect = calloc(e.params[k].count, sizeof *expect);
@@ -111,16 +119,25 @@ static void four_workers_with_64_samples_match_one_with_256(void **state)
     example e = example_of(&net, 256, 3);
     assert_int_equal(tutti_nn_open_net(&one, &net, &(tutti_nn_options){ .batch = 256 }, &err), TUTTI_OK);
     assert_int_equal(tutti_nn_open_net(&four, &net, &(tutti_nn_options){ .batch = 64 }, &err), TUTTI_OK);
-    assert_int_equal(tutti_nn_pass(one, e.x, e.labels, 256, 256, false, false, (const float *const *)e.values,
-                                   e.gradients, NULL, &loss, &err),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_pass(one, &(tutti_nn_samples){ .count = 256, .x = e.x, .labels = e.labels },
+                      &(tutti_nn_step){ 256, false, false, (const float *const *)e.values,
+                                        e.gradients, NULL },
+                      &loss, &err),
+        TUTTI_OK);
     for (int w = 0; w < 4; w++) {
         float *gradients[PARAMS_MAX];
         for (int k = 0; k < e.count; k++)
             gradients[k] = part[k][w] = calloc(e.params[k].count, sizeof(float));
-        assert_int_equal(tutti_nn_pass(four, e.x + (size_t)w * 64 * 784, e.labels + w * 64, 64, 64, false, false,
-                                       (const float *const *)e.values, gradients, NULL, &loss, &err),
-                         TUTTI_OK);
+        assert_int_equal(
+            tutti_nn_pass(four,
+                          &(tutti_nn_samples){ .count = 64,
+                                               .x = e.x + (size_t)w * 64 * 784,
+                                               .labels = e.labels + w * 64 },
+                          &(tutti_nn_step){ 64, false, false, (const float *const *)e.values,
+                                            gradients, NULL },
+                          &loss, &err),
+            TUTTI_OK);
     }
     for (int k = 0; k < e.count; k++) {
         for (size_t i = 0; i < e.params[k].count; i++) {
@@ -162,9 +179,13 @@ static void gradient_buffers_are_as_few_as_the_tree_needs(void **state)
         /* the gradients that a pass adds to come in addition */
         assert_int_equal(tutti_nn_net_model(&net, "mlp(hidden=160)", &task, NULL), TUTTI_OK);
         example e = example_of(&net, rows[i].batch, 5);
-        assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, rows[i].batch, 1, true, false, (const float *const *)e.values,
-                                       e.gradients, NULL, &loss, NULL),
-                         TUTTI_OK);
+        assert_int_equal(
+            tutti_nn_pass(
+                nn, &(tutti_nn_samples){ .count = rows[i].batch, .x = e.x, .labels = e.labels },
+                &(tutti_nn_step){ 1, true, false, (const float *const *)e.values, e.gradients,
+                                  NULL },
+                &loss, NULL),
+            TUTTI_OK);
         assert_int_equal(tutti_nn_bytes(nn), bytes + all * 4);
         tutti_nn_close(nn);
         /* and from the beginning, where passes are known to add */
@@ -172,9 +193,13 @@ static void gradient_buffers_are_as_few_as_the_tree_needs(void **state)
                                        &(tutti_nn_options){ .batch = rows[i].batch, .adds = true }, NULL),
                          TUTTI_OK);
         assert_int_equal(tutti_nn_bytes(nn), bytes + all * 4);
-        assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, rows[i].batch, 1, true, false, (const float *const *)e.values,
-                                       e.gradients, NULL, &loss, NULL),
-                         TUTTI_OK);
+        assert_int_equal(
+            tutti_nn_pass(
+                nn, &(tutti_nn_samples){ .count = rows[i].batch, .x = e.x, .labels = e.labels },
+                &(tutti_nn_step){ 1, true, false, (const float *const *)e.values, e.gradients,
+                                  NULL },
+                &loss, NULL),
+            TUTTI_OK);
         assert_int_equal(tutti_nn_bytes_most(nn), bytes + all * 4);
         example_free(&e);
         tutti_nn_close(one);
@@ -198,8 +223,10 @@ static void peak_memory_counts_buffers_an_evaluation_freed(void **state)
     assert_int_equal(tutti_nn_open(&nn, "mlp(hidden=160)", &task, &(tutti_nn_options){ .batch = 4 }, NULL), TUTTI_OK);
     const size_t bytes = tutti_nn_bytes(nn);
     assert_int_equal(tutti_nn_bytes_most(nn), bytes);
-    assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 64, (const float *const *)e.values, &loss, &correct, NULL),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_evaluate(nn, &(tutti_nn_samples){ .count = 64, .x = e.x, .labels = e.labels },
+                          (const float *const *)e.values, &loss, &correct, NULL),
+        TUTTI_OK);
     assert_int_equal(tutti_nn_bytes(nn), bytes);
     assert_in_range(tutti_nn_bytes_most(nn), bytes + 16 * layers, bytes + 256 * layers);
     example_free(&e);
@@ -244,9 +271,12 @@ static void hooks_are_called_once_however_many_blocks(void **state)
     assert_int_equal(tutti_nn_net_model(&net, "mlp(hidden=8)", &task, &err), TUTTI_OK);
     example e = example_of(&net, 200, 1);
     assert_int_equal(tutti_nn_open_net(&nn, &net, &(tutti_nn_options){ .batch = 200 }, &err), TUTTI_OK);
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 200, 200, false, false, (const float *const *)e.values,
-                                   e.gradients, &hooks, &loss, &err),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_pass(nn, &(tutti_nn_samples){ .count = 200, .x = e.x, .labels = e.labels },
+                      &(tutti_nn_step){ 200, false, false, (const float *const *)e.values,
+                                        e.gradients, &hooks },
+                      &loss, &err),
+        TUTTI_OK);
     assert_string_equal(c.text, "n0f n1f n2f d0f d1f d2f n2b r0b r1b d2b n1b r2b r3b d1b n0b r4b r5b d0b ");
     tutti_nn_close(nn);
     example_free(&e);

@@ -232,8 +232,10 @@ static void failed_allocations_are_errors_and_later_calls_succeed(void **state)
     b = side_of(&s, model, &options);
     for (n = 0, status = TUTTI_ERR_MEMORY; status != TUTTI_OK; n++) { /* what is added to, and a tail's plan */
         allocations_left = n;
-        status = tutti_nn_pass_tokens(b.nn, s.tokens, s.next, 5, 5, true, false, (const float *const *)b.values,
-                                      b.gradients, NULL, &loss, NULL);
+        status = tutti_nn_pass_tokens(
+            b.nn, &(tutti_nn_samples){ .count = 5, .tokens = s.tokens, .next = s.next },
+            &(tutti_nn_step){ 5, true, false, (const float *const *)b.values, b.gradients, NULL },
+            &loss, NULL);
         allocations_left = -1;
         assert_true(status == TUTTI_OK || status == TUTTI_ERR_MEMORY);
     }

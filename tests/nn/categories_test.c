@@ -76,9 +76,14 @@ static double pass(tutti_nn *nn, const clicks *c, int64_t first, int64_t n, doub
     tutti_error err = { 0 };
     double loss;
 
-    if (tutti_nn_pass_rows(nn, c->x + first * c->task.width, c->rows + first * c->task.tables, c->labels + first, n,
-                           divisor, add, false, (const float *const *)c->values, gradients, hooks, &loss,
-                           &err) != TUTTI_OK)
+    if (tutti_nn_pass_rows(nn,
+                           &(tutti_nn_samples){ .count = n,
+                                                .x = c->x + first * c->task.width,
+                                                .labels = c->labels + first,
+                                                .rows = c->rows + first * c->task.tables },
+                           &(tutti_nn_step){ divisor, add, false, (const float *const *)c->values,
+                                             gradients, hooks },
+                           &loss, &err) != TUTTI_OK)
         fail_msg("%s", err.text);
     return loss;
 }
@@ -136,9 +141,13 @@ static void losses_logits_and_gradients_match_pytorch(void **state)
             for (int i = 0; i < 4; i++)
                 near(e->model, t->name, "an element", (double)c.gradients[k][t->place[i]], t->at[i], tolerance);
         }
-        assert_int_equal(tutti_nn_evaluate_rows(nn, c.x, c.rows, c.labels, e->samples, (const float *const *)c.values,
-                                                &loss, &correct, logits, NULL),
-                         TUTTI_OK);
+        assert_int_equal(
+            tutti_nn_evaluate_rows(
+                nn,
+                &(tutti_nn_samples){
+                    .count = e->samples, .x = c.x, .labels = c.labels, .rows = c.rows },
+                (const float *const *)c.values, &(tutti_nn_score){ &loss, &correct, logits }, NULL),
+            TUTTI_OK);
         near(e->model, "evaluation", "loss", loss, e->loss, 1e-5 * e->loss);
         assert_int_equal(correct, e->correct);
         near(e->model, "evaluation", "the first logit", (double)logits[0], e->logits[0],
@@ -386,13 +395,20 @@ static void logits_do_not_depend_on_evaluation_batch_size(void **state)
     int64_t correct, hits, right = 0;
 
     (void)state;
-    assert_int_equal(tutti_nn_evaluate_rows(nn, c.x, c.rows, c.labels, 1500, (const float *const *)c.values, &loss,
-                                            &correct, whole, NULL),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_evaluate_rows(
+            nn, &(tutti_nn_samples){ .count = 1500, .x = c.x, .labels = c.labels, .rows = c.rows },
+            (const float *const *)c.values, &(tutti_nn_score){ &loss, &correct, whole }, NULL),
+        TUTTI_OK);
     for (int64_t at = 0; at < 1500; at += 211) {
         const int64_t n = 1500 - at < 7 ? 1500 - at : 7;
-        assert_int_equal(tutti_nn_evaluate_rows(nn, c.x + at * 3, c.rows + at * 6, c.labels + at, n,
-                                                (const float *const *)c.values, &part, &hits, one, NULL),
+        assert_int_equal(tutti_nn_evaluate_rows(nn,
+                                                &(tutti_nn_samples){ .count = n,
+                                                                     .x = c.x + at * 3,
+                                                                     .labels = c.labels + at,
+                                                                     .rows = c.rows + at * 6 },
+                                                (const float *const *)c.values,
+                                                &(tutti_nn_score){ &part, &hits, one }, NULL),
                          TUTTI_OK);
         assert_memory_equal(one, whole + at, (size_t)n * sizeof *one);
     }
@@ -402,9 +418,11 @@ static void logits_do_not_depend_on_evaluation_batch_size(void **state)
     }
     assert_true(fabs(sum - loss) < 1e-5 * sum);
     assert_int_equal(correct, right);
-    assert_int_equal(tutti_nn_evaluate_rows(nn, c.x, c.rows, c.labels, 1500, (const float *const *)c.values, &part,
-                                            &hits, NULL, NULL),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_evaluate_rows(
+            nn, &(tutti_nn_samples){ .count = 1500, .x = c.x, .labels = c.labels, .rows = c.rows },
+            (const float *const *)c.values, &(tutti_nn_score){ &part, &hits, NULL }, NULL),
+        TUTTI_OK);
     assert_true(part == loss && hits == correct);
     free(whole);
     tutti_nn_close(nn);
@@ -498,23 +516,34 @@ static void invalid_passes_are_rejected_with_a_message(void **state)
     (void)state;
     c.rows[7] = 5;
     assert_int_equal(
-        tutti_nn_pass_rows(nn, c.x, c.rows, c.labels, 4, 4, false, false, values, c.gradients, NULL, &loss, &err),
+        tutti_nn_pass_rows(
+            nn, &(tutti_nn_samples){ .count = 4, .x = c.x, .labels = c.labels, .rows = c.rows },
+            &(tutti_nn_step){ 4, false, false, values, c.gradients, NULL }, &loss, &err),
         TUTTI_ERR_CORRUPT);
     assert_string_equal(err.text, "category 1 of sample 2 is row 5; its table has rows 0 to 4");
-    assert_int_equal(tutti_nn_evaluate_rows(nn, c.x, c.rows, c.labels, 4, values, &loss, &correct, NULL, &err),
-                     TUTTI_ERR_CORRUPT);
+    assert_int_equal(
+        tutti_nn_evaluate_rows(
+            nn, &(tutti_nn_samples){ .count = 4, .x = c.x, .labels = c.labels, .rows = c.rows },
+            values, &(tutti_nn_score){ &loss, &correct, NULL }, &err),
+        TUTTI_ERR_CORRUPT);
     c.rows[7] = 4;
     c.labels[3] = 2;
     assert_int_equal(
-        tutti_nn_pass_rows(nn, c.x, c.rows, c.labels, 4, 4, false, false, values, c.gradients, NULL, &loss, &err),
+        tutti_nn_pass_rows(
+            nn, &(tutti_nn_samples){ .count = 4, .x = c.x, .labels = c.labels, .rows = c.rows },
+            &(tutti_nn_step){ 4, false, false, values, c.gradients, NULL }, &loss, &err),
         TUTTI_ERR_CORRUPT);
     assert_string_equal(err.text, "the label of sample 3 is 2; the task has classes 0 to 1");
     c.labels[3] = 1;
-    assert_int_equal(tutti_nn_pass(nn, c.x, c.labels, 4, 4, false, false, values, c.gradients, NULL, &loss, &err),
-                     TUTTI_ERR_USAGE);
+    assert_int_equal(
+        tutti_nn_pass(nn, &(tutti_nn_samples){ .count = 4, .x = c.x, .labels = c.labels },
+                      &(tutti_nn_step){ 4, false, false, values, c.gradients, NULL }, &loss, &err),
+        TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "a pass of images or vectors through a network that takes categories");
     assert_int_equal(
-        tutti_nn_pass_rows(images, c.x, c.rows, c.labels, 0, 4, false, false, values, c.gradients, NULL, &loss, &err),
+        tutti_nn_pass_rows(
+            images, &(tutti_nn_samples){ .count = 0, .x = c.x, .labels = c.labels, .rows = c.rows },
+            &(tutti_nn_step){ 4, false, false, values, c.gradients, NULL }, &loss, &err),
         TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "a pass of categories through a network that takes images or vectors");
     pass(nn, &c, 0, 4, 4, false, c.gradients, NULL);

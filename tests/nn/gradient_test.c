@@ -60,8 +60,10 @@ static void compare(tutti_nn *fast, tutti_nn *slow, example *e, int64_t n, const
     loss = run_pass(fast, e, n, false, NULL);
     {
         tutti_error err = { 0 };
-        if (tutti_nn_pass(slow, e->x, e->labels, n, (double)n, false, false, (const float *const *)r.values,
-                          r.gradients, NULL, &expected, &err) != TUTTI_OK)
+        if (tutti_nn_pass(slow, &(tutti_nn_samples){ .count = n, .x = e->x, .labels = e->labels },
+                          &(tutti_nn_step){ (double)n, false, false, (const float *const *)r.values,
+                                            r.gradients, NULL },
+                          &expected, &err) != TUTTI_OK)
             fail_msg("%s", err.text);
     }
     if (!(fabs(loss - expected) <= 1e-6 * fabs(expected)))
@@ -263,30 +265,44 @@ static void same_weights_passes_stay_correct_after_weight_changes(void **state)
     int64_t correct;
 
     (void)state;
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 11, 11, false, true, values, e.gradients, NULL, &again, NULL),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_pass(nn, &(tutti_nn_samples){ .count = 11, .x = e.x, .labels = e.labels },
+                      &(tutti_nn_step){ 11, false, true, values, e.gradients, NULL }, &again, NULL),
+        TUTTI_OK);
     assert_true(again == loss);
     assert_same_bits(&e, first);
 
     e.values[k][5] += 1; /* an evaluation with other values, then the old ones under same_weights */
-    assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 11, values, &other, &correct, NULL), TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_evaluate(nn, &(tutti_nn_samples){ .count = 11, .x = e.x, .labels = e.labels },
+                          values, &other, &correct, NULL),
+        TUTTI_OK);
     assert_true(other != loss);
     e.values[k][5] -= 1;
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 11, 11, false, true, values, e.gradients, NULL, &again, NULL),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_pass(nn, &(tutti_nn_samples){ .count = 11, .x = e.x, .labels = e.labels },
+                      &(tutti_nn_step){ 11, false, true, values, e.gradients, NULL }, &again, NULL),
+        TUTTI_OK);
     assert_true(fabs(again - loss) <= 1e-6 * loss);
 
     e.values[k][5] += 1;
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 11, 11, false, false, values, e.gradients, NULL, &other, NULL),
+    assert_int_equal(tutti_nn_pass(nn,
+                                   &(tutti_nn_samples){ .count = 11, .x = e.x, .labels = e.labels },
+                                   &(tutti_nn_step){ 11, false, false, values, e.gradients, NULL },
+                                   &other, NULL),
                      TUTTI_OK);
     assert_true(fabs(other - loss) > 1e-4 * loss);
 
     /* Values change, a pass without samples declares that, the next one relies on it. */
     e.values[k][5] += 1;
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 0, 11, true, false, values, e.gradients, NULL, &again, NULL),
-                     TUTTI_OK);
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 11, 11, false, true, values, e.gradients, NULL, &again, NULL),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_pass(nn, &(tutti_nn_samples){ .count = 0, .x = e.x, .labels = e.labels },
+                      &(tutti_nn_step){ 11, true, false, values, e.gradients, NULL }, &again, NULL),
+        TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_pass(nn, &(tutti_nn_samples){ .count = 11, .x = e.x, .labels = e.labels },
+                      &(tutti_nn_step){ 11, false, true, values, e.gradients, NULL }, &again, NULL),
+        TUTTI_OK);
     assert_true(again != other);
     free_copy(&e, first);
     example_free(&e);
@@ -314,8 +330,10 @@ static void loss_does_not_overflow_and_nan_propagates(void **state)
         e.values[1][0] = NAN;
         assert_true(isnan(run_pass(nn, &e, 3, false, NULL)));
         memset(e.labels, 0, 3);
-        assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 3, (const float *const *)e.values, &loss, &correct, NULL),
-                         TUTTI_OK);
+        assert_int_equal(
+            tutti_nn_evaluate(nn, &(tutti_nn_samples){ .count = 3, .x = e.x, .labels = e.labels },
+                              (const float *const *)e.values, &loss, &correct, NULL),
+            TUTTI_OK);
         assert_int_equal(correct, 0);
         assert_true(isnan(loss));
         example_free(&e);
@@ -341,7 +359,9 @@ static void ties_go_to_the_lowest_class(void **state)
         for (int s = 0; s < 300; s++)
             zeros += e.labels[s] == 0;
         assert_int_equal(
-            tutti_nn_evaluate(nn, e.x, e.labels, 300, (const float *const *)e.values, &loss, &correct, NULL), TUTTI_OK);
+            tutti_nn_evaluate(nn, &(tutti_nn_samples){ .count = 300, .x = e.x, .labels = e.labels },
+                              (const float *const *)e.values, &loss, &correct, NULL),
+            TUTTI_OK);
         assert_int_equal(correct, zeros);
         assert_true(fabs(loss - 300 * log(7)) < 1e-9);
         example_free(&e);
@@ -393,11 +413,15 @@ static void evaluation_agrees_with_the_reference(void **state)
             double loss, expected;
             int64_t correct, right;
             assert_int_equal(
-                tutti_nn_evaluate(fast, e.x, e.labels, sizes[i], (const float *const *)e.values, &loss, &correct, NULL),
+                tutti_nn_evaluate(
+                    fast, &(tutti_nn_samples){ .count = sizes[i], .x = e.x, .labels = e.labels },
+                    (const float *const *)e.values, &loss, &correct, NULL),
                 TUTTI_OK);
-            assert_int_equal(tutti_nn_evaluate(slow, e.x, e.labels, sizes[i], (const float *const *)e.values, &expected,
-                                               &right, NULL),
-                             TUTTI_OK);
+            assert_int_equal(
+                tutti_nn_evaluate(
+                    slow, &(tutti_nn_samples){ .count = sizes[i], .x = e.x, .labels = e.labels },
+                    (const float *const *)e.values, &expected, &right, NULL),
+                TUTTI_OK);
             assert_true(fabs(loss - expected) <= 1e-6 * expected);
             assert_int_equal(correct, right);
         }
@@ -427,9 +451,13 @@ static void sample_losses_do_not_depend_on_evaluation_batch_size(void **state)
         double single[300], loss;
         int64_t correct;
         for (int i = 0; i < 300; i++)
-            assert_int_equal(tutti_nn_evaluate(nn, e.x + (size_t)i * sample_values(&net), e.labels + i, 1,
-                                               (const float *const *)e.values, &single[i], &correct, NULL),
-                             TUTTI_OK);
+            assert_int_equal(
+                tutti_nn_evaluate(nn,
+                                  &(tutti_nn_samples){ .count = 1,
+                                                       .x = e.x + (size_t)i * sample_values(&net),
+                                                       .labels = e.labels + i },
+                                  (const float *const *)e.values, &single[i], &correct, NULL),
+                TUTTI_OK);
         for (size_t s = 0; s < TUTTI_LENGTH(sizes); s++) {
             double total = 0;
             for (int64_t first = 0; first < sizes[s]; first += run) {
@@ -439,7 +467,9 @@ static void sample_losses_do_not_depend_on_evaluation_batch_size(void **state)
                 total += sum;
             }
             assert_int_equal(
-                tutti_nn_evaluate(nn, e.x, e.labels, sizes[s], (const float *const *)e.values, &loss, &correct, NULL),
+                tutti_nn_evaluate(
+                    nn, &(tutti_nn_samples){ .count = sizes[s], .x = e.x, .labels = e.labels },
+                    (const float *const *)e.values, &loss, &correct, NULL),
                 TUTTI_OK);
             if (loss != total)
                 fail_msg("%s, %d samples: %.17g, one by one %.17g", cases[m].model, (int)sizes[s], loss, total);

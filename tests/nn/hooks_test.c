@@ -86,8 +86,11 @@ static void a_failing_hook_aborts_only_its_own_pass(void **state)
             const tutti_nn_hooks hooks = hooks_of(&r);
             tutti_error err = { 0 };
             double sum = 7;
-            const tutti_status status = tutti_nn_pass(nn, e.x, e.labels, samples, 24, false, false,
-                                                      (const float *const *)e.values, e.gradients, &hooks, &sum, &err);
+            const tutti_status status = tutti_nn_pass(
+                nn, &(tutti_nn_samples){ .count = samples, .x = e.x, .labels = e.labels },
+                &(tutti_nn_step){ 24, false, false, (const float *const *)e.values, e.gradients,
+                                  &hooks },
+                &sum, &err);
             calls = r.calls;
             if (calls < fail_at) {
                 assert_int_equal(status, TUTTI_OK);
@@ -185,16 +188,22 @@ static void a_pass_without_samples_writes_zeros_or_adds_nothing(void **state)
 
         for (int k = 0; k < e.count; k++)
             e.gradients[k][0] = 1;
-        assert_int_equal(tutti_nn_pass(nn, NULL, NULL, 0, 1, true, false, (const float *const *)e.values, e.gradients,
-                                       NULL, &loss, NULL),
-                         TUTTI_OK);
+        assert_int_equal(
+            tutti_nn_pass(nn, &(tutti_nn_samples){ .count = 0 },
+                          &(tutti_nn_step){ 1, true, false, (const float *const *)e.values,
+                                            e.gradients, NULL },
+                          &loss, NULL),
+            TUTTI_OK);
         assert_true(loss == 0);
         for (int k = 0; k < e.count; k++)
             assert_true(e.gradients[k][0] == 1);
         memset(e.gradients[0], 1, e.params[0].count * sizeof(float));
-        assert_int_equal(tutti_nn_pass(nn, NULL, NULL, 0, 1, false, false, (const float *const *)e.values, e.gradients,
-                                       NULL, &loss, NULL),
-                         TUTTI_OK);
+        assert_int_equal(
+            tutti_nn_pass(nn, &(tutti_nn_samples){ .count = 0 },
+                          &(tutti_nn_step){ 1, false, false, (const float *const *)e.values,
+                                            e.gradients, NULL },
+                          &loss, NULL),
+            TUTTI_OK);
         for (int k = 0; k < e.count; k++)
             for (size_t j = 0; j < e.params[k].count; j++)
                 assert_true(e.gradients[k][j] == 0);
@@ -214,30 +223,51 @@ static void invalid_passes_are_rejected_with_a_message(void **state)
     double loss;
 
     (void)state;
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 5, 5, false, false, values, e.gradients, NULL, &loss, &err),
-                     TUTTI_ERR_USAGE);
+    assert_int_equal(
+        tutti_nn_pass(nn, &(tutti_nn_samples){ .count = 5, .x = e.x, .labels = e.labels },
+                      &(tutti_nn_step){ 5, false, false, values, e.gradients, NULL }, &loss, &err),
+        TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "a pass of 5 samples; the network was opened for 0 to 4");
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, -1, 5, false, false, values, e.gradients, NULL, &loss, &err),
-                     TUTTI_ERR_USAGE);
+    assert_int_equal(
+        tutti_nn_pass(nn, &(tutti_nn_samples){ .count = -1, .x = e.x, .labels = e.labels },
+                      &(tutti_nn_step){ 5, false, false, values, e.gradients, NULL }, &loss, &err),
+        TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "a pass of -1 samples; the network was opened for 0 to 4");
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 4, 0, false, false, values, e.gradients, NULL, &loss, &err),
-                     TUTTI_ERR_USAGE);
+    assert_int_equal(
+        tutti_nn_pass(nn, &(tutti_nn_samples){ .count = 4, .x = e.x, .labels = e.labels },
+                      &(tutti_nn_step){ 0, false, false, values, e.gradients, NULL }, &loss, &err),
+        TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "a pass with the divisor 0; it must be positive and finite");
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 4, NAN, false, false, values, e.gradients, NULL, &loss, &err),
+    assert_int_equal(tutti_nn_pass(nn,
+                                   &(tutti_nn_samples){ .count = 4, .x = e.x, .labels = e.labels },
+                                   &(tutti_nn_step){ NAN, false, false, values, e.gradients, NULL },
+                                   &loss, &err),
                      TUTTI_ERR_USAGE);
     assert_int_equal(
-        tutti_nn_pass(nn, e.x, e.labels, 4, INFINITY, false, false, values, e.gradients, NULL, &loss, NULL),
+        tutti_nn_pass(nn, &(tutti_nn_samples){ .count = 4, .x = e.x, .labels = e.labels },
+                      &(tutti_nn_step){ INFINITY, false, false, values, e.gradients, NULL }, &loss,
+                      NULL),
         TUTTI_ERR_USAGE);
     e.labels[3] = 3;
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 4, 4, false, false, values, e.gradients, NULL, &loss, &err),
-                     TUTTI_ERR_CORRUPT);
+    assert_int_equal(
+        tutti_nn_pass(nn, &(tutti_nn_samples){ .count = 4, .x = e.x, .labels = e.labels },
+                      &(tutti_nn_step){ 4, false, false, values, e.gradients, NULL }, &loss, &err),
+        TUTTI_ERR_CORRUPT);
     assert_string_equal(err.text, "the label of sample 3 is 3; the task has classes 0 to 2");
     assert_true(loss == 0);
-    assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 4, values, &loss, &correct, &err), TUTTI_ERR_CORRUPT);
-    assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, -4, values, &loss, &correct, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(
+        tutti_nn_evaluate(nn, &(tutti_nn_samples){ .count = 4, .x = e.x, .labels = e.labels },
+                          values, &loss, &correct, &err),
+        TUTTI_ERR_CORRUPT);
+    assert_int_equal(
+        tutti_nn_evaluate(nn, &(tutti_nn_samples){ .count = -4, .x = e.x, .labels = e.labels },
+                          values, &loss, &correct, &err),
+        TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "an evaluation of -4 samples");
-    assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 3, 3, false, false, values, e.gradients, NULL, &loss, &err),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_pass(nn, &(tutti_nn_samples){ .count = 3, .x = e.x, .labels = e.labels },
+                      &(tutti_nn_step){ 3, false, false, values, e.gradients, NULL }, &loss, &err),
+        TUTTI_OK);
     example_free(&e);
     tutti_nn_close(nn);
     tutti_nn_close(NULL);
@@ -303,7 +333,9 @@ static void every_sample_is_charged_with_the_flops_of_its_layers(void **state)
         run_pass(nn, &e, 0, false, NULL);
         assert_true(a.flops == 0);
         assert_int_equal(
-            tutti_nn_evaluate(nn, e.x, e.labels, 300, (const float *const *)e.values, &loss, &correct, NULL), TUTTI_OK);
+            tutti_nn_evaluate(nn, &(tutti_nn_samples){ .count = 300, .x = e.x, .labels = e.labels },
+                              (const float *const *)e.values, &loss, &correct, NULL),
+            TUTTI_OK);
         assert_true(a.flops == 300 * forward);
         tutti_nn_close(nn);
         tutti_device_close(options.device);
@@ -344,13 +376,17 @@ static void failed_allocations_are_errors_and_later_calls_succeed(void **state)
         /* An evaluation and a size that need memory of their own; afterwards everything works. */
         for (n = 0, status = TUTTI_ERR_MEMORY; status != TUTTI_OK; n++) {
             allocations_left = n;
-            status = tutti_nn_evaluate(nn, e.x, e.labels, 11, values, &loss, &correct, NULL);
+            status = tutti_nn_evaluate(
+                nn, &(tutti_nn_samples){ .count = 11, .x = e.x, .labels = e.labels }, values, &loss,
+                &correct, NULL);
             allocations_left = -1;
             assert_true(status == TUTTI_OK || status == TUTTI_ERR_MEMORY);
         }
         for (n = 0, status = TUTTI_ERR_MEMORY; status != TUTTI_OK; n++) {
             allocations_left = n;
-            status = tutti_nn_pass(nn, e.x, e.labels, 5, 5, false, false, values, e.gradients, NULL, &loss, NULL);
+            status = tutti_nn_pass(
+                nn, &(tutti_nn_samples){ .count = 5, .x = e.x, .labels = e.labels },
+                &(tutti_nn_step){ 5, false, false, values, e.gradients, NULL }, &loss, NULL);
             allocations_left = -1;
             assert_true(status == TUTTI_OK || status == TUTTI_ERR_MEMORY);
         }
@@ -411,9 +447,12 @@ static void the_least_recently_used_plan_is_evicted(void **state)
     run_pass(nn, &e, 30, false, NULL);
     {
         double loss;
-        assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 8, 8, false, false, (const float *const *)e.values,
-                                       e.gradients, NULL, &loss, NULL),
-                         TUTTI_ERR_MEMORY); /* was dropped */
+        assert_int_equal(
+            tutti_nn_pass(nn, &(tutti_nn_samples){ .count = 8, .x = e.x, .labels = e.labels },
+                          &(tutti_nn_step){ 8, false, false, (const float *const *)e.values,
+                                            e.gradients, NULL },
+                          &loss, NULL),
+            TUTTI_ERR_MEMORY); /* was dropped */
     }
     allocations_left = -1;
     example_free(&e);
@@ -489,7 +528,9 @@ static void memory_of_an_evaluation_is_released(void **state)
 
             before = run_pass(nn, &e, batch, false, NULL);
             assert_int_equal(
-                tutti_nn_evaluate(nn, e.x, e.labels, 20, (const float *const *)e.values, &loss, &correct, NULL),
+                tutti_nn_evaluate(nn,
+                                  &(tutti_nn_samples){ .count = 20, .x = e.x, .labels = e.labels },
+                                  (const float *const *)e.values, &loss, &correct, NULL),
                 TUTTI_OK);
             bytes = tutti_nn_bytes(nn); /* includes a plan of its tiles; a small batch has had none */
             allocations_left = 0;
@@ -497,7 +538,9 @@ static void memory_of_an_evaluation_is_released(void **state)
             allocations_left = -1;
             assert_true(before == after);
             assert_int_equal(
-                tutti_nn_evaluate(nn, e.x, e.labels, 20, (const float *const *)e.values, &loss, &correct, NULL),
+                tutti_nn_evaluate(nn,
+                                  &(tutti_nn_samples){ .count = 20, .x = e.x, .labels = e.labels },
+                                  (const float *const *)e.values, &loss, &correct, NULL),
                 TUTTI_OK);
             assert_int_equal(tutti_nn_bytes(nn), bytes);
             if (batch >= 8) {

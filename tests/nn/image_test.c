@@ -198,8 +198,10 @@ static void compare(tutti_nn *fast, tutti_nn *slow, example *e, int64_t n, const
     int64_t right, expected_right;
     size_t count, again;
 
-    if (tutti_nn_pass(slow, e->x, e->labels, n, (double)n, false, false, (const float *const *)e->values,
-                      other.gradients, NULL, &expected, &err) != TUTTI_OK)
+    if (tutti_nn_pass(slow, &(tutti_nn_samples){ .count = n, .x = e->x, .labels = e->labels },
+                      &(tutti_nn_step){ (double)n, false, false, (const float *const *)e->values,
+                                        other.gradients, NULL },
+                      &expected, &err) != TUTTI_OK)
         fail_msg("%s", err.text);
     if (!(fabs(loss - expected) <= 3e-6 * fabs(expected)))
         fail_msg("%s, %d samples: loss %.9g, reference %.9g", name, (int)n, loss, expected);
@@ -229,10 +231,13 @@ static void compare(tutti_nn *fast, tutti_nn *slow, example *e, int64_t n, const
         free(a);
         free(b);
     }
-    assert_int_equal(tutti_nn_evaluate(fast, e->x, e->labels, n, (const float *const *)e->values, &loss, &right, &err),
-                     TUTTI_OK);
     assert_int_equal(
-        tutti_nn_evaluate(slow, e->x, e->labels, n, (const float *const *)e->values, &expected, &expected_right, &err),
+        tutti_nn_evaluate(fast, &(tutti_nn_samples){ .count = n, .x = e->x, .labels = e->labels },
+                          (const float *const *)e->values, &loss, &right, &err),
+        TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_evaluate(slow, &(tutti_nn_samples){ .count = n, .x = e->x, .labels = e->labels },
+                          (const float *const *)e->values, &expected, &expected_right, &err),
         TUTTI_OK);
     if (!(fabs(loss - expected) <= 2e-5 * fabs(expected)) || right != expected_right)
         fail_msg("%s, %d samples: evaluation gives %.9g and %d right, reference %.9g and %d", name, (int)n, loss,
@@ -314,12 +319,17 @@ static void running_statistics_follow_the_momentum_update(void **state)
         run_pass(nn, &e, 150, false, NULL);
         tutti_nn_hold_statistics(nn, false);
         run_pass(nn, &e, 0, false, NULL); /* no samples move nothing, nor does an evaluation or a pass that fails */
-        assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 9, (const float *const *)e.values, &loss, &correct, NULL),
-                         TUTTI_OK);
+        assert_int_equal(
+            tutti_nn_evaluate(nn, &(tutti_nn_samples){ .count = 9, .x = e.x, .labels = e.labels },
+                              (const float *const *)e.values, &loss, &correct, NULL),
+            TUTTI_OK);
         e.labels[70] = 7;
-        assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 150, 150, false, false, (const float *const *)e.values,
-                                       e.gradients, NULL, &loss, NULL),
-                         TUTTI_ERR_CORRUPT);
+        assert_int_equal(
+            tutti_nn_pass(nn, &(tutti_nn_samples){ .count = 150, .x = e.x, .labels = e.labels },
+                          &(tutti_nn_step){ 150, false, false, (const float *const *)e.values,
+                                            e.gradients, NULL },
+                          &loss, NULL),
+            TUTTI_ERR_CORRUPT);
         assert_true(fabs((double)running[0] - expected_mean) < 1e-6 &&
                     fabs((double)running[1] - expected_variance) < 1e-6);
         e.labels[70] = 0;
@@ -384,14 +394,20 @@ static void running_statistics_may_use_caller_memory(void **state)
     memcpy(mine, other, sizeof mine);
     assert_int_equal(tutti_nn_open_net(&nn, &same, &(tutti_nn_options){ .batch = 9, .running = mine }, NULL), TUTTI_OK);
     assert_ptr_equal(tutti_nn_running(nn, &count), mine);
-    assert_int_equal(tutti_nn_evaluate(theirs, e.x, e.labels, 9, (const float *const *)e.values, &a, &correct, NULL),
-                     TUTTI_OK);
-    assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 9, (const float *const *)e.values, &b, &correct, NULL),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_evaluate(theirs, &(tutti_nn_samples){ .count = 9, .x = e.x, .labels = e.labels },
+                          (const float *const *)e.values, &a, &correct, NULL),
+        TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_evaluate(nn, &(tutti_nn_samples){ .count = 9, .x = e.x, .labels = e.labels },
+                          (const float *const *)e.values, &b, &correct, NULL),
+        TUTTI_OK);
     assert_true(a == b);
     mine[3] += 1;
-    assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 9, (const float *const *)e.values, &b, &correct, NULL),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_evaluate(nn, &(tutti_nn_samples){ .count = 9, .x = e.x, .labels = e.labels },
+                          (const float *const *)e.values, &b, &correct, NULL),
+        TUTTI_OK);
     assert_true(a != b);
     example_free(&e);
     tutti_nn_close(theirs);
@@ -439,9 +455,15 @@ static void a_pass_is_bitwise_the_tree_sum_of_blocks(void **state)
         double l;
         for (size_t i = 0; i < count; i++)
             now[i] = 0;
-        assert_int_equal(tutti_nn_pass(one, e.x + (size_t)b * 64 * 64, e.labels + b * 64, n, (double)samples, false,
-                                       false, (const float *const *)e.values, e.gradients, NULL, &l, NULL),
-                         TUTTI_OK);
+        assert_int_equal(
+            tutti_nn_pass(one,
+                          &(tutti_nn_samples){ .count = n,
+                                               .x = e.x + (size_t)b * 64 * 64,
+                                               .labels = e.labels + b * 64 },
+                          &(tutti_nn_step){ (double)samples, false, false,
+                                            (const float *const *)e.values, e.gradients, NULL },
+                          &l, NULL),
+            TUTTI_OK);
         for (size_t i = 0; i < count; i++)
             mean[i] += (double)now[i] * (double)n / (double)samples;
         part[b] = copies(&e);
@@ -508,15 +530,20 @@ static void evaluation_loss_is_the_sum_of_single_sample_losses(void **state)
 
     (void)state;
     run_pass(nn, &e, 8, false, NULL);
-    assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 100, (const float *const *)e.values, &all, &right, NULL),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_evaluate(nn, &(tutti_nn_samples){ .count = 100, .x = e.x, .labels = e.labels },
+                          (const float *const *)e.values, &all, &right, NULL),
+        TUTTI_OK);
     for (int64_t first = 0; first < 100; first += 48) { /* a run of an evaluation adds its samples up by itself */
         double part = 0;
         for (int64_t i = first; i < first + 48 && i < 100; i++) {
             double one;
             int64_t hit;
             assert_int_equal(
-                tutti_nn_evaluate(nn, e.x + i * 64, e.labels + i, 1, (const float *const *)e.values, &one, &hit, NULL),
+                tutti_nn_evaluate(
+                    nn,
+                    &(tutti_nn_samples){ .count = 1, .x = e.x + i * 64, .labels = e.labels + i },
+                    (const float *const *)e.values, &one, &hit, NULL),
                 TUTTI_OK);
             part += one;
             hits += hit;
@@ -720,18 +747,28 @@ static void failed_allocations_are_errors_and_later_calls_succeed(void **state)
         assert_int_equal(tutti_nn_open(&fresh, spec, &task, &options, NULL), TUTTI_OK);
         for (status = TUTTI_ERR_MEMORY, n = 0; status != TUTTI_OK; n++) { /* a pass of a new size */
             allocations_left = n;
-            status = tutti_nn_pass(nn, e.x, e.labels, 3, 3, false, false, values, e.gradients, NULL, &loss, NULL);
+            status = tutti_nn_pass(
+                nn, &(tutti_nn_samples){ .count = 3, .x = e.x, .labels = e.labels },
+                &(tutti_nn_step){ 3, false, false, values, e.gradients, NULL }, &loss, NULL);
             allocations_left = -1;
         }
         assert_int_equal(
-            tutti_nn_pass(fresh, e.x, e.labels, 3, 3, false, false, values, e.gradients, NULL, &again, NULL), TUTTI_OK);
+            tutti_nn_pass(fresh, &(tutti_nn_samples){ .count = 3, .x = e.x, .labels = e.labels },
+                          &(tutti_nn_step){ 3, false, false, values, e.gradients, NULL }, &again,
+                          NULL),
+            TUTTI_OK);
         assert_true(loss == again);
         for (status = TUTTI_ERR_MEMORY, n = 0; status != TUTTI_OK; n++) {
             allocations_left = n;
-            status = tutti_nn_evaluate(nn, e.x, e.labels, 7, values, &loss, &correct, NULL);
+            status = tutti_nn_evaluate(
+                nn, &(tutti_nn_samples){ .count = 7, .x = e.x, .labels = e.labels }, values, &loss,
+                &correct, NULL);
             allocations_left = -1;
         }
-        assert_int_equal(tutti_nn_evaluate(fresh, e.x, e.labels, 7, values, &again, &correct, NULL), TUTTI_OK);
+        assert_int_equal(tutti_nn_evaluate(
+                             fresh, &(tutti_nn_samples){ .count = 7, .x = e.x, .labels = e.labels },
+                             values, &again, &correct, NULL),
+                         TUTTI_OK);
         assert_true(loss == again);
         tutti_nn_close(nn);
         tutti_nn_close(fresh);
@@ -754,8 +791,10 @@ static void passes_of_known_sizes_allocate_nothing(void **state)
     run_pass(nn, &e, 4, true, NULL);
     run_pass(nn, &e, 9, true, NULL);
     allocations_left = -1;
-    assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 9, (const float *const *)e.values, &loss, &correct, NULL),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti_nn_evaluate(nn, &(tutti_nn_samples){ .count = 9, .x = e.x, .labels = e.labels },
+                          (const float *const *)e.values, &loss, &correct, NULL),
+        TUTTI_OK);
     run_pass(nn, &e, 9, false, NULL);
     allocations_left = 0;
     run_pass(nn, &e, 9, false, NULL);

@@ -81,13 +81,22 @@ static inline double pass_over(tutti_nn *nn, const samples *s, size_t first, int
     tutti_error err = { 0 };
     double loss;
     const tutti_status status =
-        t->context > 0  ? tutti_nn_pass_tokens(nn, s->tokens + at, s->next + at, n, divisor, false,
-                                               false, v, gradients, hooks, &loss, &err)
-        : t->tables > 0 ? tutti_nn_pass_rows(nn, x, s->rows + first * (size_t)t->tables,
-                                             s->labels + first, n, divisor, false, false, v,
-                                             gradients, hooks, &loss, &err)
-                        : tutti_nn_pass(nn, x, s->labels + first, n, divisor, false, false, v,
-                                        gradients, hooks, &loss, &err);
+        t->context > 0
+            ? tutti_nn_pass_tokens(
+                  nn,
+                  &(tutti_nn_samples){ .count = n, .tokens = s->tokens + at, .next = s->next + at },
+                  &(tutti_nn_step){ divisor, false, false, v, gradients, hooks }, &loss, &err)
+        : t->tables > 0
+            ? tutti_nn_pass_rows(nn,
+                                 &(tutti_nn_samples){ .count = n,
+                                                      .x = x,
+                                                      .labels = s->labels + first,
+                                                      .rows = s->rows + first * (size_t)t->tables },
+                                 &(tutti_nn_step){ divisor, false, false, v, gradients, hooks },
+                                 &loss, &err)
+            : tutti_nn_pass(
+                  nn, &(tutti_nn_samples){ .count = n, .x = x, .labels = s->labels + first },
+                  &(tutti_nn_step){ divisor, false, false, v, gradients, hooks }, &loss, &err);
 
     if (status != TUTTI_OK)
         fail_msg("%s", err.text);

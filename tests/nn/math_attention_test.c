@@ -40,15 +40,19 @@ static void sample_free(sample *s)
 static void run(const nn_math *m, sample *s, size_t first, size_t count)
 {
     const size_t d = s->a.heads * s->a.width;
-    m->attention(&s->a, first, count, s->qkv, s->qkv + d, s->qkv + 2 * d, s->o, s->lse, s->scratch);
+    m->attention(&s->a, first, count,
+                 &(nn_attention_values){ s->qkv, s->qkv + d, s->qkv + 2 * d, s->o, s->lse },
+                 s->scratch);
     assert_guarded("attention's scratch", s->scratch, tutti_nn_attention_scratch(&s->a));
 }
 
 static void run_back(const nn_math *m, sample *s, size_t first, size_t count)
 {
     const size_t d = s->a.heads * s->a.width;
-    m->attention_back(&s->a, first, count, s->qkv, s->qkv + d, s->qkv + 2 * d, s->o, s->lse, s->slope, s->dqkv,
-                      s->dqkv + d, s->dqkv + 2 * d, s->scratch);
+    m->attention_back(&s->a, first, count,
+                      &(nn_attention_values){ s->qkv, s->qkv + d, s->qkv + 2 * d, s->o, s->lse },
+                      &(nn_attention_slopes){ s->slope, s->dqkv, s->dqkv + d, s->dqkv + 2 * d },
+                      s->scratch);
     assert_guarded("attention's scratch", s->scratch, tutti_nn_attention_scratch(&s->a));
 }
 

@@ -50,10 +50,12 @@ static size_t place(const batch *b, size_t channel, size_t i)
 
 static void run(const nn_math *m, batch *b)
 {
-    m->batch_norm(&b->c, b->x, b->gamma, b->beta, 1e-5f, b->relu, b->y, b->mean, b->rstd, 0.1f, b->running_mean,
-                  b->running_variance);
-    m->batch_norm_back(&b->c, b->x, b->relu ? b->y : NULL, b->gamma, b->mean, b->rstd, b->dy, b->dx, b->dgamma,
-                       b->dbeta, false);
+    m->batch_norm(&b->c, &(nn_batch_norm){ b->gamma, b->beta, 1e-5f, b->relu }, b->x, b->y,
+                  &(nn_row_statistics){ b->mean, b->rstd },
+                  &(nn_running){ 0.1f, b->running_mean, b->running_variance });
+    m->batch_norm_back(
+        &b->c, &(nn_batch_norm_kept){ b->x, b->relu ? b->y : NULL, b->gamma, b->mean, b->rstd },
+        &(nn_batch_norm_slopes){ b->dy, b->dx, b->dgamma, b->dbeta, false });
     float *const each[] = { b->mean, b->rstd, b->dgamma, b->dbeta, b->running_mean, b->running_variance };
     for (size_t i = 0; i < TUTTI_LENGTH(each); i++)
         assert_guarded("a channel's values", each[i], b->channels);
@@ -182,8 +184,9 @@ static void every_cpu_level_gives_bitwise_equal_results(void **state)
                 assert_same("dgamma", a.channels, b.dgamma, a.dgamma);
                 assert_same("dbeta", a.channels, b.dbeta, a.dbeta);
                 assert_same("running variance", a.channels, b.running_variance, a.running_variance);
-                level(l)->batch_norm_back(&b.c, b.x, relu ? b.y : NULL, b.gamma, b.mean, b.rstd, b.dy, b.dy, b.dgamma,
-                                          b.dbeta, true);
+                level(l)->batch_norm_back(
+                    &b.c, &(nn_batch_norm_kept){ b.x, relu ? b.y : NULL, b.gamma, b.mean, b.rstd },
+                    &(nn_batch_norm_slopes){ b.dy, b.dy, b.dgamma, b.dbeta, true });
                 assert_same("dx in place", a.n, b.dy, a.dx);
                 for (size_t j = 0; j < a.channels; j++)
                     assert_true(b.dgamma[j] == a.dgamma[j] + a.dgamma[j] && b.dbeta[j] == a.dbeta[j] + a.dbeta[j]);
@@ -229,8 +232,8 @@ static void evaluation_uses_the_statistics_it_is_given(void **state)
                 batch b = batch_of(layouts[i], relu, i, 0);
                 for (size_t channel = 0; channel < b.channels; channel++)
                     b.running_variance[channel] *= b.running_variance[channel];
-                level(l)->batch_norm_given(&b.c, b.x, b.gamma, b.beta, 1e-3f, relu, b.running_mean, b.running_variance,
-                                           b.y);
+                level(l)->batch_norm_given(&b.c, &(nn_batch_norm){ b.gamma, b.beta, 1e-3f, relu },
+                                           b.x, b.running_mean, b.running_variance, b.y);
                 for (size_t channel = 0; channel < b.channels; channel++)
                     for (size_t j = 0; j < b.each; j++) {
                         const size_t at = place(&b, channel, j);
@@ -242,8 +245,8 @@ static void evaluation_uses_the_statistics_it_is_given(void **state)
                         assert_true(fabs((double)b.y[at] - y) <
                                     1e-6 * (1 + fabs(y) + fabs((double)b.beta[channel])) * 4);
                     }
-                level(l)->batch_norm_given(&b.c, b.x, b.gamma, b.beta, 1e-3f, relu, b.running_mean, b.running_variance,
-                                           b.x);
+                level(l)->batch_norm_given(&b.c, &(nn_batch_norm){ b.gamma, b.beta, 1e-3f, relu },
+                                           b.x, b.running_mean, b.running_variance, b.x);
                 assert_same("in place", b.n, b.x, b.y);
                 batch_free(&b);
             }

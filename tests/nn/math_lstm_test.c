@@ -9,7 +9,7 @@ static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static float tanh_of(int l, float x)
 {
     float gates[4] = { 40, 40, x, 40 }, cell[1], out[1];
-    level(l)->lstm(1, 1, gates, NULL, cell, out, 1);
+    level(l)->lstm(&(nn_lstm_step){ 1, 1, gates, NULL, cell }, out, 1);
     return gates[2];
 }
 
@@ -71,12 +71,15 @@ static result run(const moment *m, int l)
     result r = { room(4 * n), room(n), room(m->rows * m->stride), room(4 * n), room(n) };
 
     memcpy(r.gates, m->gates, 4 * n * sizeof *r.gates);
-    level(l)->lstm(m->rows, m->width, r.gates, m->first ? NULL : m->before, r.cell, r.out, m->stride);
+    level(l)->lstm(
+        &(nn_lstm_step){ m->rows, m->width, r.gates, m->first ? NULL : m->before, r.cell }, r.out,
+        m->stride);
     memcpy(r.slopes, r.gates, 4 * n * sizeof *r.gates);
     if (!m->last)
         memcpy(r.dc, m->dc, n * sizeof *r.dc);
-    level(l)->lstm_back(m->rows, m->width, r.slopes, m->first ? NULL : m->before, r.cell, m->dy, m->stride,
-                        m->last ? NULL : m->dh, r.dc);
+    level(l)->lstm_back(
+        &(nn_lstm_step){ m->rows, m->width, r.slopes, m->first ? NULL : m->before, r.cell }, m->dy,
+        m->stride, m->last ? NULL : m->dh, r.dc);
     assert_guarded("gates", r.gates, 4 * n);
     assert_guarded("cell", r.cell, n);
     assert_guarded("out", r.out, m->rows * m->stride);

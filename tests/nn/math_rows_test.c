@@ -45,10 +45,11 @@ static void norm_forward(const nn_math *m, norm *s, size_t first, size_t rows)
 {
     const size_t at = first * s->columns;
     if (s->layer)
-        m->layer_norm(rows, s->columns, s->x + at, s->gamma, s->beta, 1e-5f, s->y + at, s->mean + first,
-                      s->rstd + first);
+        m->layer_norm(&(nn_norm){ rows, s->columns, s->gamma, s->beta, 1e-5f }, s->x + at,
+                      s->y + at, &(nn_row_statistics){ s->mean + first, s->rstd + first });
     else
-        m->rms_norm(rows, s->columns, s->x + at, s->gamma, 1e-5f, s->y + at, s->rstd + first);
+        m->rms_norm(&(nn_norm){ rows, s->columns, s->gamma, NULL, 1e-5f }, s->x + at, s->y + at,
+                    s->rstd + first);
 }
 
 static void norm_back(const nn_math *m, norm *s, size_t first, size_t rows, float *dx, bool add_x, float *dgamma,
@@ -56,11 +57,13 @@ static void norm_back(const nn_math *m, norm *s, size_t first, size_t rows, floa
 {
     const size_t at = first * s->columns;
     if (s->layer)
-        m->layer_norm_back(rows, s->columns, s->x + at, s->gamma, s->mean + first, s->rstd + first, s->dy + at, dx,
-                           add_x, dgamma, dbeta, add, s->scratch);
+        m->layer_norm_back(&(nn_norm){ rows, s->columns, s->gamma, NULL, 0 }, s->x + at,
+                           &(nn_row_statistics){ s->mean + first, s->rstd + first }, s->dy + at,
+                           &(nn_norm_slopes){ dx, add_x, dgamma, dbeta, add }, s->scratch);
     else
-        m->rms_norm_back(rows, s->columns, s->x + at, s->gamma, s->rstd + first, s->dy + at, dx, add_x, dgamma, add,
-                         s->scratch);
+        m->rms_norm_back(&(nn_norm){ rows, s->columns, s->gamma, NULL, 0 }, s->x + at,
+                         s->rstd + first, s->dy + at,
+                         &(nn_norm_slopes){ dx, add_x, dgamma, NULL, add }, s->scratch);
     assert_guarded("norm's scratch", s->scratch, (s->layer ? 4 : 2) * s->columns);
 }
 
@@ -265,17 +268,17 @@ static void rows_gathered_and_summed_are_those_of_the_ids(void **state)
                     expected[ids[t] * w + j] += y[t * w + j];
             memset(dense, 0, V * w * sizeof *dense);
             memset(apart, 0, V * w * sizeof *apart);
-            m->scatter_add(n, w, 0, w, ids, y, dense);
-            m->scatter_add(n, w, cut, w - cut, ids, y, apart);
-            m->scatter_add(n, w, 0, cut, ids, y, apart);
+            m->scatter_add(n, &(nn_columns){ w, 0, w }, ids, y, dense);
+            m->scatter_add(n, &(nn_columns){ w, cut, w - cut }, ids, y, apart);
+            m->scatter_add(n, &(nn_columns){ w, 0, cut }, ids, y, apart);
             assert_same("scatter_add", V * w, dense, expected);
             assert_same("scatter_add in parts", V * w, apart, expected);
             assert_guarded("scatter_add", dense, V * w);
 
             const size_t u = tutti_nn_unique(n, ids, all, order, begin, scratch), some = between(i, 4, 0, u);
             memcpy(unique, all, u * sizeof *all);
-            m->sum_rows(w, some, u - some, order, begin, y, rows);
-            m->sum_rows(w, 0, some, order, begin, y, rows);
+            m->sum_rows(w, some, u - some, &(nn_grouped){ order, begin }, y, rows);
+            m->sum_rows(w, 0, some, &(nn_grouped){ order, begin }, y, rows);
             for (size_t k = 0; k < u; k++)
                 assert_same("sum_rows", w, rows + k * w, expected + unique[k] * w);
             free(ids);
@@ -340,7 +343,8 @@ static void rotary_embedding_rotates_pairs_by_position_and_inverts(void **state)
             float *cosine = room(length * half), *sine = room(length * half), *x = drawn(rows * stride, i, 1),
                   *y = drawn(rows * stride, i, 1), *again = room(rows * stride);
             tutti_nn_rotary(length, width, 10000, cosine, sine);
-            level(l)->rotary(rows, length, heads, width, stride, cosine, sine, false, y);
+            level(l)->rotary(&(nn_rotation){ length, heads, width, stride, cosine, sine }, rows,
+                             false, y);
             for (size_t r = 0; r < rows; r++)
                 for (size_t h = 0; h < heads; h++)
                     for (size_t j = 0; j < half; j++) {
@@ -354,10 +358,13 @@ static void rotary_embedding_rotates_pairs_by_position_and_inverts(void **state)
                 assert_same("gap", stride - heads * width, y + r * stride + heads * width,
                             x + r * stride + heads * width);
             memcpy(again, x, rows * stride * sizeof *x);
-            level(0)->rotary(length, length, heads, width, stride, cosine, sine, false, again);
-            level(l)->rotary(2 * length, length, heads, width, stride, cosine, sine, false, again + length * stride);
+            level(0)->rotary(&(nn_rotation){ length, heads, width, stride, cosine, sine }, length,
+                             false, again);
+            level(l)->rotary(&(nn_rotation){ length, heads, width, stride, cosine, sine },
+                             2 * length, false, again + length * stride);
             assert_same("rotary in parts", rows * stride, again, y);
-            level(l)->rotary(rows, length, heads, width, stride, cosine, sine, true, y);
+            level(l)->rotary(&(nn_rotation){ length, heads, width, stride, cosine, sine }, rows,
+                             true, y);
             for (size_t j = 0; j < rows * stride; j++)
                 assert_true(fabsf(y[j] - x[j]) < 2e-6f);
             float *const all[] = { cosine, sine, x, y, again };
@@ -374,9 +381,10 @@ static void in_chunks(const nn_math *m, size_t rows, size_t classes, size_t chun
         for (size_t c = 0; c < classes; c += chunk) {
             const size_t count = classes - c < chunk ? classes - c : chunk;
             if (back == 0)
-                m->entropy(rows, c, count, stride, logits + c, labels, state);
+                m->entropy(&(nn_logits){ rows, c, count, stride, logits + c }, labels, state);
             else
-                m->entropy_back(rows, c, count, stride, logits + c, labels, state, 0.25f, slope + c);
+                m->entropy_back(&(nn_logits){ rows, c, count, stride, logits + c }, labels, state,
+                                0.25f, slope + c);
         }
 }
 
@@ -456,43 +464,43 @@ static void argmax_ties_go_low_and_nonfinite_losses_are_incorrect(void **state)
         for (size_t i = 0; i < N; i++)
             x[i] = 0;
         x[700] = x[701] = x[1099] = 5;
-        m->entropy(1, 0, N, N, x, &label, &s);
+        m->entropy(&(nn_logits){ 1, 0, N, N, x }, &label, &s);
         assert_true(isfinite(tutti_nn_entropy_loss(1, &s, &label, &right)) && right == 1 && s.best == 700);
         label = 701;
-        m->entropy(1, 0, N, N, x, &label, &s);
+        m->entropy(&(nn_logits){ 1, 0, N, N, x }, &label, &s);
         tutti_nn_entropy_loss(1, &s, &label, &right);
         assert_int_equal(right, 0);
 
         x[3] = NAN; /* loses no maximum, spoils the sum */
         label = 700;
-        m->entropy(1, 0, N, N, x, &label, &s);
+        m->entropy(&(nn_logits){ 1, 0, N, N, x }, &label, &s);
         assert_true(isnan(tutti_nn_entropy_loss(1, &s, &label, &right)) && right == 0);
-        m->entropy_back(1, 0, N, N, x, &label, &s, 1, g);
+        m->entropy_back(&(nn_logits){ 1, 0, N, N, x }, &label, &s, 1, g);
         assert_true(isnan(g[0]) && isnan(g[700]));
         x[3] = INFINITY;
-        m->entropy(1, 0, N, N, x, &label, &s);
+        m->entropy(&(nn_logits){ 1, 0, N, N, x }, &label, &s);
         assert_true(isnan(tutti_nn_entropy_loss(1, &s, &label, &right)) && right == 0);
 
         for (size_t i = 0; i < N; i++) /* a class that cannot be, a whole chunk of them, a label that cannot be */
             x[i] = i < 600 ? -INFINITY : 1;
         label = 600;
-        m->entropy(1, 0, NN_CLASSES, N, x, &label, &s);
-        m->entropy(1, NN_CLASSES, N - NN_CLASSES, N, x + NN_CLASSES, &label, &s);
+        m->entropy(&(nn_logits){ 1, 0, NN_CLASSES, N, x }, &label, &s);
+        m->entropy(&(nn_logits){ 1, NN_CLASSES, N - NN_CLASSES, N, x + NN_CLASSES }, &label, &s);
         assert_true(fabs(tutti_nn_entropy_loss(1, &s, &label, &right) - log(500)) < 1e-6 && right == 1);
-        m->entropy_back(1, 0, N, N, x, &label, &s, 1, g);
+        m->entropy_back(&(nn_logits){ 1, 0, N, N, x }, &label, &s, 1, g);
         assert_true(g[0] == 0 && fabsf(g[600] + 1 - 0.002f) < 1e-6f && fabsf(g[601] - 0.002f) < 1e-8f);
         label = 5;
-        m->entropy(1, 0, N, N, x, &label, &s);
+        m->entropy(&(nn_logits){ 1, 0, N, N, x }, &label, &s);
         assert_true(tutti_nn_entropy_loss(1, &s, &label, &right) == (double)INFINITY && right == 0);
 
         for (size_t i = 0; i < N; i++)
             x[i] = -INFINITY;
-        m->entropy(1, 0, N, N, x, &label, &s);
+        m->entropy(&(nn_logits){ 1, 0, N, N, x }, &label, &s);
         assert_true(isnan(tutti_nn_entropy_loss(1, &s, &label, &right)) && right == 0);
         for (size_t i = 0; i < N; i++) /* as large as floats go: nothing overflows */
             x[i] = i == 9 ? 3e38f : -3e38f;
         label = 9;
-        m->entropy(1, 0, N, N, x, &label, &s);
+        m->entropy(&(nn_logits){ 1, 0, N, N, x }, &label, &s);
         assert_true(tutti_nn_entropy_loss(1, &s, &label, &right) == 0 && right == 1);
     }
 }

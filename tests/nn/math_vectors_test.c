@@ -72,15 +72,17 @@ static void norms_agree(const nn_math *m, pool *p)
     const float *x = values(p, 0, N), *gamma = values(p, 1, C), *beta = values(p, 2, C), *dy = values(p, 3, N);
     float *y = kept(p, room(N)), mean[R], rstd[R], dgamma[C], dbeta[C], scratch[4 * C];
 
-    m->layer_norm(R, C, x, gamma, beta, 1e-5f, y, mean, rstd);
+    m->layer_norm(&(nn_norm){ R, C, gamma, beta, 1e-5f }, x, y, &(nn_row_statistics){ mean, rstd });
     check("layer_norm y", y, N);
-    m->layer_norm_back(R, C, x, gamma, mean, rstd, dy, y, false, dgamma, dbeta, false, scratch);
+    m->layer_norm_back(&(nn_norm){ R, C, gamma, NULL, 0 }, x, &(nn_row_statistics){ mean, rstd },
+                       dy, &(nn_norm_slopes){ y, false, dgamma, dbeta, false }, scratch);
     check("layer_norm dx", y, N);
     check("layer_norm dgamma", dgamma, C);
     check("layer_norm dbeta", dbeta, C);
-    m->rms_norm(R, C, x, gamma, 1e-5f, y, rstd);
+    m->rms_norm(&(nn_norm){ R, C, gamma, NULL, 1e-5f }, x, y, rstd);
     check("rms_norm y", y, N);
-    m->rms_norm_back(R, C, x, gamma, rstd, dy, y, false, dgamma, false, scratch);
+    m->rms_norm_back(&(nn_norm){ R, C, gamma, NULL, 0 }, x, rstd, dy,
+                     &(nn_norm_slopes){ y, false, dgamma, NULL, false }, scratch);
     check("rms_norm dx", y, N);
     check("rms_norm dgamma", dgamma, C);
 }
@@ -96,7 +98,7 @@ static void embedding_agrees(const nn_math *m, pool *p)
         ids[i] = ids_of(i, 9);
     m->gather(T, W, ids, table, y);
     check("embedding y", y, T * W);
-    m->scatter_add(T, W, 0, W, ids, dy, dtable);
+    m->scatter_add(T, &(nn_columns){ W, 0, W }, ids, dy, dtable);
     check("embedding dtable", dtable, V * W);
 }
 
@@ -112,11 +114,11 @@ static void entropy_agrees(const nn_math *m, pool *p)
         labels[i] = ids_of(i, C);
     for (size_t i = 0; i < R * C; i++)
         x[i] *= 4;
-    m->entropy(R, 0, 1024, C, x, labels, state);
-    m->entropy(R, 1024, C - 1024, C, x + 1024, labels, state);
+    m->entropy(&(nn_logits){ R, 0, 1024, C, x }, labels, state);
+    m->entropy(&(nn_logits){ R, 1024, C - 1024, C, x + 1024 }, labels, state);
     loss = (float)tutti_nn_entropy_loss(R, state, labels, &right);
     check("cross_entropy y", &loss, 1);
-    m->entropy_back(R, 0, C, C, x, labels, state, 0.125f, x);
+    m->entropy_back(&(nn_logits){ R, 0, C, C, x }, labels, state, 0.125f, x);
     check("cross_entropy dx", x, R * C);
 }
 
@@ -128,8 +130,9 @@ static void attention_agrees(const nn_math *m, pool *p)
         const float *q = values(p, 0, N), *k = values(p, 1, N), *v = values(p, 2, N), *slope = values(p, 3, N);
         float *o = kept(p, room(N)), *dq = kept(p, room(N)), *dk = kept(p, room(N)), *dv = kept(p, room(N)),
               *scratch = kept(p, room(tutti_nn_attention_scratch(&a))), lse[B * H * L];
-        m->attention(&a, 0, B * H, q, k, v, o, lse, scratch);
-        m->attention_back(&a, 0, B * H, q, k, v, o, lse, slope, dq, dk, dv, scratch);
+        m->attention(&a, 0, B * H, &(nn_attention_values){ q, k, v, o, lse }, scratch);
+        m->attention_back(&a, 0, B * H, &(nn_attention_values){ q, k, v, o, lse },
+                          &(nn_attention_slopes){ slope, dq, dk, dv }, scratch);
         check(causal ? "attention y" : "attention_all y", o, N);
         check(causal ? "attention dq" : "attention_all dq", dq, N);
         check(causal ? "attention dk" : "attention_all dk", dk, N);
@@ -148,8 +151,11 @@ static void batch_norm_agrees(const nn_math *m, pool *p)
 
     for (size_t i = 0; i < N; i++) /* nchw to nhwc */
         x[(i / (C * S) * S + i % S) * C + i / S % C] = plain[i];
-    m->batch_norm(&c, x, gamma, beta, 1e-5f, true, y, mean, rstd, 0.1f, running_mean, running_variance);
-    m->batch_norm_back(&c, x, y, gamma, mean, rstd, dy, dx, dgamma, dbeta, false);
+    m->batch_norm(&c, &(nn_batch_norm){ gamma, beta, 1e-5f, true }, x, y,
+                  &(nn_row_statistics){ mean, rstd },
+                  &(nn_running){ 0.1f, running_mean, running_variance });
+    m->batch_norm_back(&c, &(nn_batch_norm_kept){ x, y, gamma, mean, rstd },
+                       &(nn_batch_norm_slopes){ dy, dx, dgamma, dbeta, false });
     check("batch_norm y", y, N);
     check("batch_norm dx", dx, N);
     check("batch_norm dgamma", dgamma, C);

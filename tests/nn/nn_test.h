@@ -92,9 +92,10 @@ static inline double run_pass(tutti_nn *nn, const example *e, int64_t n, bool ad
     tutti_error err = { 0 };
     double loss;
 
-    if (tutti_nn_pass(nn, e->x, e->labels, n, n > 0 ? (double)n : 1, add, false,
-                      (const float *const *)e->values, e->gradients, hooks, &loss,
-                      &err) != TUTTI_OK)
+    if (tutti_nn_pass(nn, &(tutti_nn_samples){ .count = n, .x = e->x, .labels = e->labels },
+                      &(tutti_nn_step){ n > 0 ? (double)n : 1, add, false,
+                                        (const float *const *)e->values, e->gradients, hooks },
+                      &loss, &err) != TUTTI_OK)
         fail_msg("%s", err.text);
     return loss;
 }

@@ -14,8 +14,12 @@ static told evaluate(tutti_nn *nn, const samples *s, float *const *values)
     told t;
     const tutti_status status =
         s->task.context > 0
-            ? tutti_nn_evaluate_tokens(nn, s->tokens, s->next, N, v, &t.loss, &t.correct, &err)
-            : tutti_nn_evaluate(nn, s->x, s->labels, N, v, &t.loss, &t.correct, &err);
+            ? tutti_nn_evaluate_tokens(
+                  nn, &(tutti_nn_samples){ .count = N, .tokens = s->tokens, .next = s->next }, v,
+                  &t.loss, &t.correct, &err)
+            : tutti_nn_evaluate(nn,
+                                &(tutti_nn_samples){ .count = N, .x = s->x, .labels = s->labels },
+                                v, &t.loss, &t.correct, &err);
 
     if (status != TUTTI_OK)
         fail_msg("%s", err.text);

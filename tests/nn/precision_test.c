@@ -97,12 +97,24 @@ static double pass(tutti_nn *nn, const subject *s, int64_t first, int64_t n, dou
     tutti_error err = { 0 };
     double loss;
     const tutti_status status =
-        t->tables > 0 ? tutti_nn_pass_rows(nn, x, s->rows + first * t->tables, s->labels + first, n, divisor, add, same,
-                                           values, gradients, NULL, &loss, &err)
+        t->tables > 0
+            ? tutti_nn_pass_rows(nn,
+                                 &(tutti_nn_samples){ .count = n,
+                                                      .x = x,
+                                                      .labels = s->labels + first,
+                                                      .rows = s->rows + first * t->tables },
+                                 &(tutti_nn_step){ divisor, add, same, values, gradients, NULL },
+                                 &loss, &err)
         : t->context > 0
-            ? tutti_nn_pass_tokens(nn, s->tokens + first * t->context, s->next + first * t->context, n, divisor, add,
-                                   same, values, gradients, NULL, &loss, &err)
-            : tutti_nn_pass(nn, x, s->labels + first, n, divisor, add, same, values, gradients, NULL, &loss, &err);
+            ? tutti_nn_pass_tokens(nn,
+                                   &(tutti_nn_samples){ .count = n,
+                                                        .tokens = s->tokens + first * t->context,
+                                                        .next = s->next + first * t->context },
+                                   &(tutti_nn_step){ divisor, add, same, values, gradients, NULL },
+                                   &loss, &err)
+            : tutti_nn_pass(
+                  nn, &(tutti_nn_samples){ .count = n, .x = x, .labels = s->labels + first },
+                  &(tutti_nn_step){ divisor, add, same, values, gradients, NULL }, &loss, &err);
 
     if (status != TUTTI_OK)
         fail_msg("%s: %s", s->model, err.text);
@@ -118,11 +130,23 @@ static double evaluate(tutti_nn *nn, const subject *s, int64_t first, int64_t n)
     int64_t correct;
     double loss;
     const tutti_status status =
-        t->tables > 0 ? tutti_nn_evaluate_rows(nn, x, s->rows + first * t->tables, s->labels + first, n, values, &loss,
-                                               &correct, NULL, &err)
-        : t->context > 0 ? tutti_nn_evaluate_tokens(nn, s->tokens + first * t->context, s->next + first * t->context, n,
-                                                    values, &loss, &correct, &err)
-                         : tutti_nn_evaluate(nn, x, s->labels + first, n, values, &loss, &correct, &err);
+        t->tables > 0
+            ? tutti_nn_evaluate_rows(nn,
+                                     &(tutti_nn_samples){ .count = n,
+                                                          .x = x,
+                                                          .labels = s->labels + first,
+                                                          .rows = s->rows + first * t->tables },
+                                     values, &(tutti_nn_score){ &loss, &correct, NULL }, &err)
+        : t->context > 0
+            ? tutti_nn_evaluate_tokens(
+                  nn,
+                  &(tutti_nn_samples){ .count = n,
+                                       .tokens = s->tokens + first * t->context,
+                                       .next = s->next + first * t->context },
+                  values, &loss, &correct, &err)
+            : tutti_nn_evaluate(
+                  nn, &(tutti_nn_samples){ .count = n, .x = x, .labels = s->labels + first },
+                  values, &loss, &correct, &err);
 
     if (status != TUTTI_OK)
         fail_msg("%s: %s", s->model, err.text);

@@ -82,7 +82,9 @@ static void gradient_is_the_difference_quotient_of_the_loss(void **state)
             for (int side = 0; side < 2; side++) {
                 e.values[0][j] = side == 0 ? at - h : at + h;
                 assert_int_equal(
-                    tutti_nn_evaluate(nn, e.x, e.labels, 30, (const float *const *)e.values, &f[side], &correct, NULL),
+                    tutti_nn_evaluate(
+                        nn, &(tutti_nn_samples){ .count = 30, .x = e.x, .labels = e.labels },
+                        (const float *const *)e.values, &f[side], &correct, NULL),
                     TUTTI_OK);
                 assert_int_equal(correct, 0);
             }
@@ -114,9 +116,14 @@ static void both_backends_give_the_same_bits(void **state)
             for (int j = 0; j < cases[i].dim; j++)
                 e.gradients[0][j] = (float)j;
             loss[b] = run_pass(nn, &e, cases[i].samples, cases[i].add, NULL);
-            assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, cases[i].samples < 60 ? cases[i].samples : 60,
-                                               (const float *const *)e.values, &sum[b], &correct, NULL),
-                             TUTTI_OK);
+            assert_int_equal(
+                tutti_nn_evaluate(
+                    nn,
+                    &(tutti_nn_samples){ .count = cases[i].samples < 60 ? cases[i].samples : 60,
+                                         .x = e.x,
+                                         .labels = e.labels },
+                    (const float *const *)e.values, &sum[b], &correct, NULL),
+                TUTTI_OK);
             gradient[b] = e.gradients[0];
             e.gradients[0] = NULL;
             example_free(&e);
@@ -145,10 +152,15 @@ static void any_split_of_a_batch_gives_the_same_bits(void **state)
     for (int workers = 2; workers <= 4; workers *= 2) {
         for (int w = 0; w < workers; w++) {
             float *g = part[w];
-            assert_int_equal(tutti_nn_pass(nn, e.x + (size_t)w * (256 / workers) * DIM, e.labels, 256 / workers,
-                                           256 / workers, false, false, (const float *const *)e.values, &g, NULL, &loss,
-                                           NULL),
-                             TUTTI_OK);
+            assert_int_equal(
+                tutti_nn_pass(nn,
+                              &(tutti_nn_samples){ .count = 256 / workers,
+                                                   .x = e.x + (size_t)w * (256 / workers) * DIM,
+                                                   .labels = e.labels },
+                              &(tutti_nn_step){ 256 / workers, false, false,
+                                                (const float *const *)e.values, &g, NULL },
+                              &loss, NULL),
+                TUTTI_OK);
         }
         for (int j = 0; j < DIM; j++) {
             const float a = 1.0f / (float)workers;

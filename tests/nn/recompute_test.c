@@ -108,9 +108,11 @@ static void check_list(const tutti_layer *list, int count, tutti_nn_task task, t
         assert_int_equal(
             tutti_nn_open_net(&nn, &net, &(tutti_nn_options){ .batch = SAMPLES, .precision = precision }, NULL),
             TUTTI_OK);
-        assert_int_equal(tutti_nn_pass_tokens(nn, tokens, next, SAMPLES, 1, false, false, pointers, to, NULL, &loss[on],
-                                              NULL),
-                         TUTTI_OK);
+        assert_int_equal(
+            tutti_nn_pass_tokens(
+                nn, &(tutti_nn_samples){ .count = SAMPLES, .tokens = tokens, .next = next },
+                &(tutti_nn_step){ 1, false, false, pointers, to, NULL }, &loss[on], NULL),
+            TUTTI_OK);
         tutti_nn_close(nn);
     }
     assert_true(loss[0] == loss[1]);

@@ -75,10 +75,18 @@ static double pass_from(tutti_nn *nn, const sample *t, int64_t first, int64_t n,
     const float *const *values = (const float *const *)t->values;
     tutti_error err = { 0 };
     double loss;
-    const tutti_status status = s->tokens ? tutti_nn_pass_tokens(nn, t->tokens + at, t->next + at, n, divisor, add,
-                                                                 false, values, t->gradients, hooks, &loss, &err)
-                                          : tutti_nn_pass(nn, t->x + at * s->width, t->labels + first, n, divisor, add,
-                                                          false, values, t->gradients, hooks, &loss, &err);
+    const tutti_status status =
+        s->tokens
+            ? tutti_nn_pass_tokens(
+                  nn,
+                  &(tutti_nn_samples){ .count = n, .tokens = t->tokens + at, .next = t->next + at },
+                  &(tutti_nn_step){ divisor, add, false, values, t->gradients, hooks }, &loss, &err)
+            : tutti_nn_pass(nn,
+                            &(tutti_nn_samples){ .count = n,
+                                                 .x = t->x + at * s->width,
+                                                 .labels = t->labels + first },
+                            &(tutti_nn_step){ divisor, add, false, values, t->gradients, hooks },
+                            &loss, &err);
 
     if (status != TUTTI_OK)
         fail_msg("%s", err.text);
@@ -98,8 +106,16 @@ static double evaluate(tutti_nn *nn, const sample *t, int64_t first, int64_t n, 
     tutti_error err = { 0 };
     double loss;
     const tutti_status status =
-        s->tokens ? tutti_nn_evaluate_tokens(nn, t->tokens + at, t->next + at, n, values, &loss, correct, &err)
-                  : tutti_nn_evaluate(nn, t->x + at * s->width, t->labels + first, n, values, &loss, correct, &err);
+        s->tokens
+            ? tutti_nn_evaluate_tokens(
+                  nn,
+                  &(tutti_nn_samples){ .count = n, .tokens = t->tokens + at, .next = t->next + at },
+                  values, &loss, correct, &err)
+            : tutti_nn_evaluate(nn,
+                                &(tutti_nn_samples){ .count = n,
+                                                     .x = t->x + at * s->width,
+                                                     .labels = t->labels + first },
+                                values, &loss, correct, &err);
 
     if (status != TUTTI_OK)
         fail_msg("%s", err.text);
@@ -662,13 +678,19 @@ static void labels_that_are_no_class_are_refused(void **state)
 
     (void)state;
     t.labels[1] = 5;
-    assert_int_equal(tutti_nn_pass(nn, t.x, t.labels, 3, 3, false, false, (const float *const *)t.values, t.gradients,
-                                   NULL, &loss, &err),
-                     TUTTI_ERR_CORRUPT);
+    assert_int_equal(
+        tutti_nn_pass(
+            nn, &(tutti_nn_samples){ .count = 3, .x = t.x, .labels = t.labels },
+            &(tutti_nn_step){ 3, false, false, (const float *const *)t.values, t.gradients, NULL },
+            &loss, &err),
+        TUTTI_ERR_CORRUPT);
     assert_string_equal(err.text, "the label of sample 1 is 5; the task has classes 0 to 4");
-    assert_int_equal(tutti_nn_pass_tokens(nn, t.tokens, t.next, 0, 3, false, false, (const float *const *)t.values,
-                                          t.gradients, NULL, &loss, &err),
-                     TUTTI_ERR_USAGE);
+    assert_int_equal(
+        tutti_nn_pass_tokens(
+            nn, &(tutti_nn_samples){ .count = 0, .tokens = t.tokens, .next = t.next },
+            &(tutti_nn_step){ 3, false, false, (const float *const *)t.values, t.gradients, NULL },
+            &loss, &err),
+        TUTTI_ERR_USAGE);
     tutti_nn_close(nn);
     sample_free(&t);
 }

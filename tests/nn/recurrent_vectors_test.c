@@ -59,13 +59,22 @@ static void check_net(const recurrent_net *expected)
         overall += pow(expected->tensors[k].norm, 2);
     }
     overall = sqrt(overall);
-    if (tutti_nn_open(&nn, expected->model, &expected->task, &(tutti_nn_options){ .batch = expected->samples }, &err) !=
-            TUTTI_OK ||
+    if (tutti_nn_open(&nn, expected->model, &expected->task,
+                      &(tutti_nn_options){ .batch = expected->samples }, &err) != TUTTI_OK ||
         (expected->task.context > 0
-             ? tutti_nn_pass_tokens(nn, s.tokens, s.next, expected->samples, (double)expected->samples, false, false,
-                                    (const float *const *)values, gradients, NULL, &loss, &err)
-             : tutti_nn_pass(nn, s.x, s.labels, expected->samples, (double)expected->samples, false, false,
-                             (const float *const *)values, gradients, NULL, &loss, &err)) != TUTTI_OK)
+             ? tutti_nn_pass_tokens(
+                   nn,
+                   &(tutti_nn_samples){
+                       .count = expected->samples, .tokens = s.tokens, .next = s.next },
+                   &(tutti_nn_step){ (double)expected->samples, false, false,
+                                     (const float *const *)values, gradients, NULL },
+                   &loss, &err)
+             : tutti_nn_pass(
+                   nn,
+                   &(tutti_nn_samples){ .count = expected->samples, .x = s.x, .labels = s.labels },
+                   &(tutti_nn_step){ (double)expected->samples, false, false,
+                                     (const float *const *)values, gradients, NULL },
+                   &loss, &err)) != TUTTI_OK)
         fail_msg("%s", err.text);
     near(expected->model, "pass", "loss", loss, expected->loss, 1e-5 * expected->loss);
     for (int k = 0; k < count; k++) {
@@ -85,12 +94,18 @@ static void check_net(const recurrent_net *expected)
         for (int i = 0; i < 4; i++)
             near(expected->model, t->name, "an element", (double)gradients[k][places[i]], t->at[i], tolerance);
     }
-    assert_int_equal(expected->task.context > 0
-                         ? tutti_nn_evaluate_tokens(nn, s.tokens, s.next, expected->samples,
-                                                    (const float *const *)values, &loss, &correct, NULL)
-                         : tutti_nn_evaluate(nn, s.x, s.labels, expected->samples, (const float *const *)values, &loss,
-                                             &correct, NULL),
-                     TUTTI_OK);
+    assert_int_equal(
+        expected->task.context > 0
+            ? tutti_nn_evaluate_tokens(nn,
+                                       &(tutti_nn_samples){ .count = expected->samples,
+                                                            .tokens = s.tokens,
+                                                            .next = s.next },
+                                       (const float *const *)values, &loss, &correct, NULL)
+            : tutti_nn_evaluate(
+                  nn,
+                  &(tutti_nn_samples){ .count = expected->samples, .x = s.x, .labels = s.labels },
+                  (const float *const *)values, &loss, &correct, NULL),
+        TUTTI_OK);
     near(expected->model, "evaluation", "loss", loss, expected->loss, 1e-5 * expected->loss);
     assert_int_equal(correct, expected->correct);
     tutti_nn_close(nn);

@@ -63,8 +63,11 @@ static double pass(tutti_nn *nn, const text *t, int64_t n, bool add, const tutti
     tutti_error err = { 0 };
     double loss;
 
-    if (tutti_nn_pass_tokens(nn, t->tokens, t->next, n, n > 0 ? (double)n : 1, add, false,
-                             (const float *const *)t->values, t->gradients, hooks, &loss, &err) != TUTTI_OK)
+    if (tutti_nn_pass_tokens(
+            nn, &(tutti_nn_samples){ .count = n, .tokens = t->tokens, .next = t->next },
+            &(tutti_nn_step){ n > 0 ? (double)n : 1, add, false, (const float *const *)t->values,
+                              t->gradients, hooks },
+            &loss, &err) != TUTTI_OK)
         fail_msg("%s", err.text);
     return loss;
 }
@@ -400,8 +403,14 @@ static void check_tree(const char *model)
             double one;
             some.tokens += b * 600;
             some.next += b * 600;
-            assert_int_equal(tutti_nn_pass_tokens(nn, some.tokens, some.next, b < 3 ? 2 : 1, 7, false, false,
-                                                  (const float *const *)t.values, t.gradients, NULL, &one, NULL),
+            assert_int_equal(tutti_nn_pass_tokens(nn,
+                                                  &(tutti_nn_samples){ .count = b < 3 ? 2 : 1,
+                                                                       .tokens = some.tokens,
+                                                                       .next = some.next },
+                                                  &(tutti_nn_step){ 7, false, false,
+                                                                    (const float *const *)t.values,
+                                                                    t.gradients, NULL },
+                                                  &one, NULL),
                              TUTTI_OK);
             part[b] = copy_gradients(&t);
             sum += one;
@@ -458,9 +467,13 @@ static void dropped_values_depend_on_the_sample_alone(void **state)
         some.tokens += b * 600;
         some.next += b * 600;
         tutti_nn_draw(nn, 7, 100 + 2 * b);
-        assert_int_equal(tutti_nn_pass_tokens(nn, some.tokens, some.next, 2, 4, false, false,
-                                              (const float *const *)t.values, t.gradients, NULL, &one, NULL),
-                         TUTTI_OK);
+        assert_int_equal(
+            tutti_nn_pass_tokens(
+                nn, &(tutti_nn_samples){ .count = 2, .tokens = some.tokens, .next = some.next },
+                &(tutti_nn_step){ 4, false, false, (const float *const *)t.values, t.gradients,
+                                  NULL },
+                &one, NULL),
+            TUTTI_OK);
         sum += one;
         if (b == 0)
             half = copy_gradients(&t);
@@ -469,12 +482,15 @@ static void dropped_values_depend_on_the_sample_alone(void **state)
     for (int k = 0; k < t.count; k++)
         for (size_t i = 0; i < net.sequence->params[k].count; i++)
             assert_true(once[k][i] == half[k][i] + t.gradients[k][i]);
-    assert_int_equal(
-        tutti_nn_evaluate_tokens(nn, t.tokens, t.next, 4, (const float *const *)t.values, &whole, &correct, NULL),
-        TUTTI_OK);
-    assert_int_equal(
-        tutti_nn_evaluate_tokens(kept, t.tokens, t.next, 4, (const float *const *)t.values, &again, &correct, NULL),
-        TUTTI_OK);
+    assert_int_equal(tutti_nn_evaluate_tokens(
+                         nn, &(tutti_nn_samples){ .count = 4, .tokens = t.tokens, .next = t.next },
+                         (const float *const *)t.values, &whole, &correct, NULL),
+                     TUTTI_OK);
+    assert_int_equal(tutti_nn_evaluate_tokens(
+                         kept,
+                         &(tutti_nn_samples){ .count = 4, .tokens = t.tokens, .next = t.next },
+                         (const float *const *)t.values, &again, &correct, NULL),
+                     TUTTI_OK);
     assert_true(whole == again);
     free_gradients(&t, once);
     free_gradients(&t, half);
@@ -524,29 +540,45 @@ static void window_losses_do_not_depend_on_evaluation_batch_size(void **state)
         double all, sum = 0, one;
         int64_t correct, hits = 0, some;
 
-        assert_int_equal(
-            tutti_nn_evaluate_tokens(nn, t.tokens, t.next, 40, (const float *const *)t.values, &all, &correct, NULL),
-            TUTTI_OK);
+        assert_int_equal(tutti_nn_evaluate_tokens(
+                             nn,
+                             &(tutti_nn_samples){ .count = 40, .tokens = t.tokens, .next = t.next },
+                             (const float *const *)t.values, &all, &correct, NULL),
+                         TUTTI_OK);
         for (size_t w = 0; w < 40; w++) {
             double again;
-            assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens + w * context, t.next + w * context, 1,
-                                                      (const float *const *)t.values, &one, &some, NULL),
-                             TUTTI_OK);
+            assert_int_equal(
+                tutti_nn_evaluate_tokens(nn,
+                                         &(tutti_nn_samples){ .count = 1,
+                                                              .tokens = t.tokens + w * context,
+                                                              .next = t.next + w * context },
+                                         (const float *const *)t.values, &one, &some, NULL),
+                TUTTI_OK);
             sum += one;
             hits += some;
             if (w < 39) {
-                assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens + w * context, t.next + w * context, 2,
-                                                          (const float *const *)t.values, &again, &some, NULL),
-                                 TUTTI_OK);
-                assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens + (w + 1) * context, t.next + (w + 1) * context,
-                                                          1, (const float *const *)t.values, &all, &some, NULL),
+                assert_int_equal(
+                    tutti_nn_evaluate_tokens(nn,
+                                             &(tutti_nn_samples){ .count = 2,
+                                                                  .tokens = t.tokens + w * context,
+                                                                  .next = t.next + w * context },
+                                             (const float *const *)t.values, &again, &some, NULL),
+                    TUTTI_OK);
+                assert_int_equal(tutti_nn_evaluate_tokens(
+                                     nn,
+                                     &(tutti_nn_samples){ .count = 1,
+                                                          .tokens = t.tokens + (w + 1) * context,
+                                                          .next = t.next + (w + 1) * context },
+                                     (const float *const *)t.values, &all, &some, NULL),
                                  TUTTI_OK);
                 assert_true(fabs(again - (one + all)) <= 1e-13 * again); /* two sums in double */
             }
         }
-        assert_int_equal(
-            tutti_nn_evaluate_tokens(nn, t.tokens, t.next, 40, (const float *const *)t.values, &all, &correct, NULL),
-            TUTTI_OK);
+        assert_int_equal(tutti_nn_evaluate_tokens(
+                             nn,
+                             &(tutti_nn_samples){ .count = 40, .tokens = t.tokens, .next = t.next },
+                             (const float *const *)t.values, &all, &correct, NULL),
+                         TUTTI_OK);
         assert_true(fabs(all - sum) <= 1e-12 * all);
         assert_int_equal(correct, hits);
         tutti_nn_close(nn);
@@ -819,26 +851,38 @@ static void invalid_passes_are_rejected_with_a_message(void **state)
 
     (void)state;
     t.tokens[6] = 5;
-    assert_int_equal(
-        tutti_nn_pass_tokens(nn, t.tokens, t.next, 2, 2, false, false, values, t.gradients, NULL, &loss, &err),
-        TUTTI_ERR_CORRUPT);
+    assert_int_equal(tutti_nn_pass_tokens(
+                         nn, &(tutti_nn_samples){ .count = 2, .tokens = t.tokens, .next = t.next },
+                         &(tutti_nn_step){ 2, false, false, values, t.gradients, NULL }, &loss,
+                         &err),
+                     TUTTI_ERR_CORRUPT);
     assert_string_equal(err.text, "the token of place 2 of sample 1 is 5; the vocabulary is 0 to 4");
     t.tokens[6] = 0;
     t.next[1] = UINT32_MAX;
-    assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens, t.next, 2, values, &loss, &correct, &err),
+    assert_int_equal(tutti_nn_evaluate_tokens(
+                         nn, &(tutti_nn_samples){ .count = 2, .tokens = t.tokens, .next = t.next },
+                         values, &loss, &correct, &err),
                      TUTTI_ERR_CORRUPT);
     assert_string_equal(err.text, "the label of place 1 of sample 0 is 4294967295; the vocabulary is 0 to 4");
     t.next[1] = 0;
-    assert_int_equal(
-        tutti_nn_pass_tokens(nn, t.tokens, t.next, 3, 2, false, false, values, t.gradients, NULL, &loss, &err),
-        TUTTI_ERR_USAGE);
+    assert_int_equal(tutti_nn_pass_tokens(
+                         nn, &(tutti_nn_samples){ .count = 3, .tokens = t.tokens, .next = t.next },
+                         &(tutti_nn_step){ 2, false, false, values, t.gradients, NULL }, &loss,
+                         &err),
+                     TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "a pass of 3 samples; the network was opened for 0 to 2");
-    assert_int_equal(tutti_nn_pass(nn, NULL, NULL, 0, 1, false, false, values, t.gradients, NULL, &loss, &err),
+    assert_int_equal(tutti_nn_pass(nn, &(tutti_nn_samples){ .count = 0 },
+                                   &(tutti_nn_step){ 1, false, false, values, t.gradients, NULL },
+                                   &loss, &err),
                      TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "a pass of images or vectors through a network that takes tokens");
-    assert_int_equal(tutti_nn_evaluate(nn, NULL, NULL, 0, values, &loss, &correct, &err), TUTTI_ERR_USAGE);
     assert_int_equal(
-        tutti_nn_pass_tokens(images, t.tokens, t.next, 0, 1, false, false, values, t.gradients, NULL, &loss, &err),
+        tutti_nn_evaluate(nn, &(tutti_nn_samples){ .count = 0 }, values, &loss, &correct, &err),
+        TUTTI_ERR_USAGE);
+    assert_int_equal(
+        tutti_nn_pass_tokens(
+            images, &(tutti_nn_samples){ .count = 0, .tokens = t.tokens, .next = t.next },
+            &(tutti_nn_step){ 1, false, false, values, t.gradients, NULL }, &loss, &err),
         TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "a pass of tokens through a network that takes images or vectors");
     tutti_nn_close(images);
@@ -880,13 +924,17 @@ static void failed_allocations_are_errors_and_later_calls_succeed(void **state)
     assert_true(n > 12);
     for (n = 0, status = TUTTI_ERR_MEMORY; status != TUTTI_OK; n++) {
         allocations_left = n;
-        status = tutti_nn_evaluate_tokens(nn, t.tokens, t.next, 5, values, &loss, &correct, NULL);
+        status = tutti_nn_evaluate_tokens(
+            nn, &(tutti_nn_samples){ .count = 5, .tokens = t.tokens, .next = t.next }, values,
+            &loss, &correct, NULL);
         allocations_left = -1;
         assert_true(status == TUTTI_OK || status == TUTTI_ERR_MEMORY);
     }
     for (n = 0, status = TUTTI_ERR_MEMORY; status != TUTTI_OK; n++) {
         allocations_left = n;
-        status = tutti_nn_pass_tokens(nn, t.tokens, t.next, 1, 1, false, false, values, t.gradients, NULL, &loss, NULL);
+        status = tutti_nn_pass_tokens(
+            nn, &(tutti_nn_samples){ .count = 1, .tokens = t.tokens, .next = t.next },
+            &(tutti_nn_step){ 1, false, false, values, t.gradients, NULL }, &loss, NULL);
         allocations_left = -1;
         assert_true(status == TUTTI_OK || status == TUTTI_ERR_MEMORY);
     }

@@ -173,12 +173,24 @@ static void check_bits(const char *what, pipeline *p, side *d, tutti_nn_options 
 
         (void)options;
         tutti_nn_draw(d->nn, x.seed, x.first);
-        status = t->context > 0  ? tutti_nn_pass_tokens(d->nn, x.tokens, x.next, x.count, divisor, false, false, values,
-                                                        d->gradients, NULL, &d->loss, NULL)
-                 : t->tables > 0 ? tutti_nn_pass_rows(d->nn, x.x, x.rows, x.labels, x.count, divisor, false, false,
-                                                      values, d->gradients, NULL, &d->loss, NULL)
-                                 : tutti_nn_pass(d->nn, x.x, x.labels, x.count, divisor, false, false, values,
-                                                 d->gradients, NULL, &d->loss, NULL);
+        status =
+            t->context > 0
+                ? tutti_nn_pass_tokens(
+                      d->nn,
+                      &(tutti_nn_samples){ .count = x.count, .tokens = x.tokens, .next = x.next },
+                      &(tutti_nn_step){ divisor, false, false, values, d->gradients, NULL },
+                      &d->loss, NULL)
+            : t->tables > 0
+                ? tutti_nn_pass_rows(
+                      d->nn,
+                      &(tutti_nn_samples){
+                          .count = x.count, .x = x.x, .labels = x.labels, .rows = x.rows },
+                      &(tutti_nn_step){ divisor, false, false, values, d->gradients, NULL },
+                      &d->loss, NULL)
+                : tutti_nn_pass(
+                      d->nn, &(tutti_nn_samples){ .count = x.count, .x = x.x, .labels = x.labels },
+                      &(tutti_nn_step){ divisor, false, false, values, d->gradients, NULL },
+                      &d->loss, NULL);
         assert_int_equal(status, TUTTI_OK);
         if (d->loss != p->loss[m])
             fail_msg("%s: micro-batch %d: losses %.17g and %.17g", what, m, d->loss, p->loss[m]);
@@ -414,9 +426,13 @@ static void micro_batches_add_up(void **state)
                 forward(&p, m);
             while (p.backwards[m] < p.stages)
                 backward(&p, m, m > 0, p.gradients[0]);
-            assert_int_equal(tutti_nn_pass(d.nn, x.x, x.labels, x.count, (double)s.samples, m > 0, true,
-                                           (const float *const *)d.values, d.gradients, NULL, &d.loss, NULL),
-                             TUTTI_OK);
+            assert_int_equal(
+                tutti_nn_pass(d.nn,
+                              &(tutti_nn_samples){ .count = x.count, .x = x.x, .labels = x.labels },
+                              &(tutti_nn_step){ (double)s.samples, m > 0, true,
+                                                (const float *const *)d.values, d.gradients, NULL },
+                              &d.loss, NULL),
+                TUTTI_OK);
         }
         for (int k = 0; k < s.count; k++)
             if (memcmp(d.gradients[k], p.gradients[0][k], s.params[k].count * sizeof(float)) != 0)
@@ -524,7 +540,10 @@ static void the_activation_memory_limit_is_enforced(void **state)
                      TUTTI_ERR_USAGE);
     assert_int_equal(tutti_nn_stage_forward(stage, 1, &x, NULL, values, NULL, &err), TUTTI_ERR_USAGE);
     assert_int_equal(tutti_nn_stage_backward(stage, 0, NULL, 70, false, d.gradients, NULL, &loss, &err), TUTTI_OK);
-    assert_int_equal(tutti_nn_pass(d.nn, x.x, x.labels, 10, 70, false, false, values, d.gradients, NULL, &d.loss, NULL),
+    assert_int_equal(tutti_nn_pass(d.nn,
+                                   &(tutti_nn_samples){ .count = 10, .x = x.x, .labels = x.labels },
+                                   &(tutti_nn_step){ 70, false, false, values, d.gradients, NULL },
+                                   &d.loss, NULL),
                      TUTTI_OK);
     assert_true(loss == d.loss);
     assert_int_equal(tutti_nn_stage_forward(stage, 2, &small, NULL, values, NULL, &err), TUTTI_OK);

@@ -94,14 +94,19 @@ static inline void run(const subject *s, side *d, int64_t samples, bool add,
     tutti_status status;
 
     if (s->task.context > 0)
-        status = tutti_nn_pass_tokens(d->nn, s->tokens, s->next, samples, divisor, add, d->same,
-                                      values, d->gradients, hooks, &d->loss, &err);
+        status = tutti_nn_pass_tokens(
+            d->nn, &(tutti_nn_samples){ .count = samples, .tokens = s->tokens, .next = s->next },
+            &(tutti_nn_step){ divisor, add, d->same, values, d->gradients, hooks }, &d->loss, &err);
     else if (s->task.tables > 0)
-        status = tutti_nn_pass_rows(d->nn, s->x, s->rows, s->labels, samples, divisor, add, d->same,
-                                    values, d->gradients, hooks, &d->loss, &err);
+        status = tutti_nn_pass_rows(
+            d->nn,
+            &(tutti_nn_samples){
+                .count = samples, .x = s->x, .labels = s->labels, .rows = s->rows },
+            &(tutti_nn_step){ divisor, add, d->same, values, d->gradients, hooks }, &d->loss, &err);
     else
-        status = tutti_nn_pass(d->nn, s->x, s->labels, samples, divisor, add, d->same, values,
-                               d->gradients, hooks, &d->loss, &err);
+        status = tutti_nn_pass(
+            d->nn, &(tutti_nn_samples){ .count = samples, .x = s->x, .labels = s->labels },
+            &(tutti_nn_step){ divisor, add, d->same, values, d->gradients, hooks }, &d->loss, &err);
     if (status != TUTTI_OK)
         fail_msg("%s", err.text);
 }

@@ -23,12 +23,16 @@ static tutti_status work(void *arg, tutti_error *err)
     status = tutti_nn_open(&nn, w->model, &task, &options, err);
     for (int i = 0; i < w->passes && status == TUTTI_OK; i++) {
         const int64_t n = i % 3 == 2 ? 13 : 21;
-        status = tutti_nn_pass(nn, w->e.x, w->e.labels, n, (double)n, i % 2 == 1, false,
-                               (const float *const *)w->e.values, w->e.gradients, NULL, &sum, err);
+        status = tutti_nn_pass(
+            nn, &(tutti_nn_samples){ .count = n, .x = w->e.x, .labels = w->e.labels },
+            &(tutti_nn_step){ (double)n, i % 2 == 1, false, (const float *const *)w->e.values,
+                              w->e.gradients, NULL },
+            &sum, err);
         w->loss += sum;
         if (status == TUTTI_OK && i % 4 == 3)
-            status =
-                tutti_nn_evaluate(nn, w->e.x, w->e.labels, 21, (const float *const *)w->e.values, &sum, &correct, err);
+            status = tutti_nn_evaluate(
+                nn, &(tutti_nn_samples){ .count = 21, .x = w->e.x, .labels = w->e.labels },
+                (const float *const *)w->e.values, &sum, &correct, err);
         w->loss += sum;
     }
     tutti_nn_close(nn);
@@ -309,16 +313,17 @@ static void pooling_matches_its_definition_at_every_cpu_level(void **state)
             const size_t half = lines / 2; /* two parts, as two threads have */
             memset(dx, 0xff, values * sizeof *dx);
             memset(place, 0xff, n * nn_argmax_bytes(side));
-            l->pool(m, side, half, lines - half, x, y, NULL, relu);
-            l->pool(m, side, 0, lines, x, y, NULL, relu);
+            l->pool(&(nn_windows){ m, side, half, lines - half }, x, y, NULL, relu);
+            l->pool(&(nn_windows){ m, side, 0, lines }, x, y, NULL, relu);
             assert_same(y, ey, n);
             memset(y, 0, n * sizeof *y);
-            l->pool(m, side, half, lines - half, x, y, place, relu);
-            l->pool(m, side, 0, half, x, y, place, relu);
+            l->pool(&(nn_windows){ m, side, half, lines - half }, x, y, place, relu);
+            l->pool(&(nn_windows){ m, side, 0, half }, x, y, place, relu);
             assert_same(y, ey, n);
             assert_memory_equal(place, eplace, n * nn_argmax_bytes(side));
-            l->pool_back(m, side, half, lines - half, relu ? y : NULL, place, slope, dx);
-            l->pool_back(m, side, 0, half, relu ? y : NULL, place, slope, dx);
+            l->pool_back(&(nn_windows){ m, side, half, lines - half }, relu ? y : NULL, place,
+                         slope, dx);
+            l->pool_back(&(nn_windows){ m, side, 0, half }, relu ? y : NULL, place, slope, dx);
             assert_same(dx, ex, values);
         }
         free(x), free(dx), free(ex), free(y), free(ey), free(slope), free(place), free(eplace);
@@ -355,8 +360,10 @@ static void conv_weight_gradients_match_definition_at_every_cpu_level(void **sta
             const size_t groups = out->channels / NN_LANES, half = groups / 2;
             memset(w, 0xff, n * sizeof *w);
             memset(bias, 0, sizeof bias);
-            nn_loops_of(cpu)->weights_of_plain(out, &in, side, half, groups - half, x, slope, w, bias);
-            nn_loops_of(cpu)->weights_of_plain(out, &in, side, 0, half, x, slope, w, bias);
+            nn_loops_of(cpu)->weights_of_plain(
+                &(nn_plain_conv){ out, &in, side, half, groups - half }, x, slope, w, bias);
+            nn_loops_of(cpu)->weights_of_plain(&(nn_plain_conv){ out, &in, side, 0, half }, x,
+                                               slope, w, bias);
             if (cpu == TUTTI_CPU_SCALAR) {
                 memcpy(first, w, (n + GUARD) * sizeof *w);
                 memcpy(first_bias, bias, sizeof bias);
@@ -477,13 +484,29 @@ static void one_and_two_threads_agree_on_row_networks(void **state)
             if (status == TUTTI_OK)
                 status =
                     task.tables > 0
-                        ? tutti_nn_pass_rows(nn, x, rows, labels, samples, (double)samples, false, false,
-                                             (const float *const *)values, gradients[run], NULL, &loss[run], &err)
+                        ? tutti_nn_pass_rows(
+                              nn,
+                              &(tutti_nn_samples){
+                                  .count = samples, .x = x, .labels = labels, .rows = rows },
+                              &(tutti_nn_step){ (double)samples, false, false,
+                                                (const float *const *)values, gradients[run],
+                                                NULL },
+                              &loss[run], &err)
                     : task.context > 0
-                        ? tutti_nn_pass_tokens(nn, tokens, next, samples, (double)samples, false, false,
-                                               (const float *const *)values, gradients[run], NULL, &loss[run], &err)
-                        : tutti_nn_pass(nn, x, labels, samples, (double)samples, false, false,
-                                        (const float *const *)values, gradients[run], NULL, &loss[run], &err);
+                        ? tutti_nn_pass_tokens(nn,
+                                               &(tutti_nn_samples){ .count = samples,
+                                                                    .tokens = tokens,
+                                                                    .next = next },
+                                               &(tutti_nn_step){ (double)samples, false, false,
+                                                                 (const float *const *)values,
+                                                                 gradients[run], NULL },
+                                               &loss[run], &err)
+                        : tutti_nn_pass(
+                              nn, &(tutti_nn_samples){ .count = samples, .x = x, .labels = labels },
+                              &(tutti_nn_step){ (double)samples, false, false,
+                                                (const float *const *)values, gradients[run],
+                                                NULL },
+                              &loss[run], &err);
             if (status != TUTTI_OK)
                 fail_msg("%s: %s", model, err.text);
             tutti_nn_close(nn);

@@ -53,10 +53,14 @@ static void losses_and_gradients_match_pytorch(void **state)
             tokens[i] = (uint32_t)((7 * i * i + 3 * i + 1) % (size_t)expected->vocabulary);
             next[i] = (uint32_t)((5 * i + i * i + 2) % (size_t)expected->vocabulary);
         }
-        if (tutti_nn_open(&nn, expected->model, &task, &(tutti_nn_options){ .batch = expected->samples }, &err) !=
-                TUTTI_OK ||
-            tutti_nn_pass_tokens(nn, tokens, next, expected->samples, (double)expected->samples, false, false,
-                                 (const float *const *)values, gradients, NULL, &loss, &err) != TUTTI_OK)
+        if (tutti_nn_open(&nn, expected->model, &task,
+                          &(tutti_nn_options){ .batch = expected->samples }, &err) != TUTTI_OK ||
+            tutti_nn_pass_tokens(
+                nn,
+                &(tutti_nn_samples){ .count = expected->samples, .tokens = tokens, .next = next },
+                &(tutti_nn_step){ (double)expected->samples, false, false,
+                                  (const float *const *)values, gradients, NULL },
+                &loss, &err) != TUTTI_OK)
             fail_msg("%s", err.text);
         near(expected->model, "pass", "loss", loss, expected->loss, 1e-5 * expected->loss);
         for (int k = 0; k < count; k++)
@@ -79,9 +83,12 @@ static void losses_and_gradients_match_pytorch(void **state)
             for (int i = 0; i < 4; i++)
                 near(expected->model, t->name, "an element", (double)gradients[k][places[i]], t->at[i], tolerance);
         }
-        assert_int_equal(tutti_nn_evaluate_tokens(nn, tokens, next, expected->samples, (const float *const *)values,
-                                                  &loss, &correct, NULL),
-                         TUTTI_OK);
+        assert_int_equal(
+            tutti_nn_evaluate_tokens(
+                nn,
+                &(tutti_nn_samples){ .count = expected->samples, .tokens = tokens, .next = next },
+                (const float *const *)values, &loss, &correct, NULL),
+            TUTTI_OK);
         near(expected->model, "evaluation", "loss", loss, expected->loss, 1e-5 * expected->loss);
         assert_int_equal(correct, expected->correct);
         tutti_nn_close(nn);

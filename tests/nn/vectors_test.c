@@ -63,9 +63,11 @@ static void check(const char *backend)
             for (int i = 0; i < 4; i++)
                 near(backend, expected->model, t->name, "an element", (double)g[places[i]], t->at[i], bound * t->norm);
         }
-        assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, expected->samples, (const float *const *)e.values, &loss,
-                                           &correct, NULL),
-                         TUTTI_OK);
+        assert_int_equal(
+            tutti_nn_evaluate(
+                nn, &(tutti_nn_samples){ .count = expected->samples, .x = e.x, .labels = e.labels },
+                (const float *const *)e.values, &loss, &correct, NULL),
+            TUTTI_OK);
         near(backend, expected->model, "evaluation", "loss", loss, expected->after, 1e-5 * expected->after);
         assert_int_equal(correct, expected->correct);
         example_free(&e);

@@ -352,9 +352,12 @@ static void slots_of_several_ranges_are_those_of_the_whole(void **state)
     assert_int_equal(tutti_device_open_host(&d, NULL, TUTTI_CPU_SCALAR, NULL), TUTTI_OK);
     assert_int_equal(tutti_plan_open(&plan, N, NULL), TUTTI_OK);
     assert_int_equal(tutti_optim_declare(&whole, plan, "adam", "whole", 0, N, TUTTI_SAME, d, NULL), TUTTI_OK);
-    assert_int_equal(tutti_optim_declare_ranges(&part, plan, "adam", "part", ranges, TUTTI_LENGTH(ranges), false, NULL,
-                                                d, NULL),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti_optim_declare_ranges(
+            &part, plan,
+            &(tutti_optim_request){ "adam", "part", ranges, TUTTI_LENGTH(ranges), false, NULL, d },
+            NULL),
+        TUTTI_OK);
     assert_int_equal(tutti_plan_carry_out(plan, NULL, NULL), TUTTI_OK);
     for (size_t k = 2; k < 4; k++) {
         const tutti_state *s = tutti_plan_state(plan, k, NULL);

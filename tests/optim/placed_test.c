@@ -73,8 +73,10 @@ static void bench_open(bench *b, tutti_runtime *rt, const char *optimizer, const
     assert_int_equal(tutti_plan_open(&b->plan, N, NULL), TUTTI_OK);
     assert_int_equal(tutti_optim_declare(&b->whole, b->plan, optimizer, "whole", 0, N, TUTTI_SAME, b->d, NULL),
                      TUTTI_OK);
-    assert_int_equal(tutti_optim_declare_ranges(&b->part, b->plan, optimizer, "part", ranges, RANGES, false, NULL,
-                                                b->d, NULL),
+    assert_int_equal(tutti_optim_declare_ranges(&b->part, b->plan,
+                                                &(tutti_optim_request){ optimizer, "part", ranges,
+                                                                        RANGES, false, NULL, b->d },
+                                                NULL),
                      TUTTI_OK);
     assert_int_equal(tutti_plan_carry_out(b->plan, NULL, NULL), TUTTI_OK);
     assert_int_equal(tutti_arena_open(&b->host, rt, "host memory", "", TUTTI_UNBOUNDED, NULL), TUTTI_OK);

@@ -118,9 +118,13 @@ static void distributed_stages_are_bit_identical_to_the_whole_network(void **sta
     (void)state;
     for (int m = 0; m < MICRO; m++) {
         const tutti_nn_samples x = samples_of(&s, m + 1);
-        assert_int_equal(tutti_nn_pass_tokens(d.nn, x.tokens, x.next, BATCH, MICRO * BATCH, false, false,
-                                              (const float *const *)d.values, d.gradients, NULL, &losses[m], NULL),
-                         TUTTI_OK);
+        assert_int_equal(
+            tutti_nn_pass_tokens(
+                d.nn, &(tutti_nn_samples){ .count = BATCH, .tokens = x.tokens, .next = x.next },
+                &(tutti_nn_step){ MICRO * BATCH, false, false, (const float *const *)d.values,
+                                  d.gradients, NULL },
+                &losses[m], NULL),
+            TUTTI_OK);
         for (int k = 0; k < s.count; k++)
             expected[m][k] =
                 memcpy(malloc(s.params[k].count * sizeof(float)), d.gradients[k], s.params[k].count * sizeof(float));

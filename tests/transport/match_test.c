@@ -23,7 +23,8 @@ static void a_peer_that_announces_for_ever_is_refused(void **state)
 
     for (int large = 0; large <= 1; large++) {
         const tutti_header note = { .bytes = large ? 1000000 : 1 };
-        assert_int_equal(tutti_match_init(&m, &carrier, NULL, 0, 3, 4096, &err), TUTTI_OK);
+        assert_int_equal(tutti_match_init(&m, &carrier, (match_member){ NULL, 0, 3 }, 4096, &err),
+                         TUTTI_OK);
         for (uint64_t k = 0; k < MATCH_WAITING_MOST; k++)
             assert_int_equal(tutti_match_announced(&m, &m.peers[2], k, k, &note, !large, byte, &err), TUTTI_OK);
         assert_int_equal(tutti_match_announced(&m, &m.peers[2], 1, 1, &note, !large, byte, &err), TUTTI_ERR_CORRUPT);

@@ -43,22 +43,25 @@ void tutti_checksum_put(const tutti_codec *c, const tutti_view *v, int from, con
     tutti_device_charge(c->space->device, 0, (double)bytes);
 }
 
-tutti_status tutti_checksum_check(const tutti_codec *c, const tutti_view *v, int from, const uint8_t *message,
-                                  size_t bytes, const uint8_t *in, tutti_error *err)
+tutti_status tutti_checksum_check(const tutti_codec *c, const tutti_view *v, int from,
+                                  const tutti_codec_message *m, const uint8_t *in, tutti_error *err)
 {
     const char *name = c->space->name != NULL ? c->space->name[v->tensor] : "";
     uint8_t wanted[TUTTI_CHECKSUM_BYTES];
 
-    tutti_checksum_put(c, v, from, message, bytes, wanted);
+    tutti_checksum_put(c, v, from, m->at, m->bytes, wanted);
     if (memcmp(in, wanted, sizeof wanted) == 0)
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                      "codec '%s': %zu bytes of tensor %d%s%.80s%s from element %zu on, of step %llu, are not what "
-                      "worker %d sent: their checksum is another one. Memory, the network or the library that "
-                      "carries messages has damaged them; resume from the newest checkpoint, and if it happens again "
-                      "on another machine or transport (tcp checks what it carries, with wire-check)",
-                      c->ops->name, bytes, v->tensor, name[0] != 0 ? " (" : "", name, name[0] != 0 ? ")" : "", v->first,
-                      (unsigned long long)v->step, from);
+    return tutti_fail(
+        err, TUTTI_ERR_CORRUPT, 0,
+        "codec '%s': %zu bytes of tensor %d%s%.80s%s from element %zu on, of step %llu, are not "
+        "what "
+        "worker %d sent: their checksum is another one. Memory, the network or the library that "
+        "carries messages has damaged them; resume from the newest checkpoint, and if it happens "
+        "again "
+        "on another machine or transport (tcp checks what it carries, with wire-check)",
+        c->ops->name, m->bytes, v->tensor, name[0] != 0 ? " (" : "", name, name[0] != 0 ? ")" : "",
+        v->first, (unsigned long long)v->step, from);
 }
 
 /* ---- what can be checked ---- */

@@ -248,8 +248,9 @@ static tutti_status time_decode(const tutti_engine *e, probe *p, const tutti_exc
     if (ops->rounds > 0)
         ops->unfold(u->codec, &u->view, p->scratch.at, wire, u->y);
     else if (u->checked)
-        TUTTI_TRY(
-            tutti_checksum_check(u->codec, &u->view, e->m.rank, p->message.at, (size_t)t->bytes, p->checksum, err));
+        TUTTI_TRY(tutti_checksum_check(u->codec, &u->view, e->m.rank,
+                                       &(tutti_codec_message){ p->message.at, (size_t)t->bytes },
+                                       p->checksum, err));
     if (ops->rounds == 0 && u->view.count > 0)
         TUTTI_TRY(ops->decode_add(u->codec, &u->view, p->message.at, (size_t)t->bytes, 1, u->y, err));
     tutti_codec_after(p->codec, &u->view, u->y);

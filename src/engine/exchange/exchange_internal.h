@@ -188,8 +188,8 @@ void tutti_exchange_measure_begin(const tutti_exchange_job *job);
 /* Measures what the first encoding of a view loses, before x or a residual is changed. x: what was
    encoded. message: the `bytes` that were encoded; NULL: the codec makes sums. */
 tutti_status tutti_exchange_measure(const tutti_exchange_job *job, const tutti_exchange_unit *u,
-                                    const tutti_view *v, const float *x, const uint8_t *message,
-                                    size_t bytes, tutti_error *err);
+                                    const tutti_view *v, const float *x,
+                                    const tutti_codec_message *sent, tutti_error *err);
 /* Measures the decoded means u->y, and completes the records. */
 void tutti_exchange_measure_end(const tutti_exchange_job *job);
 #endif

@@ -158,7 +158,8 @@ tutti_status tutti_exchange_linear(tutti_exchange_job *job, tutti_error *err)
         tutti_exchange_unit *u = &job->unit[i];
         if (u->codec->ops->rounds == 0)
             continue;
-        TUTTI_TRY(tutti_exchange_measure(job, u, &u->view, u->x, NULL, bytes_of(u), err));
+        TUTTI_TRY(tutti_exchange_measure(job, u, &u->view, u->x,
+                                         &(tutti_codec_message){ NULL, bytes_of(u) }, err));
         if (u->finite && wire_is_finite(d, u))
             tutti_codec_sent_rounds(job->exchange->codec, &u->view, u->x, u->scratch, u->wire);
         u->codec->ops->unfold(u->codec, &u->view, u->scratch, u->wire, u->y);

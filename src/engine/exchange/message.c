@@ -127,10 +127,20 @@ static size_t at_of(const tutti_exchange_unit *u, const tutti_view *v)
 
 /* ---- writing and reading ---- */
 
+/* A part of a job's unit, with the codec that its message goes through. */
+typedef struct coding {
+    const tutti_exchange_job *job;
+    const tutti_exchange_unit *u;
+    const tutti_view *v;
+} coding;
+
 /* Encodes a message. *bytes: the bytes written, including the header; m: the message alone. */
-static tutti_status write_message(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v,
-                                  const float *x, uint8_t *out, message *m, size_t *bytes, tutti_error *err)
+static tutti_status write_message(const coding *w, const float *x, uint8_t *out, message *m,
+                                  size_t *bytes, tutti_error *err)
 {
+    const tutti_exchange_job *job = w->job;
+    const tutti_exchange_unit *u = w->u;
+    const tutti_view *v = w->v;
     const size_t head = head_of(u);
 
     *m = (message){ out + head, 0 };
@@ -147,12 +157,17 @@ static tutti_status write_message(tutti_exchange_job *job, const tutti_exchange_
                            out + head - TUTTI_CHECKSUM_BYTES);
     *bytes = head + m->bytes;
     job->exchange->payload[u->view.tensor] += *bytes;
-    return v->stage == 0 ? tutti_exchange_measure(job, u, v, x, m->at, m->bytes, err) : TUTTI_OK;
+    return v->stage == 0 ? tutti_exchange_measure(job, u, v, x,
+                                                  &(tutti_codec_message){ m->at, m->bytes }, err)
+                         : TUTTI_OK;
 }
 
-static tutti_status read_message(const tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v,
-                                 int from, const uint8_t **at, const uint8_t *end, message *m, tutti_error *err)
+static tutti_status read_message(const coding *w, int from, const uint8_t **at, const uint8_t *end,
+                                 message *m, tutti_error *err)
 {
+    const tutti_exchange_job *job = w->job;
+    const tutti_exchange_unit *u = w->u;
+    const tutti_view *v = w->v;
     size_t left = (size_t)(end - *at), bytes;
     const uint8_t *checksum = NULL;
 
@@ -188,18 +203,22 @@ static tutti_status read_message(const tutti_exchange_job *job, const tutti_exch
                           u->codec->ops->name, bytes, left);
     *m = (message){ *at, bytes };
     *at += bytes;
-    return u->checked
-               ? tutti_checksum_check(u->codec, v, tutti_group_rank(job->group, from), m->at, bytes, checksum, err)
-               : TUTTI_OK;
+    return u->checked ? tutti_checksum_check(u->codec, v, tutti_group_rank(job->group, from),
+                                             &(tutti_codec_message){ m->at, bytes }, checksum, err)
+                      : TUTTI_OK;
 }
 
-static tutti_status decode_message(const tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v,
-                                   const message *m, int from, float a, float *y, tutti_error *err)
+static tutti_status decode_message(const coding *w, const message *m, int from, float a, float *y,
+                                   tutti_error *err)
 {
+    const tutti_exchange_unit *u = w->u;
+    const tutti_view *v = w->v;
+
     if (v->count == 0)
         return TUTTI_OK;
-    return tutti_fail_within(err, u->codec->ops->decode_add(u->codec, v, m->at, m->bytes, a, y, err),
-                             "what worker %d sent of tensor %d", tutti_group_rank(job->group, from), u->view.tensor);
+    return tutti_fail_within(
+        err, u->codec->ops->decode_add(u->codec, v, m->at, m->bytes, a, y, err),
+        "what worker %d sent of tensor %d", tutti_group_rank(w->job->group, from), u->view.tensor);
 }
 
 /* y := the mean. */
@@ -261,18 +280,24 @@ static tutti_status too_long(int from, size_t bytes, size_t most, tutti_error *e
                       from, bytes, most);
 }
 
-/* Gathers the `bytes` in `from` of all workers into `all`, worker by worker; counts: bytes of
-   each. most: the maximum of each. */
-static tutti_status gather_bytes(tutti_exchange_job *job, uint8_t *from, size_t bytes, const size_t *most, bool fixed,
+/* The most bytes of each worker's message; fixed: it has as many. */
+typedef struct limits {
+    const size_t *most;
+    bool fixed;
+} limits;
+
+/* Gathers the bytes `own` of all workers into `all`, worker by worker; counts: bytes of each. */
+static tutti_status gather_bytes(tutti_exchange_job *job, tutti_buffer own, const limits *of,
                                  size_t *counts, tutti_exchange_buffer *all, tutti_error *err)
 {
     const int workers = job->group->size;
+    const size_t *most = of->most;
     size_t total = 0;
 
-    if (fixed)
+    if (of->fixed)
         memcpy(counts, most, (size_t)workers * sizeof *counts);
     else {
-        int64_t mine = (int64_t)bytes;
+        int64_t mine = (int64_t)own.count;
         _Static_assert(sizeof *counts == sizeof mine, "counts travel as they are in memory");
         TUTTI_TRY(tutti_allgather(job->group, tutti_host(&mine, 1, TUTTI_I64),
                                   tutti_host(counts, (size_t)workers, TUTTI_I64), err));
@@ -283,8 +308,7 @@ static tutti_status gather_bytes(tutti_exchange_job *job, uint8_t *from, size_t 
         total += counts[r];
     }
     TUTTI_TRY(tutti_exchange_grow(all, total + 1, 1, err));
-    return tutti_allgather_v(job->group, counts, tutti_host(from, bytes, TUTTI_U8),
-                             tutti_host(all->at, total, TUTTI_U8), err);
+    return tutti_allgather_v(job->group, counts, own, tutti_host(all->at, total, TUTTI_U8), err);
 }
 
 static tutti_status gather_messages(tutti_exchange_job *job, tutti_error *err)
@@ -303,22 +327,24 @@ static tutti_status gather_messages(tutti_exchange_job *job, tutti_error *err)
         const tutti_exchange_unit *u = &job->unit[i];
         one = 0;
         if (chosen(u, false))
-            TUTTI_TRY(
-                write_message(job, u, &u->view, u->x, (uint8_t *)job->slot->send.at + bytes, &t.own[i], &one, err));
+            TUTTI_TRY(write_message(&(coding){ job, u, &u->view }, u->x,
+                                    (uint8_t *)job->slot->send.at + bytes, &t.own[i], &one, err));
     }
     for (int r = 0; r < workers; r++)
         t.send[r] = most;
-    TUTTI_TRY(gather_bytes(job, job->slot->send.at, bytes, t.send, all_fixed(job, false), t.receive,
+    TUTTI_TRY(gather_bytes(job, tutti_host(job->slot->send.at, bytes, TUTTI_U8),
+                           &(limits){ t.send, all_fixed(job, false) }, t.receive,
                            &job->slot->receive, err));
     at = job->slot->receive.at;
     for (int r = 0; r < workers; r++) {
         const uint8_t *end = at + t.receive[r];
         for (size_t i = 0; i < units; i++)
             if (chosen(&job->unit[i], false))
-                TUTTI_TRY(tutti_fail_within(err,
-                                            read_message(job, &job->unit[i], &job->unit[i].view, r, &at, end,
-                                                         &t.theirs[(size_t)r * units + i], err),
-                                            "from worker %d", tutti_group_rank(job->group, r)));
+                TUTTI_TRY(tutti_fail_within(
+                    err,
+                    read_message(&(coding){ job, &job->unit[i], &job->unit[i].view }, r, &at, end,
+                                 &t.theirs[(size_t)r * units + i], err),
+                    "from worker %d", tutti_group_rank(job->group, r)));
         at = end;
     }
     for (size_t i = 0; i < units; i++) {
@@ -355,7 +381,8 @@ static tutti_status to_owners(tutti_exchange_job *job, const table *t, tutti_err
             const tutti_view v = tutti_exchange_part_of(u, o, workers, 0);
             if (!chosen(u, true))
                 continue;
-            TUTTI_TRY(write_message(job, u, &v, u->x + at_of(u, &v), (uint8_t *)job->slot->send.at + bytes,
+            TUTTI_TRY(write_message(&(coding){ job, u, &v }, u->x + at_of(u, &v),
+                                    (uint8_t *)job->slot->send.at + bytes,
                                     &t->own[(size_t)o * units + i], &one, err));
             bytes += one;
         }
@@ -379,9 +406,11 @@ static tutti_status to_owners(tutti_exchange_job *job, const table *t, tutti_err
         for (size_t i = 0; i < units; i++) {
             const tutti_view v = tutti_exchange_part_of(&job->unit[i], me, workers, 0);
             if (chosen(&job->unit[i], true))
-                TUTTI_TRY(tutti_fail_within(
-                    err, read_message(job, &job->unit[i], &v, r, &at, end, &t->theirs[(size_t)r * units + i], err),
-                    "from worker %d", tutti_group_rank(job->group, r)));
+                TUTTI_TRY(
+                    tutti_fail_within(err,
+                                      read_message(&(coding){ job, &job->unit[i], &v }, r, &at, end,
+                                                   &t->theirs[(size_t)r * units + i], err),
+                                      "from worker %d", tutti_group_rank(job->group, r)));
         }
         at = end;
     }
@@ -420,20 +449,24 @@ static tutti_status from_owners(tutti_exchange_job *job, const table *t, bool *w
         for (int w = 0; wrapped[i] && w < u->n_wrappers; w++)
             if (u->wrapper[w]->ops->before != NULL)
                 x = u->wrapper[w]->ops->before(u->wrapper[w], &v, x);
-        TUTTI_TRY(write_message(job, u, &v, x, (uint8_t *)job->slot->out.at + bytes, &m, &one, err));
+        TUTTI_TRY(write_message(&(coding){ job, u, &v }, x, (uint8_t *)job->slot->out.at + bytes,
+                                &m, &one, err));
         bytes += one;
     }
-    TUTTI_TRY(
-        gather_bytes(job, job->slot->out.at, bytes, t->send, all_fixed(job, true), t->receive, &job->slot->all, err));
+    TUTTI_TRY(gather_bytes(job, tutti_host(job->slot->out.at, bytes, TUTTI_U8),
+                           &(limits){ t->send, all_fixed(job, true) }, t->receive, &job->slot->all,
+                           err));
     at = job->slot->all.at;
     for (int o = 0; o < workers; o++) {
         const uint8_t *end = at + t->receive[o];
         for (size_t i = 0; i < units; i++) {
             const tutti_view v = tutti_exchange_part_of(&job->unit[i], o, workers, 1);
             if (chosen(&job->unit[i], true))
-                TUTTI_TRY(tutti_fail_within(
-                    err, read_message(job, &job->unit[i], &v, o, &at, end, &t->all[(size_t)o * units + i], err),
-                    "from worker %d", tutti_group_rank(job->group, o)));
+                TUTTI_TRY(
+                    tutti_fail_within(err,
+                                      read_message(&(coding){ job, &job->unit[i], &v }, o, &at, end,
+                                                   &t->all[(size_t)o * units + i], err),
+                                      "from worker %d", tutti_group_rank(job->group, o)));
         }
         at = end;
     }
@@ -461,7 +494,8 @@ static tutti_status by_owners(tutti_exchange_job *job, tutti_error *err)
         tutti_fill(d, u->view.count, 0, u->y);
         for (int o = 0; o < workers; o++) {
             const tutti_view v = tutti_exchange_part_of(u, o, workers, 1);
-            TUTTI_TRY(decode_message(job, u, &v, &t.all[(size_t)o * units + i], o, 1, u->y + at_of(u, &v), err));
+            TUTTI_TRY(decode_message(&(coding){ job, u, &v }, &t.all[(size_t)o * units + i], o, 1,
+                                     u->y + at_of(u, &v), err));
         }
         good = tutti_finite(d, u->view.count, u->y);
         for (int o = 0; o < workers && good && u->finite; o++) {

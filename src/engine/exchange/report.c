@@ -142,8 +142,9 @@ static void receive_figure(void *user, const char *name, size_t n, const double 
         value[i] = n == 1 ? fmax(value[i], numbers[i]) : value[i] + numbers[i];
 }
 
-tutti_status tutti_exchange_measure(const tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v,
-                                    const float *x, const uint8_t *message, size_t bytes, tutti_error *err)
+tutti_status tutti_exchange_measure(const tutti_exchange_job *job, const tutti_exchange_unit *u,
+                                    const tutti_view *v, const float *x,
+                                    const tutti_codec_message *sent, tutti_error *err)
 {
     tutti_device *d = job->exchange->space.device;
     tutti_exchange_measured *m = job->exchange->measured != NULL ? &job->exchange->measured[u->view.tensor] : NULL;
@@ -156,11 +157,11 @@ tutti_status tutti_exchange_measure(const tutti_exchange_job *job, const tutti_e
     TUTTI_TRY(tutti_exchange_grow(&job->slot->decoded, v->count, sizeof *y, err));
     y = job->slot->decoded.at;
     tutti_fill(d, v->count, 0, y);
-    if (message != NULL)
-        TUTTI_TRY(ops->decode_add(u->codec, v, message, bytes, 1, y, err));
+    if (sent->at != NULL)
+        TUTTI_TRY(ops->decode_add(u->codec, v, sent->at, sent->bytes, 1, y, err));
     else
         ops->mine(u->codec, v, x, u->scratch, u->wire, 1, y);
-    m->bytes += bytes;
+    m->bytes += sent->bytes;
     m->kept += not_zero(d, v->count, y);
     m->input1 += norm1(d, v->count, x);
     m->input2 += tutti_norm2(d, v->count, x);

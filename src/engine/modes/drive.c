@@ -173,8 +173,10 @@ tutti_status tutti_drive_optimizer(tutti_method *m, tutti_plan *plan, const char
     const tutti_engine *e = m->engine;
     const bool copy = (tutti_drive_of(e)->o.alike && m->member > 0) || m->replica > 0;
 
-    return tutti_optim_declare_ranges(optim, plan, e->options.optimizer, prefix, &m->own, 1, copy, NULL, m->device,
-                                      err);
+    return tutti_optim_declare_ranges(
+        optim, plan,
+        &(tutti_optim_request){ e->options.optimizer, prefix, &m->own, 1, copy, NULL, m->device },
+        err);
 }
 
 tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_drive_options *o, tutti_error *err)

@@ -78,11 +78,16 @@ int tutti_sample_label(const tutti_method *m, uint64_t id)
     return e->options.label != NULL ? e->options.label(e->options.user, id) : -1;
 }
 
+/* Samples that go to each worker, and come from each. */
+typedef struct exchanged {
+    const int64_t *to, *from;
+} exchanged;
+
 /* Checks the counts of every worker. *come: the total received. An error here is the method's. */
-static tutti_status check_counts(const tutti_method *m, const given *g, const tutti_pass *p, const int64_t *to,
-                                 const int64_t *from, int64_t *come, tutti_error *err)
+static tutti_status check_counts(const tutti_method *m, const given *g, const tutti_pass *p,
+                                 const exchanged *of, int64_t *come, tutti_error *err)
 {
-    const int64_t most = g != NULL ? g->most : 0;
+    const int64_t most = g != NULL ? g->most : 0, *to = of->to, *from = of->from;
     bool good = most > 0 && p->index == 0 && p->received == 0 && to[m->rank] == 0 && from[m->rank] == 0;
 
     *come = 0;
@@ -156,7 +161,7 @@ tutti_status tutti_samples_send(tutti_method *m, tutti_pass *p, const uint64_t *
     int64_t begin, come;
     tutti_status status;
 
-    TUTTI_TRY(check_counts(m, g, p, to, from, &come, err));
+    TUTTI_TRY(check_counts(m, g, p, &(exchanged){ to, from }, &come, err));
     was = tutti_engine_expose(e);
     begin = tutti_now_ns(e->rt);
     status = post_receives(e, g, port, from, err);

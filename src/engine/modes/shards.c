@@ -299,10 +299,11 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
     else if (m->held != TUTTI_HELD_WHOLE)
         tutti_declare(plan, &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = all },
                       &s->g);
-    TUTTI_TRY(tutti_optim_declare_ranges(&m->optim, plan, e->options.optimizer, "optim", s->mine,
-                                         (size_t)e->layout.n_pieces, false,
-                                         offload != NULL ? offload->options.tier : NULL,
-                                         m->device, err));
+    TUTTI_TRY(tutti_optim_declare_ranges(
+        &m->optim, plan,
+        &(tutti_optim_request){ e->options.optimizer, "optim", s->mine, (size_t)e->layout.n_pieces,
+                                false, offload != NULL ? offload->options.tier : NULL, m->device },
+        err));
     if (tutti_optim_lazy(m->optim))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "optimizer is lazy, but under method '%s' tables' gradients travel whole, and which rows a "

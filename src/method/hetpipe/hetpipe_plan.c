@@ -111,11 +111,22 @@ static int same_as(const hetpipe_plan *p, const workers *of, int units, int v)
     return v;
 }
 
+/* What a plan is made for, by these workers and options. plans: two for each pipeline. */
+typedef struct planner {
+    const tutti_method *m;
+    const tutti_model *model;
+    workers *of;
+    tutti_cut_options *o;
+    tutti_pipeline_plan *plans;
+} planner;
+
 /* Partitions the model for one pipeline. */
-static tutti_status cut_one(const tutti_method *m, const tutti_model *model, const workers *of, tutti_cut_options *o,
-                            const hetpipe_plan *p, int v, double *seconds, tutti_pipeline_plan *plan,
-                            tutti_error *err)
+static tutti_status cut_one(const planner *t, const hetpipe_plan *p, int v, double *seconds,
+                            tutti_pipeline_plan *plan, tutti_error *err)
 {
+    const tutti_model *model = t->model;
+    const workers *of = t->of;
+    tutti_cut_options *o = t->o;
     double speed[TUTTI_PIPELINE_STAGES_MOST], memory[TUTTI_PIPELINE_STAGES_MOST];
     tutti_error why = { .rank = -1 };
     tutti_status status;
@@ -132,17 +143,19 @@ static tutti_status cut_one(const tutti_method *m, const tutti_model *model, con
     o->memory = memory;
     o->seconds = seconds;
     if (p->pipelines == 1)
-        return tutti_cut_stages(m, model, o, plan, err);
-    status = tutti_cut_stages(m, model, o, plan, &why);
+        return tutti_cut_stages(t->m, model, o, plan, err);
+    status = tutti_cut_stages(t->m, model, o, plan, &why);
     return status == TUTTI_OK ? status
                               : tutti_fail(err, status, 0, "virtual worker %d of %d: %s", v, p->pipelines, why.text);
 }
 
 /* Partitions the model for each pipeline; plan: pipelines. Pipelines run in lock-step, or nearly,
    so the slowest counts. rate: its micro-batches a second. */
-static tutti_status cut_all(const tutti_method *m, const tutti_model *model, const workers *of, tutti_cut_options *o,
-                            const hetpipe_plan *p, tutti_pipeline_plan *plan, double *rate, tutti_error *err)
+static tutti_status cut_all(const planner *t, const hetpipe_plan *p, tutti_pipeline_plan *plan,
+                            double *rate, tutti_error *err)
 {
+    const tutti_model *model = t->model;
+    const workers *of = t->of;
     double *seconds = NULL;
     tutti_status status = TUTTI_OK;
 
@@ -156,7 +169,7 @@ static tutti_status cut_all(const tutti_method *m, const tutti_model *model, con
         if (like < v)
             plan[v] = plan[like];
         else
-            status = cut_one(m, model, of, o, p, v, seconds, &plan[v], err);
+            status = cut_one(t, p, v, seconds, &plan[v], err);
         if (status == TUTTI_OK)
             *rate = v == 0 || plan[v].rate < *rate ? plan[v].rate : *rate;
     }
@@ -181,15 +194,17 @@ static void set_workers(hetpipe_plan *p, const tutti_pipeline_plan *plan)
 }
 
 /* Chooses W, which is the same for all, and the stages. A wave's samples are split into W equal
-   micro-batches. plans: two for each pipeline. */
-static tutti_status choose_stages(const tutti_method *m, const tutti_model *model, const hetpipe_asked *a,
-                                  const workers *of, tutti_cut_options *o, tutti_pipeline_plan *plans, hetpipe_plan *p,
+   micro-batches. */
+static tutti_status choose_stages(const planner *t, const hetpipe_asked *a, hetpipe_plan *p,
                                   tutti_error *err)
 {
+    const tutti_method *m = t->m;
+    const tutti_model *model = t->model;
+    tutti_cut_options *o = t->o;
     const int64_t wave = m->share->batch * p->k,
                   least = a->in_flight > 0 ? a->in_flight : (wave + model->samples - 1) / model->samples,
                   most = a->in_flight > 0 ? a->in_flight : 2 * (least > p->k ? least : p->k);
-    tutti_pipeline_plan *const best = plans, *const plan = plans + p->pipelines;
+    tutti_pipeline_plan *const best = t->plans, *const plan = t->plans + p->pipelines;
     double rate = 0, here = 0;
     tutti_error why = { .rank = -1 };
     tutti_status status = TUTTI_ERR_USAGE;
@@ -211,7 +226,7 @@ static tutti_status choose_stages(const tutti_method *m, const tutti_model *mode
             continue;
         o->in_flight = (int)w;
         o->samples = wave / w;
-        now = cut_all(m, model, of, o, p, plan, &here, &why);
+        now = cut_all(t, p, plan, &here, &why);
         if (now != TUTTI_OK && now != TUTTI_ERR_MEMORY)
             return tutti_fail(err, now, 0, "hetpipe: %s", why.text);
         micro = wave / w;
@@ -236,9 +251,11 @@ static tutti_status choose_stages(const tutti_method *m, const tutti_model *mode
 
 /* Measured times do not change W, which is by operations and speeds: the bits of a run depend on
    W, and not on the partition. */
-static tutti_status measured(const tutti_method *m, const tutti_model *model, workers *of, double *fast,
-                             tutti_cut_options *o, tutti_pipeline_plan *plans, hetpipe_plan *p, tutti_error *err)
+static tutti_status measured(const planner *t, double *fast, hetpipe_plan *p, tutti_error *err)
 {
+    const tutti_method *m = t->m;
+    const tutti_model *model = t->model;
+    workers *of = t->of;
     double rate;
     tutti_error why = { .rank = -1 };
     tutti_status status;
@@ -256,18 +273,27 @@ static tutti_status measured(const tutti_method *m, const tutti_model *model, wo
     of->speed = fast;
     of->seconds = model->seconds;
     order(p, of);
-    status = cut_all(m, model, of, o, p, plans, &rate, &why);
+    status = cut_all(t, p, t->plans, &rate, &why);
     if (status == TUTTI_OK)
-        set_workers(p, plans);
+        set_workers(p, t->plans);
     return status == TUTTI_OK ? status : tutti_fail(err, status, 0, "hetpipe: %s", why.text);
 }
 
-/* speed, memory: workers */
-static tutti_status with_room(const tutti_method *m, const tutti_model *model, const hetpipe_asked *a, double *speed,
-                              double *memory, tutti_pipeline_plan *plans, hetpipe_plan *p, tutti_error *err)
+/* Memory for a plan. speed, memory: [workers]. plans: two for each pipeline. */
+typedef struct room {
+    double *speed, *memory;
+    tutti_pipeline_plan *plans;
+} room;
+
+static tutti_status with_room(const tutti_method *m, const tutti_model *model,
+                              const hetpipe_asked *a, const room *in, hetpipe_plan *p,
+                              tutti_error *err)
 {
+    double *speed = in->speed, *memory = in->memory;
+    tutti_pipeline_plan *plans = in->plans;
     workers of = { .speed = speed, .memory = memory };
     tutti_cut_options o = { .gflops = a->gflops, .bandwidth = a->bandwidth * 1e6 };
+    const planner t = { m, model, &of, &o, plans };
 
     TUTTI_TRY(read_list(m, "speeds", a->speeds, speed, 1, err));
     TUTTI_TRY(read_list(m, "memory", a->memory, memory, 0, err));
@@ -277,8 +303,8 @@ static tutti_status with_room(const tutti_method *m, const tutti_model *model, c
     order(p, &of);
     o.stages = p->k;
     o.more = p->pipelines > 1 ? 2 + 1.0 / p->pipelines : 0; /* a wave's sum, this worker's part and its buffers */
-    TUTTI_TRY(choose_stages(m, model, a, &of, &o, plans, p, err));
-    return a->profile == HETPIPE_MEASURED ? measured(m, model, &of, speed, &o, plans, p, err) : TUTTI_OK;
+    TUTTI_TRY(choose_stages(&t, a, p, err));
+    return a->profile == HETPIPE_MEASURED ? measured(&t, speed, p, err) : TUTTI_OK;
 }
 
 tutti_status tutti_hetpipe_plan(const tutti_method *m, const tutti_model *model, const hetpipe_asked *asked,
@@ -292,8 +318,9 @@ tutti_status tutti_hetpipe_plan(const tutti_method *m, const tutti_model *model,
     plan->worker = tutti_alloc(n, sizeof *plan->worker);
     plan->first = tutti_alloc(2 * n, sizeof *plan->first); /* k + 1 for k stages */
     status = plan->worker != NULL && plan->first != NULL && scratch != NULL && plans != NULL
-                 ? with_room(m, model, asked, scratch, scratch + n, plans, plan, err)
-                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "planning the stages of %d workers", m->workers);
+                 ? with_room(m, model, asked, &(room){ scratch, scratch + n, plans }, plan, err)
+                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "planning the stages of %d workers",
+                              m->workers);
     tutti_free(scratch);
     tutti_free(plans);
     return status;

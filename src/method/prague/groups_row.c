@@ -125,12 +125,20 @@ int tutti_groups_row(int workers, int size, const int *machine, uint64_t k, int 
                                                 : row_of_line(workers, size, phase, worker, member);
 }
 
+/* n workers in groups of `size`; machine: of each. */
+typedef struct members {
+    int n, size;
+    const int *machine;
+} members;
+
 /* y := F_k x. Checks that each worker is in its own group of sync k. */
-static tutti_status mix_groups(int n, int size, const int *machine, uint64_t k, const double *x, double *y, int *row,
+static tutti_status mix_groups(const members *of, uint64_t k, const double *x, double *y, int *row,
                                tutti_error *err)
 {
+    const int n = of->n;
+
     for (int w = 0; w < n; w++) {
-        const int some = tutti_groups_row(n, size, machine, k, w, row);
+        const int some = tutti_groups_row(n, of->size, of->machine, k, w, row);
         double sum = 0;
         bool mine = false;
         for (int j = 0; j < some; j++) {
@@ -163,9 +171,11 @@ static double centre(int n, double *x)
 
 enum { ROUNDS = 200, ROUNDS_OF_MANY = 20, MANY = 256 };
 
-static tutti_status check_contraction(int n, int size, const int *machine, double *x, double *y, int *row, int *other,
+static tutti_status check_contraction(const members *of, double *x, double *y, int *rows,
                                       double *lambda, tutti_error *err)
 {
+    const int n = of->n, size = of->size, *const machine = of->machine;
+    int *const row = rows, *const other = rows + n;
     const uint64_t period = tutti_groups_period(n, size, machine);
     double shrinks = 0;
 
@@ -184,7 +194,7 @@ static tutti_status check_contraction(int n, int size, const int *machine, doubl
     centre(n, x);
     for (int round = 0; round < (n > MANY ? ROUNDS_OF_MANY : ROUNDS); round++) {
         for (uint64_t k = 0; k < 2 * period; k++) { /* F, then its transpose: each F_k is symmetric */
-            TUTTI_TRY(mix_groups(n, size, machine, k < period ? k : 2 * period - 1 - k, x, y, row, err));
+            TUTTI_TRY(mix_groups(of, k < period ? k : 2 * period - 1 - k, x, y, row, err));
             memcpy(x, y, (size_t)n * sizeof *x);
         }
         shrinks = centre(n, x);
@@ -202,10 +212,10 @@ tutti_status tutti_groups_check(int workers, int size, const int *machine, doubl
     const size_t n = (size_t)workers;
     double *const x = tutti_alloc(2 * n, sizeof *x);
     int *const row = tutti_alloc(2 * n, sizeof *row);
-    const tutti_status status = x != NULL && row != NULL
-                                    ? check_contraction(workers, size, machine, x, x + n, row, row + n, lambda, err)
-                                    : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                                                 "checking the schedule of %zu workers", n);
+    const tutti_status status =
+        x != NULL && row != NULL
+            ? check_contraction(&(members){ workers, size, machine }, x, x + n, row, lambda, err)
+            : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "checking the schedule of %zu workers", n);
 
     tutti_free(x);
     tutti_free(row);

@@ -536,7 +536,8 @@ static tutti_status check_memory(const wavelet *s, const tutti_method *m, const 
     if (s->memory == 0)
         return TUTTI_OK;
     if (s->k == 1)
-        TUTTI_TRY(tutti_wavelet_planned(model, 0, model->units, (int)s->waves, s->offset, &held, err));
+        TUTTI_TRY(tutti_wavelet_planned(model, (wavelet_units){ 0, model->units }, (int)s->waves,
+                                        s->offset, &held, err));
     for (int u = s->first[stage]; u < s->first[stage + 1] && s->k > 1; u++)
         held += (double)model->unit[u].kept * (s->k - stage);
     if (values + held * (double)s->micro <= s->memory * mib)

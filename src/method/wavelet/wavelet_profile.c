@@ -44,9 +44,10 @@ static void choose_offset(wavelet_profile *p)
     p->predicted = tutti_ticktock_peak(&p->of, p->waves, p->offset);
 }
 
-tutti_status tutti_wavelet_planned(const tutti_model *model, int first, int end, int waves, double share,
-                                     double *bytes, tutti_error *err)
+tutti_status tutti_wavelet_planned(const tutti_model *model, wavelet_units of, int waves,
+                                   double share, double *bytes, tutti_error *err)
 {
+    const int first = of.first, end = of.end;
     wavelet_profile p;
     const int units = end - first;
     double held = 0;

@@ -35,9 +35,13 @@ tutti_status tutti_wavelet_open(wavelet_profile *p, int units, int waves, double
                                 tutti_error *err);
 /* Releases the memory. p may be zeroed. */
 void tutti_wavelet_close(wavelet_profile *p);
+/* Units [first, end) of a model. */
+typedef struct wavelet_units {
+    int first, end;
+} wavelet_units;
 /* *bytes := the predicted peak of bytes per sample of `waves` micro-batches through units [first,
    end), by the operations and bytes that the model states. share: as above. TUTTI_ERR_MEMORY. */
-tutti_status tutti_wavelet_planned(const tutti_model *model, int first, int end, int waves,
+tutti_status tutti_wavelet_planned(const tutti_model *model, wavelet_units of, int waves,
                                    double share, double *bytes, tutti_error *err);
 
 /* Records a computed part. seconds: its time; held: bytes held by all micro-batches while it was

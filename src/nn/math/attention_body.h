@@ -298,8 +298,8 @@ INLINE size_t unit_at(const nn_attention *a, size_t unit, size_t stride)
     return unit / a->heads * a->length * stride + unit % a->heads * a->width;
 }
 
-static void attention(const nn_attention *a, size_t first, size_t count, const float *q,
-                      const float *k, const float *v, float *o, float *lse, float *scratch)
+static void attention(const nn_attention *a, size_t first, size_t count,
+                      const nn_attention_values *of, float *scratch)
 {
     block b = block_of(a, scratch);
 
@@ -307,16 +307,13 @@ static void attention(const nn_attention *a, size_t first, size_t count, const f
         const size_t at = unit_at(a, u, a->stride);
         for (size_t query = 0; query < a->length; query += QUERIES) {
             set_block(&b, query);
-            attend(&b, q + at, k + at, v + at, o + unit_at(a, u, a->out_stride),
-                   lse + u * a->length);
+            attend(&b, of->q + at, of->k + at, of->v + at, of->o + unit_at(a, u, a->out_stride),
+                   of->lse + u * a->length);
         }
     }
 }
 
 /* ---- backward ---- */
-/* Slopes of q, k and v. */
-typedef struct slopes { float *q, *k, *v; } slopes;
-
 /* Replaces the scores in b->p by P, and dP in b->ds by dS. */
 static void slope_of_scores(const block *b, size_t count)
 {
@@ -334,10 +331,11 @@ static void slope_of_scores(const block *b, size_t count)
     }
 }
 
-/* Computes dQ of a block of queries, and adds its contributions to dK and dV. */
-static void attend_back(block *b, const float *q, const float *k, const float *v, const float *o,
-                        const float *lse, const float *slope, const slopes *to)
+/* Computes dQ of a block of queries of one unit, whose values and slopes begin at the pointers, and
+   adds its contributions to dK and dV. */
+static void attend_back(block *b, const nn_attention_values *of, const nn_attention_slopes *to)
 {
+    const float *q = of->q, *k = of->k, *v = of->v, *o = of->o, *lse = of->lse, *slope = to->o;
     const size_t stride = b->a->stride, out_stride = b->a->out_stride, width = b->a->width;
 
     load_rows(b, q + b->first * stride, stride, b->q, b->q_transposed);
@@ -393,22 +391,24 @@ static void attend_back(block *b, const float *q, const float *k, const float *v
     transpose(width, b->count, b->out, QUERIES, to->q + b->first * stride, stride);
 }
 
-static void attention_back(const nn_attention *a, size_t first, size_t count, const float *q,
-                           const float *k, const float *v, const float *o, const float *lse,
-                           const float *slope, float *dq, float *dk, float *dv, float *scratch)
+static void attention_back(const nn_attention *a, size_t first, size_t count,
+                           const nn_attention_values *of, const nn_attention_slopes *to,
+                           float *scratch)
 {
     block b = block_of(a, scratch);
 
     for (size_t u = first; u < first + count; u++) {
         const size_t at = unit_at(a, u, a->stride), out = unit_at(a, u, a->out_stride);
-        const slopes to = { dq + at, dk + at, dv + at };
+        const nn_attention_values unit = { of->q + at, of->k + at, of->v + at, of->o + out,
+                                           of->lse + u * a->length };
+        const nn_attention_slopes slopes = { to->o + out, to->q + at, to->k + at, to->v + at };
         for (size_t r = 0; r < a->length; r++) { /* every block of queries adds to them */
-            memset(to.k + r * a->stride, 0, a->width * sizeof(float));
-            memset(to.v + r * a->stride, 0, a->width * sizeof(float));
+            memset(slopes.k + r * a->stride, 0, a->width * sizeof(float));
+            memset(slopes.v + r * a->stride, 0, a->width * sizeof(float));
         }
         for (size_t query = 0; query < a->length; query += QUERIES) {
             set_block(&b, query);
-            attend_back(&b, q + at, k + at, v + at, o + out, lse + u * a->length, slope + out, &to);
+            attend_back(&b, &unit, &slopes);
         }
     }
 }

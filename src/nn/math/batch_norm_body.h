@@ -94,10 +94,14 @@ static void strip_statistics(const strip *s, const float *x, statistics *m)
     })
 }
 
-/* Writes the normalised values of a strip. */
-static void strip_apply(const strip *s, const float *x, const float *gamma, const float *beta,
-                        bool relu, const float *mean, const float *rstd, float *y)
+/* Writes the normalised values of a strip. first: its first channel. of: its statistics. */
+static void strip_apply(const strip *s, size_t first, const nn_batch_norm *p, const float *x,
+                        const nn_row_statistics *of, float *y)
 {
+    const float *gamma = p->gamma + first, *beta = p->beta + first, *mean = of->mean,
+                *rstd = of->rstd;
+    const bool relu = p->relu;
+
     EACH_BLOCK(s, at, rows, EACH_VECTOR(s->count, {
         const lanes m = load(mean + i, k);
         const lanes f = load(rstd + i, k);
@@ -112,10 +116,11 @@ static void strip_apply(const strip *s, const float *x, const float *gamma, cons
     });)
 }
 
-static void batch_norm(const nn_channels *c, const float *x, const float *gamma, const float *beta,
-                       float eps, bool relu, float *y, float *mean, float *rstd, float momentum,
-                       float *running_mean, float *running_variance)
+static void batch_norm(const nn_channels *c, const nn_batch_norm *p, const float *x, float *y,
+                       const nn_row_statistics *kept, const nn_running *running)
 {
+    float *mean = kept->mean, *rstd = kept->rstd;
+
     EACH_STRIP(c, s, {
         const size_t first = s.group * c->width + s.lane;
         statistics m;
@@ -123,31 +128,29 @@ static void batch_norm(const nn_channels *c, const float *x, const float *gamma,
         for (size_t j = 0; j < s.count; j++) {
             const double variance = m.squares[j] / m.count;
             mean[first + j] = (float)m.mean[j];
-            rstd[first + j] = (float)(1 / sqrt(variance + (double)eps));
-            if (running_mean != NULL) {
-                running_mean[first + j] +=
-                    momentum * (float)(m.mean[j] - (double)running_mean[first + j]);
-                running_variance[first + j] +=
-                    momentum *
-                    (float)(m.squares[j] / (m.count - 1) - (double)running_variance[first + j]);
+            rstd[first + j] = (float)(1 / sqrt(variance + (double)p->eps));
+            if (running != NULL) {
+                running->mean[first + j] +=
+                    running->momentum * (float)(m.mean[j] - (double)running->mean[first + j]);
+                running->variance[first + j] +=
+                    running->momentum *
+                    (float)(m.squares[j] / (m.count - 1) - (double)running->variance[first + j]);
             }
         }
-        strip_apply(&s, x, gamma + first, beta + first, relu, mean + first, rstd + first, y);
+        strip_apply(&s, first, p, x, &(nn_row_statistics){ mean + first, rstd + first }, y);
     })
 }
 
-static void batch_norm_given(const nn_channels *c, const float *x, const float *gamma,
-                             const float *beta, float eps, bool relu, const float *mean,
-                             const float *variance, float *y){
-    EACH_STRIP(c, s,
-               {
-                   const size_t first = s.group * c->width + s.lane;
-                   float rstd[STRIP];
-                   for (size_t j = 0; j < s.count; j++)
-                       rstd[j] = (float)(1 / sqrt((double)variance[first + j] + (double)eps));
-                   strip_apply(&s, x, gamma + first, beta + first, relu, mean + first, rstd, y);
-               })
-}
+static void batch_norm_given(const nn_channels *c, const nn_batch_norm *p, const float *x,
+                             const float *mean, const float *variance, float *y){ EACH_STRIP(
+    c, s,
+    {
+        const size_t first = s.group * c->width + s.lane;
+        float rstd[STRIP];
+        for (size_t j = 0; j < s.count; j++)
+            rstd[j] = (float)(1 / sqrt((double)variance[first + j] + (double)p->eps));
+        strip_apply(&s, first, p, x, &(nn_row_statistics){ (float *)mean + first, rstd }, y);
+    }) }
 
 /* Returns the slope dy, masked by the relu if y is not NULL. */
 INLINE lanes masked(const float *dy, const float *y, size_t index, size_t k)
@@ -159,10 +162,12 @@ INLINE lanes masked(const float *dy, const float *y, size_t index, size_t k)
 
 /* Computes a strip's backward. With h = (x - mean) rstd and N values in a channel:
    dbeta = sum of dy, dgamma = sum of dy h, dx = gamma rstd (dy - dbeta / N - h dgamma / N). */
-static void strip_back(const strip *s, const float *x, const float *y, const float *gamma,
-                       const float *mean, const float *rstd, const float *dy, float *dx,
-                       double *dgamma, double *dbeta)
+static void strip_back(const strip *s, size_t first, const nn_batch_norm_kept *kept,
+                       const nn_batch_norm_slopes *to, double *dgamma, double *dbeta)
 {
+    const float *x = kept->x, *y = kept->y, *gamma = kept->gamma + first,
+                *mean = kept->mean + first, *rstd = kept->rstd + first, *dy = to->dy;
+    float *dx = to->dx;
     const double n = (double)s->images * (double)s->positions;
     float mean_gamma[STRIP], mean_beta[STRIP];
 
@@ -209,18 +214,19 @@ static void strip_back(const strip *s, const float *x, const float *y, const flo
     });)
 }
 
-static void batch_norm_back(const nn_channels *c, const float *x, const float *y,
-                            const float *gamma, const float *mean, const float *rstd,
-                            const float *dy, float *dx, float *dgamma, float *dbeta, bool add)
+static void batch_norm_back(const nn_channels *c, const nn_batch_norm_kept *kept,
+                            const nn_batch_norm_slopes *to)
 {
+    float *dgamma = to->dgamma, *dbeta = to->dbeta;
+
     EACH_STRIP(c, s, {
         const size_t first = s.group * c->width + s.lane;
         double to_gamma[STRIP];
         double to_beta[STRIP];
-        strip_back(&s, x, y, gamma + first, mean + first, rstd + first, dy, dx, to_gamma, to_beta);
+        strip_back(&s, first, kept, to, to_gamma, to_beta);
         for (size_t j = 0; j < s.count; j++) {
-            dgamma[first + j] = (float)to_gamma[j] + (add ? dgamma[first + j] : 0);
-            dbeta[first + j] = (float)to_beta[j] + (add ? dbeta[first + j] : 0);
+            dgamma[first + j] = (float)to_gamma[j] + (to->add ? dgamma[first + j] : 0);
+            dbeta[first + j] = (float)to_beta[j] + (to->add ? dbeta[first + j] : 0);
         }
     })
 }

@@ -49,12 +49,13 @@ static void entropy_block(size_t first, size_t count, const float *x, nn_entropy
     s->max = max;
 }
 
-static void entropy(size_t rows, size_t first, size_t count, size_t stride, const float *logits,
-                    const uint32_t *labels, nn_entropy *state)
+static void entropy(const nn_logits *l, const uint32_t *labels, nn_entropy *state)
 {
+    const size_t rows = l->rows, first = l->first, count = l->count, stride = l->stride;
+
     for (size_t r = 0; r < rows; r++) {
         nn_entropy s = first == 0 ? (nn_entropy){ -INFINITY, 0, 0, 0 } : state[r];
-        const float *x = logits + r * stride;
+        const float *x = l->values + r * stride;
         for (size_t c = 0; c < count; c += NN_CLASSES)
             entropy_block(first + c, count - c < NN_CLASSES ? count - c : NN_CLASSES, x + c, &s);
         if (labels[r] >= first && labels[r] - first < count)
@@ -63,12 +64,13 @@ static void entropy(size_t rows, size_t first, size_t count, size_t stride, cons
     }
 }
 
-static void entropy_back(size_t rows, size_t first, size_t count, size_t stride,
-                         const float *logits, const uint32_t *labels, const nn_entropy *state,
+static void entropy_back(const nn_logits *l, const uint32_t *labels, const nn_entropy *state,
                          float scale, float *slope)
 {
+    const size_t rows = l->rows, first = l->first, count = l->count, stride = l->stride;
+
     for (size_t r = 0; r < rows; r++) {
-        const float *x = logits + r * stride;
+        const float *x = l->values + r * stride;
         float *g = slope + r * stride;
         const lanes max = lanes_all(state[r].max), factor = lanes_all(scale / state[r].sum);
         EACH_VECTOR(count,

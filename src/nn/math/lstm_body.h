@@ -22,9 +22,12 @@ INLINE lanes lanes_tanh(lanes x)
     return lanes_div(lanes_mul(p, v), q);
 }
 
-static void lstm(size_t rows, size_t width, float *gates, const float *before, float *cell,
-                 float *out, size_t stride)
+static void lstm(const nn_lstm_step *s, float *out, size_t stride)
 {
+    const size_t rows = s->rows, width = s->width;
+    const float *before = s->before;
+    float *gates = s->gates, *cell = s->cell;
+
     for (size_t r = 0; r < rows; r++) {
         float *a = gates + r * 4 * width, *c = cell + r * width, *h = out + r * stride;
         EACH_VECTOR(width, {
@@ -49,9 +52,12 @@ static void lstm(size_t rows, size_t width, float *gates, const float *before, f
 /* Returns the derivative of the sigmoid where the sigmoid is y: y (1 - y). */
 INLINE lanes sigmoid_derivative(lanes y) { return lanes_fnma(y, y, y); }
 
-static void lstm_back(size_t rows, size_t width, float *gates, const float *before,
-                      const float *cell, const float *dy, size_t stride, const float *dh, float *dc)
+static void lstm_back(const nn_lstm_step *s, const float *dy, size_t stride, const float *dh,
+                      float *dc)
 {
+    const size_t rows = s->rows, width = s->width;
+    const float *before = s->before, *cell = s->cell;
+    float *gates = s->gates;
     const lanes one = lanes_all(1);
 
     for (size_t r = 0; r < rows; r++) {

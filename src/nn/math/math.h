@@ -60,6 +60,90 @@ typedef struct nn_attention {
    width + lane. nhwc has one group; oneDNN's nChw16c has groups of width 16. */
 typedef struct nn_channels { size_t images, groups, positions, width; } nn_channels;
 
+/* A norm of rows: its shape and parameters, [columns] each. beta: of layer norm only. */
+typedef struct nn_norm {
+    size_t rows, columns;
+    const float *gamma, *beta;
+    float eps;
+} nn_norm;
+/* Of each row, or of each channel of a batch norm: the mean, and 1 / sqrt(variance + eps). */
+typedef struct nn_row_statistics {
+    float *mean, *rstd;
+} nn_row_statistics;
+/* Where the backward of a norm of rows writes. dx: written, or added to (add_x), since the input
+   may also be the start of a residual branch, whose slope is then already there; NULL: gradients of
+   parameters only. dgamma, dbeta: [columns]; both NULL: dx only. */
+typedef struct nn_norm_slopes {
+    float *dx;
+    bool add_x;
+    float *dgamma, *dbeta;
+    bool add;
+} nn_norm_slopes;
+
+/* Parameters of a batch norm, [channels] each. relu: the output is max(y, 0). */
+typedef struct nn_batch_norm {
+    const float *gamma, *beta;
+    float eps;
+    bool relu;
+} nn_batch_norm;
+/* Running statistics, [channels]: moved by `momentum` towards the batch's mean and unbiased
+   variance, as PyTorch does. */
+typedef struct nn_running {
+    float momentum, *mean, *variance;
+} nn_running;
+/* What a batch norm's backward reads. y: the output of a forward with relu; NULL: it had none. */
+typedef struct nn_batch_norm_kept {
+    const float *x, *y, *gamma, *mean, *rstd;
+} nn_batch_norm_kept;
+/* The slope of a batch norm's output, and where its backward writes. dgamma, dbeta: [channels]. */
+typedef struct nn_batch_norm_slopes {
+    const float *dy;
+    float *dx, *dgamma, *dbeta;
+    bool add;
+} nn_batch_norm_slopes;
+
+/* A chunk of classes [first, first + count) of the logits of rows, with `stride` floats from a row
+   to the next. values: of class `first` of the first row. */
+typedef struct nn_logits {
+    size_t rows, first, count, stride;
+    const float *values;
+} nn_logits;
+/* Columns [first, first + count) of rows of `width`. */
+typedef struct nn_columns {
+    size_t width, first, count;
+} nn_columns;
+/* Ids in groups of equal ones, from tutti_nn_unique. */
+typedef struct nn_grouped {
+    const uint32_t *order, *begin;
+} nn_grouped;
+/* Rotary positions of rows of `stride` floats, whose first heads x width are rotated. width is
+   even. cosine, sine: length x width / 2, from tutti_nn_rotary. */
+typedef struct nn_rotation {
+    size_t length, heads, width, stride;
+    const float *cosine, *sine;
+} nn_rotation;
+
+/* What an attention reads, q, k and v, and writes: its output o, and lse, [units][length], the log
+   of each row's sum of exp. */
+typedef struct nn_attention_values {
+    const float *q, *k, *v;
+    float *o, *lse;
+} nn_attention_values;
+/* The slope of an attention's output, and those of q, k and v, which its backward writes. */
+typedef struct nn_attention_slopes {
+    const float *o;
+    float *q, *k, *v;
+} nn_attention_slopes;
+
+/* The state of one time step of an lstm. gates: rows x 4 width. cell: rows x width. before: the
+   cells of the time step before; NULL: there is none, and its cells are 0. */
+typedef struct nn_lstm_step {
+    size_t rows, width;
+    float *gates;
+    const float *before;
+    float *cell;
+} nn_lstm_step;
+
 typedef struct nn_math {
     /* ---- GELU. Keep x. May be split anywhere; dx may be dy ---- */
 
@@ -84,37 +168,30 @@ typedef struct nn_math {
 
     /* Layer norm: y = (x - mean) rstd gamma + beta, rstd = 1 / sqrt(variance + eps). The variance
        is the mean over the columns of (x - mean)^2, with the computed mean. */
-    void (*layer_norm)(size_t rows, size_t columns, const float *x, const float *gamma,
-                       const float *beta, float eps, float *y, float *mean, float *rstd);
-    /* Writes dx, or adds to it (add_x): the input may also be the start of a residual branch, whose
-       slope is then already in dx. dx may be dy. dx NULL: gradients of parameters
-       only. dgamma, dbeta: [columns]; both NULL: dx only, and rows may then be split anywhere.
+    void (*layer_norm)(const nn_norm *n, const float *x, float *y, const nn_row_statistics *kept);
+    /* dx may be dy. dgamma and dbeta NULL: dx only, and rows may then be split anywhere.
        scratch: 4 x columns floats. */
-    void (*layer_norm_back)(size_t rows, size_t columns, const float *x, const float *gamma,
-                            const float *mean, const float *rstd, const float *dy, float *dx,
-                            bool add_x, float *dgamma, float *dbeta, bool add, float *scratch);
+    void (*layer_norm_back)(const nn_norm *n, const float *x, const nn_row_statistics *kept,
+                            const float *dy, const nn_norm_slopes *to, float *scratch);
     /* RMS norm: y = x rstd gamma, rstd = 1 / sqrt(mean of x^2 + eps); as layer norm otherwise.
        scratch: 2 x columns floats. */
-    void (*rms_norm)(size_t rows, size_t columns, const float *x, const float *gamma, float eps,
-                     float *y, float *rstd);
-    void (*rms_norm_back)(size_t rows, size_t columns, const float *x, const float *gamma,
-                          const float *rstd, const float *dy, float *dx, bool add_x, float *dgamma,
-                          bool add, float *scratch);
+    void (*rms_norm)(const nn_norm *n, const float *x, float *y, float *rstd);
+    void (*rms_norm_back)(const nn_norm *n, const float *x, const float *rstd, const float *dy,
+                          const nn_norm_slopes *to, float *scratch);
 
     /* ---- embedding. table: vocabulary x width; ids are below the vocabulary (tutti_nn_first_above
        finds others) ---- */
 
     /* y (n x width) = the rows of the table that ids name. May be split by n. */
     void (*gather)(size_t n, size_t width, const uint32_t *ids, const float *table, float *y);
-    /* table[ids[i]] += dy[i] for i = 0, 1, ..., in columns [first, first + count) of width. May be
-       split by columns. */
-    void (*scatter_add)(size_t n, size_t width, size_t first, size_t count, const uint32_t *ids,
-                        const float *dy, float *table);
+    /* table[ids[i]] += dy[i] for i = 0, 1, ..., in these columns. May be split by columns. */
+    void (*scatter_add)(size_t n, const nn_columns *c, const uint32_t *ids, const float *dy,
+                        float *table);
     /* Row-sparse gradient: rows[u] = the sum of dy[i] over the i with ids[i] = unique[u], i
        ascending, for u in [first, first + count). The bits are those of scatter_add on zeros.
-       order, begin: from tutti_nn_unique. May be split by u. */
-    void (*sum_rows)(size_t width, size_t first, size_t count, const uint32_t *order,
-                     const uint32_t *begin, const float *dy, float *rows);
+       May be split by u. */
+    void (*sum_rows)(size_t width, size_t first, size_t count, const nn_grouped *ids,
+                     const float *dy, float *rows);
 
     /* ---- positions. x: batch x length x width ---- */
 
@@ -124,26 +201,21 @@ typedef struct nn_math {
     void (*positions)(size_t batch, size_t values, const float *table, float *x);
     void (*positions_back)(size_t batch, size_t values, const float *dy, float *dtable, bool add);
     /* Rotary (Su et al. 2021), in place: rotates the pair (x[j], x[j + width / 2]) of each head by
-       the angle position / base^(2 j / width), the order of GPT-NeoX and Llama. x: rows of `stride`
-       floats, whose first heads x width are rotated; row r has position r mod length. cosine, sine:
-       length x width / 2, from tutti_nn_rotary. back: rotates by the negative angle, which is the
-       backward; it keeps nothing. width is even. May be split by rows at multiples of length. */
-    void (*rotary)(size_t rows, size_t length, size_t heads, size_t width, size_t stride,
-                   const float *cosine, const float *sine, bool back, float *x);
+       the angle position / base^(2 j / width), the order of GPT-NeoX and Llama. Row r
+       of x has position r mod length. back: rotates by the negative angle, which is the backward;
+       it keeps nothing. May be split by rows at multiples of length. */
+    void (*rotary)(const nn_rotation *p, size_t rows, bool back, float *x);
 
     /* ---- softmax and cross-entropy ---- */
 
-    /* Reads a chunk of classes [first, first + count) of each row's logits, so that a matrix of
-       rows x vocabulary need not exist. logits: rows x count, with `stride` floats from a row to
-       the next. Chunks come in order from class 0 and begin at multiples of NN_CLASSES; then the
+    /* Reads a chunk of classes of each row's logits, so that a matrix of rows x vocabulary need not
+       exist. Chunks come in order from class 0 and begin at multiples of NN_CLASSES; then the
        bits are those of one chunk. Keep state: [rows]. May be split by rows. A row with a NaN or
        +infinity has the loss NaN, is never right, and its slope is NaN. */
-    void (*entropy)(size_t rows, size_t first, size_t count, size_t stride, const float *logits,
-                    const uint32_t *labels, nn_entropy *state);
+    void (*entropy)(const nn_logits *l, const uint32_t *labels, nn_entropy *state);
     /* After the last chunk: slope = (softmax - [class = label]) scale, for a chunk of classes.
-       slope may be logits. */
-    void (*entropy_back)(size_t rows, size_t first, size_t count, size_t stride,
-                         const float *logits, const uint32_t *labels, const nn_entropy *state,
+       slope may be the logits. */
+    void (*entropy_back)(const nn_logits *l, const uint32_t *labels, const nn_entropy *state,
                          float scale, float *slope);
 
     /* ---- attention ---- */
@@ -151,16 +223,15 @@ typedef struct nn_math {
     /* o = softmax(scale q k^T) v for units [first, first + count) of batch x heads. Unit u is head
        u mod heads of window u / heads; its q begins at (u / heads) length stride +
        (u mod heads) width. Computed in tiles of NN_KEYS keys with an online softmax (Dao et al.
-       2022), without a matrix of length x length. lse: [units][length], the log of each row's sum
-       of exp. Keep q, k, v, o and lse. scratch: tutti_nn_attention_scratch floats for each thread.
-       May be split by units. A NaN or an infinity in k or v of a position may reach every query of
-       its tile. */
-    void (*attention)(const nn_attention *a, size_t first, size_t count, const float *q,
-                      const float *k, const float *v, float *o, float *lse, float *scratch);
-    /* Writes dq, dk and dv, which must not be another argument. slope: of o. */
-    void (*attention_back)(const nn_attention *a, size_t first, size_t count, const float *q,
-                           const float *k, const float *v, const float *o, const float *lse,
-                           const float *slope, float *dq, float *dk, float *dv, float *scratch);
+       2022), without a matrix of length x length. Keep all values. scratch:
+       tutti_nn_attention_scratch floats for each thread. May be split by units. A NaN or an
+       infinity in k or v of a position may reach every query of its tile. */
+    void (*attention)(const nn_attention *a, size_t first, size_t count,
+                      const nn_attention_values *of, float *scratch);
+    /* Writes the slopes of q, k and v, which must not be another argument. */
+    void (*attention_back)(const nn_attention *a, size_t first, size_t count,
+                           const nn_attention_values *of, const nn_attention_slopes *to,
+                           float *scratch);
 
     /* ---- one time step of an lstm, `width` values in a row. May be split by rows ---- */
 
@@ -169,37 +240,29 @@ typedef struct nn_math {
        cell: rows x width = f before + i g, where `before` are the cells of the time step before;
        NULL: there is none, and its cells are 0. out = o tanh(cell), with `stride` floats from a row
        to the next. Keep gates and cell. */
-    void (*lstm)(size_t rows, size_t width, float *gates, const float *before, float *cell,
-                 float *out, size_t stride);
+    void (*lstm)(const nn_lstm_step *s, float *out, size_t stride);
     /* Replaces the gates by the slopes of the sums that they were computed from.
        dy: the slope of out from the next layer, with `stride` floats from a row to the next.
        dh: rows x width, the slope of out from the next time step; NULL: there is none.
        dc: rows x width, on entry the slope of cell from the next time step (not read if dh is
        NULL), on return the slope of `before`. */
-    void (*lstm_back)(size_t rows, size_t width, float *gates, const float *before,
-                      const float *cell, const float *dy, size_t stride, const float *dh,
+    void (*lstm_back)(const nn_lstm_step *s, const float *dy, size_t stride, const float *dh,
                       float *dc);
 
     /* ---- batch norm (Ioffe, Szegedy 2015), over images x positions of each channel. May be split
        by groups; with one group, not ---- */
 
     /* Training: writes mean and rstd, [channels], of the batch. Keep x, mean and rstd.
-       running_mean, running_variance: moved by `momentum` towards the batch's mean and unbiased
-       variance, as PyTorch does; both NULL: no running statistics. relu: y = max(y, 0). y may be x
-       only if there is no backward. A channel must have at least two values for the unbiased
-       variance. */
-    void (*batch_norm)(const nn_channels *c, const float *x, const float *gamma, const float *beta,
-                       float eps, bool relu, float *y, float *mean, float *rstd, float momentum,
-                       float *running_mean, float *running_variance);
+       running: NULL: no running statistics. y may be x only if there is no backward. A channel must
+       have at least two values for the unbiased variance. */
+    void (*batch_norm)(const nn_channels *c, const nn_batch_norm *p, const float *x, float *y,
+                       const nn_row_statistics *kept, const nn_running *running);
     /* Evaluation: normalises with the given statistics. y may be x. */
-    void (*batch_norm_given)(const nn_channels *c, const float *x, const float *gamma,
-                             const float *beta, float eps, bool relu, const float *mean,
-                             const float *variance, float *y);
-    /* y: the output of a forward with relu; NULL: it had none. dx may be dy. dgamma, dbeta:
-       [channels]. */
-    void (*batch_norm_back)(const nn_channels *c, const float *x, const float *y,
-                            const float *gamma, const float *mean, const float *rstd,
-                            const float *dy, float *dx, float *dgamma, float *dbeta, bool add);
+    void (*batch_norm_given)(const nn_channels *c, const nn_batch_norm *p, const float *x,
+                             const float *mean, const float *variance, float *y);
+    /* dx may be dy. */
+    void (*batch_norm_back)(const nn_channels *c, const nn_batch_norm_kept *kept,
+                            const nn_batch_norm_slopes *to);
 } nn_math;
 extern const nn_math tutti_nn_math_scalar, tutti_nn_math_avx2, tutti_nn_math_avx512;
 

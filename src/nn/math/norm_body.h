@@ -41,32 +41,37 @@ INLINE float root_of(float mean_square, float eps)
     return 1 / sqrtf(mean_square + eps);
 }
 
-static void layer_norm(size_t rows, size_t columns, const float *x, const float *gamma,
-                       const float *beta, float eps, float *y, float *mean, float *rstd)
+static void layer_norm(const nn_norm *n, const float *x, float *y, const nn_row_statistics *s)
 {
+    const size_t rows = n->rows, columns = n->columns;
+    const float *gamma = n->gamma, *beta = n->beta;
+    float *mean = s->mean, *rstd = s->rstd;
+
     for (size_t r = 0; r < rows; r++, x += columns, y += columns) {
         float total, squares;
-        lanes m, s;
+        lanes m, scale;
         ROW_SUM(total, columns, load(x + i, k));
         mean[r] = total / (float)columns;
         m = lanes_all(mean[r]);
         ROW_SUM(squares, columns, squared(lanes_sub(load(x + i, k), m)));
-        rstd[r] = root_of(squares / (float)columns, eps);
-        s = lanes_all(rstd[r]);
+        rstd[r] = root_of(squares / (float)columns, n->eps);
+        scale = lanes_all(rstd[r]);
         EACH_VECTOR(columns, store(y + i, k,
-                                   lanes_fma(lanes_mul(lanes_sub(load(x + i, k), m), s),
+                                   lanes_fma(lanes_mul(lanes_sub(load(x + i, k), m), scale),
                                              load(gamma + i, k), load(beta + i, k))));
     }
 }
 
-static void rms_norm(size_t rows, size_t columns, const float *x, const float *gamma, float eps,
-                     float *y, float *rstd)
+static void rms_norm(const nn_norm *n, const float *x, float *y, float *rstd)
 {
+    const size_t rows = n->rows, columns = n->columns;
+    const float *gamma = n->gamma;
+
     for (size_t r = 0; r < rows; r++, x += columns, y += columns) {
         float squares;
         lanes s;
         ROW_SUM(squares, columns, squared(load(x + i, k)));
-        rstd[r] = root_of(squares / (float)columns, eps);
+        rstd[r] = root_of(squares / (float)columns, n->eps);
         s = lanes_all(rstd[r]);
         EACH_VECTOR(columns,
                     store(y + i, k, lanes_mul(lanes_mul(load(x + i, k), s), load(gamma + i, k))));
@@ -130,11 +135,13 @@ static void write_total(size_t columns, const float *total, bool add, float *out
                       add ? lanes_add(load(out + i, k), load(total + i, k)) : load(total + i, k)));
 }
 
-static void layer_norm_back(size_t rows, size_t columns, const float *x, const float *gamma,
-                            const float *mean, const float *rstd, const float *dy, float *dx,
-                            bool add_x, float *dgamma, float *dbeta, bool add, float *scratch)
+static void layer_norm_back(const nn_norm *n, const float *x, const nn_row_statistics *kept,
+                            const float *dy, const nn_norm_slopes *to, float *scratch)
 {
-    const bool sums = dgamma != NULL;
+    const size_t rows = n->rows, columns = n->columns;
+    const float *gamma = n->gamma, *mean = kept->mean, *rstd = kept->rstd;
+    float *dx = to->dx;
+    const bool sums = to->dgamma != NULL;
     const norm_sums s = { sums ? scratch : NULL, scratch + columns, scratch + 2 * columns,
                           scratch + 3 * columns };
 
@@ -146,23 +153,25 @@ static void layer_norm_back(size_t rows, size_t columns, const float *x, const f
             memset(s.gamma, 0, 2 * columns * sizeof(float));
         for (size_t r = first; r < end; r++)
             norm_row(columns, x + r * columns, gamma, mean[r], rstd[r], dy + r * columns,
-                     dx != NULL ? dx + r * columns : NULL, add_x, &s, true);
+                     dx != NULL ? dx + r * columns : NULL, to->add_x, &s, true);
         if (sums) {
             add_to_total(columns, s.gamma, s.total_gamma);
             add_to_total(columns, s.beta, s.total_beta);
         }
     }
     if (sums) {
-        write_total(columns, s.total_gamma, add, dgamma);
-        write_total(columns, s.total_beta, add, dbeta);
+        write_total(columns, s.total_gamma, to->add, to->dgamma);
+        write_total(columns, s.total_beta, to->add, to->dbeta);
     }
 }
 
-static void rms_norm_back(size_t rows, size_t columns, const float *x, const float *gamma,
-                          const float *rstd, const float *dy, float *dx, bool add_x, float *dgamma,
-                          bool add, float *scratch)
+static void rms_norm_back(const nn_norm *n, const float *x, const float *rstd, const float *dy,
+                          const nn_norm_slopes *to, float *scratch)
 {
-    const bool sums = dgamma != NULL;
+    const size_t rows = n->rows, columns = n->columns;
+    const float *gamma = n->gamma;
+    float *dx = to->dx;
+    const bool sums = to->dgamma != NULL;
     const norm_sums s = { sums ? scratch : NULL, NULL, scratch + columns, NULL };
 
     if (sums)
@@ -173,10 +182,10 @@ static void rms_norm_back(size_t rows, size_t columns, const float *x, const flo
             memset(s.gamma, 0, columns * sizeof(float));
         for (size_t r = first; r < end; r++)
             norm_row(columns, x + r * columns, gamma, 0, rstd[r], dy + r * columns,
-                     dx != NULL ? dx + r * columns : NULL, add_x, &s, false);
+                     dx != NULL ? dx + r * columns : NULL, to->add_x, &s, false);
         if (sums)
             add_to_total(columns, s.gamma, s.total_gamma);
     }
     if (sums)
-        write_total(columns, s.total_gamma, add, dgamma);
+        write_total(columns, s.total_gamma, to->add, to->dgamma);
 }

@@ -13,16 +13,20 @@ INLINE void add_to(size_t n, const float *x, float *y)
     EACH_VECTOR(n, store(y + i, k, lanes_add(load(y + i, k), load(x + i, k))));
 }
 
-static void scatter_add(size_t n, size_t width, size_t first, size_t count, const uint32_t *ids,
-                        const float *dy, float *table)
+static void scatter_add(size_t n, const nn_columns *c, const uint32_t *ids, const float *dy,
+                        float *table)
 {
+    const size_t width = c->width, first = c->first, count = c->count;
+
     for (size_t t = 0; t < n; t++)
         add_to(count, dy + t * width + first, table + ids[t] * width + first);
 }
 
-static void sum_rows(size_t width, size_t first, size_t count, const uint32_t *order,
-                     const uint32_t *begin, const float *dy, float *rows)
+static void sum_rows(size_t width, size_t first, size_t count, const nn_grouped *ids,
+                     const float *dy, float *rows)
 {
+    const uint32_t *order = ids->order, *begin = ids->begin;
+
     for (size_t u = first; u < first + count; u++) {
         memset(rows + u * width, 0, width * sizeof *rows);
         for (uint32_t j = begin[u]; j < begin[u + 1]; j++)
@@ -46,9 +50,10 @@ static void positions_back(size_t batch, size_t values, const float *dy, float *
     });
 }
 
-static void rotary(size_t rows, size_t length, size_t heads, size_t width, size_t stride,
-                   const float *cosine, const float *sine, bool back, float *x)
+static void rotary(const nn_rotation *p, size_t rows, bool back, float *x)
 {
+    const size_t length = p->length, heads = p->heads, width = p->width, stride = p->stride;
+    const float *cosine = p->cosine, *sine = p->sine;
     const size_t half = width / 2;
     const lanes sign = lanes_all(back ? -1 : 1);
 

@@ -128,10 +128,13 @@ void tutti_mpi_offer_op(mpi_endpoint *e, mpi_op *op)
 }
 
 /* ---- posting ---- */
-static tutti_status check_post(const mpi_endpoint *e, const char *doing, const tutti_request *r, int peer, bool any,
+static tutti_status check_post(const mpi_endpoint *e, const match_post *of, const tutti_request *r,
                                tutti_buffer b, size_t *bytes, tutti_error *err)
 {
-    TUTTI_TRY(tutti_match_check(doing, r, e->size, peer, any, b, bytes, err));
+    const char *doing = of->doing;
+    const int peer = of->peer;
+
+    TUTTI_TRY(tutti_match_check(of, r, e->size, b, bytes, err));
     if (tutti_mpi_foreign_thread(e))
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "%s worker %d from another thread than the one that opened the world, "
@@ -141,8 +144,15 @@ static tutti_status check_post(const mpi_endpoint *e, const char *doing, const t
     return TUTTI_OK;
 }
 
-static mpi_op *op_make(mpi_endpoint *e, tutti_request *r, op_state state, int peer, uint64_t tag, void *data,
-                       size_t bytes)
+/* What an operation carries: from or to a peer, under a tag. */
+typedef struct op_message {
+    int peer;
+    uint64_t tag;
+    void *data;
+    size_t bytes;
+} op_message;
+
+static mpi_op *op_make(mpi_endpoint *e, tutti_request *r, op_state state, const op_message *of)
 {
     mpi_op *op = tutti_mpi_pool_acquire(&e->ops);
 
@@ -151,11 +161,11 @@ static mpi_op *op_make(mpi_endpoint *e, tutti_request *r, op_state state, int pe
     *op = (mpi_op){ .link = op->link,
                     .state = state,
                     .is_send = state != OP_POSTED,
-                    .peer = peer,
-                    .tag = tag,
+                    .peer = of->peer,
+                    .tag = of->tag,
                     .request = r,
-                    .data = data,
-                    .bytes = bytes,
+                    .data = of->data,
+                    .bytes = of->bytes,
                     .sequence = e->queue.sequence++,
                     .id = ++e->ids,
                     .data_tag = -1,
@@ -189,7 +199,7 @@ static bool send_to_self(mpi_endpoint *e, tutti_request *r, uint64_t tag, tutti_
     match_list_init(&m->link);
     match_list_init(&m->of_peer);
     if (m->large) {
-        op = op_make(e, r, OP_SELF, e->rank, tag, payload.data, bytes);
+        op = op_make(e, r, OP_SELF, &(op_message){ e->rank, tag, payload.data, bytes });
         if (op == NULL) {
             tutti_mpi_drop(e, m);
             return false;
@@ -223,7 +233,7 @@ static bool send_to_peer(mpi_endpoint *e, tutti_request *r, int to, uint64_t tag
         finish_request(e, r, TUTTI_OK, -1);
         return true;
     }
-    op = op_make(e, r, OP_QUEUED, to, tag, payload.data, bytes);
+    op = op_make(e, r, OP_QUEUED, &(op_message){ to, tag, payload.data, bytes });
     if (op == NULL)
         return false;
     match_list_insert(&p->outbox, &op->link);
@@ -239,7 +249,7 @@ tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, con
     tutti_status status;
     size_t bytes;
 
-    status = check_post(e, "sending to", r, to, false, payload, &bytes, err);
+    status = check_post(e, &(match_post){ "sending to", to, false }, r, payload, &bytes, err);
     if (status != TUTTI_OK)
         return status;
     match_begin_send(r, header, e->rank, bytes);
@@ -265,12 +275,12 @@ tutti_status tutti_mpi_recv(void *t, tutti_request *r, int from, uint64_t tag, t
     tutti_status status;
     size_t bytes;
 
-    status = check_post(e, "receiving from", r, from, true, room, &bytes, err);
+    status = check_post(e, &(match_post){ "receiving from", from, true }, r, room, &bytes, err);
     if (status != TUTTI_OK)
         return status;
     match_begin_recv(r, from);
     pthread_mutex_lock(&e->lock);
-    op = op_make(e, r, OP_POSTED, from, tag, room.data, bytes);
+    op = op_make(e, r, OP_POSTED, &(op_message){ from, tag, room.data, bytes });
     if (op == NULL) {
         r->posted = false;
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "receiving up to %zu bytes from worker %d", bytes, from);

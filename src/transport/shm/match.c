@@ -112,9 +112,16 @@ void tutti_shm_offer_op(shm_endpoint *e, shm_op *op)
         match_enqueue(e->queue.posted, &op->waiting);
 }
 
+/* What an operation carries: from or to a peer, under a tag. */
+typedef struct op_message {
+    int peer;
+    uint64_t tag;
+    void *data;
+    size_t bytes;
+} op_message;
+
 /* ---- posting ---- */
-static shm_op *op_make(shm_endpoint *e, tutti_request *r, shm_op_state state, int peer, uint64_t tag, void *data,
-                       size_t bytes)
+static shm_op *op_make(shm_endpoint *e, tutti_request *r, shm_op_state state, const op_message *of)
 {
     shm_op *op = tutti_match_pool_acquire(&e->ops);
 
@@ -123,11 +130,11 @@ static shm_op *op_make(shm_endpoint *e, tutti_request *r, shm_op_state state, in
     match_list_init(&op->control.link);
     op->control.is_message = false;
     op->state = state;
-    op->peer = peer;
-    op->tag = tag;
+    op->peer = of->peer;
+    op->tag = of->tag;
     op->request = r;
-    op->data = data;
-    op->bytes = bytes;
+    op->data = of->data;
+    op->bytes = of->bytes;
     op->streamed = 0;
     op->sequence = e->queue.sequence++;
     op->message_id = 0;
@@ -161,7 +168,7 @@ static bool send_to_self(shm_endpoint *e, tutti_request *r, uint64_t tag, tutti_
     m->op = NULL;
     m->local = NULL;
     if (m->large) {
-        op = op_make(e, r, SHM_OP_ANNOUNCED, e->rank, tag, payload.data, bytes);
+        op = op_make(e, r, SHM_OP_ANNOUNCED, &(op_message){ e->rank, tag, payload.data, bytes });
         if (op == NULL) {
             tutti_shm_message_drop(e, m);
             return false;
@@ -193,7 +200,7 @@ static bool send_to_peer(shm_endpoint *e, tutti_request *r, shm_peer *p, uint64_
             return true;
         }
     }
-    op = op_make(e, r, SHM_OP_QUEUED, p->rank, tag, payload.data, bytes);
+    op = op_make(e, r, SHM_OP_QUEUED, &(op_message){ p->rank, tag, payload.data, bytes });
     if (op == NULL)
         return false;
     tutti_shm_queue_control(e, p->rank, &op->control, SHM_ANNOUNCE);
@@ -207,7 +214,8 @@ tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, con
     tutti_status status = TUTTI_OK;
     size_t bytes;
 
-    TUTTI_TRY(tutti_match_check("sending to", r, e->size, to, false, payload, &bytes, err));
+    TUTTI_TRY(tutti_match_check(&(match_post){ "sending to", to, false }, r, e->size, payload,
+                                &bytes, err));
     match_begin_send(r, header, e->rank, bytes);
     pthread_mutex_lock(&e->lock);
     if (e->closing)
@@ -232,10 +240,11 @@ tutti_status tutti_shm_recv(void *t, tutti_request *r, int from, uint64_t tag, t
     tutti_status status = TUTTI_OK;
     size_t bytes;
 
-    TUTTI_TRY(tutti_match_check("receiving from", r, e->size, from, true, room, &bytes, err));
+    TUTTI_TRY(tutti_match_check(&(match_post){ "receiving from", from, true }, r, e->size, room,
+                                &bytes, err));
     match_begin_recv(r, from);
     pthread_mutex_lock(&e->lock);
-    op = op_make(e, r, SHM_OP_POSTED, from, tag, room.data, bytes);
+    op = op_make(e, r, SHM_OP_POSTED, &(op_message){ from, tag, room.data, bytes });
     if (op == NULL) {
         r->posted = false;
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "receiving up to %zu bytes from worker %d", bytes, from);

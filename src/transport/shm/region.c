@@ -156,6 +156,13 @@ out:
     return status;
 }
 
+static bool same_layout(const tutti_shm_header *a, const tutti_shm_header *b)
+{
+    return a->bytes == b->bytes && a->expulsions_offset == b->expulsions_offset &&
+           a->pairs_offset == b->pairs_offset && a->rings_offset == b->rings_offset &&
+           a->control_entries == b->control_entries && a->data_bytes == b->data_bytes;
+}
+
 tutti_status tutti_shm_region_attach(tutti_shm_region *out, int fd, int rank, int size, tutti_error *err)
 {
     static const char mend[] = "start the workers with the launcher, or unset " TUTTI_SHM_VARIABLE_FD
@@ -181,10 +188,7 @@ tutti_status tutti_shm_region_attach(tutti_shm_region *out, int fd, int rank, in
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d does not fit a run of %" PRId32 "; %s", rank, size,
                           claimed.size, mend);
     expected = layout(size, claimed.spin != 0);
-    if (claimed.bytes != expected.bytes || claimed.expulsions_offset != expected.expulsions_offset ||
-        claimed.pairs_offset != expected.pairs_offset || claimed.rings_offset != expected.rings_offset ||
-        claimed.control_entries != expected.control_entries || claimed.data_bytes != expected.data_bytes ||
-        (uint64_t)about.st_size < expected.bytes)
+    if (!same_layout(&claimed, &expected) || (uint64_t)about.st_size < expected.bytes)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                           "the shared memory of %d workers has %" PRIu64 " bytes instead of %" PRIu64
                           "; use one version of tutti for launcher and workers",

@@ -168,6 +168,43 @@ static tutti_status verdict(const shm_endpoint *e, const char *name, uint64_t wh
     return TUTTI_OK;
 }
 
+/* Maps the window, and keeps it in *kept, which is then NULL. Returns its memory; NULL: it cannot
+   be mapped. */
+static unsigned char *map_window(shm_endpoint *e, uint64_t whole, shm_window **kept)
+{
+    shm_window *w = *kept;
+    unsigned char *memory;
+    memory = map(e, whole, &e->self->window_map_cause);
+    for (int r = 0; r < e->size && memory != NULL; r++) {
+        uint64_t at, unused;
+        places(e, r, &at, &unused);
+        if (e->within != NULL || r == e->rank)
+            collapse(e, memory + at, e->header->ranks[r].window_bytes);
+    }
+    if (memory != NULL) {
+        shm_window **list = e->within != NULL ? &e->within->windows : &e->windows;
+        *w = (shm_window){ *list, memory, whole };
+        *list = w;
+        *kept = NULL;
+    }
+    if (e->within != NULL)
+        e->within->window = memory;
+    return memory;
+}
+
+/* Sets where each rank's part of the window is; NULL: it has none. */
+static void list_parts(shm_endpoint *e, unsigned char *memory, void **of_rank)
+{
+    if (e->within != NULL)
+        memory = e->within->window;
+    for (int r = 0; r < e->size; r++) {
+        uint64_t at, unused;
+        places(e, r, &at, &unused);
+        if (e->header->ranks[r].window_bytes > 0)
+            of_rank[r] = memory + at;
+    }
+}
+
 tutti_status tutti_shm_window_open(void *t, const char *name, size_t bytes, void **of_rank, tutti_error *err)
 {
     shm_endpoint *e = t;
@@ -201,21 +238,7 @@ tutti_status tutti_shm_window_open(void *t, const char *name, size_t bytes, void
             fallocate(e->region.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(e->window_end + mine),
                       (off_t)bytes);
     } else if (other_name(e) < 0 && whole > 0 && (e->within == NULL || e->rank == 0)) {
-        memory = map(e, whole, &self->window_map_cause);
-        for (int r = 0; r < e->size && memory != NULL; r++) {
-            uint64_t at, unused;
-            places(e, r, &at, &unused);
-            if (e->within != NULL || r == e->rank)
-                collapse(e, memory + at, e->header->ranks[r].window_bytes);
-        }
-        if (memory != NULL) {
-            shm_window **list = e->within != NULL ? &e->within->windows : &e->windows;
-            *w = (shm_window){ *list, memory, whole };
-            *list = w;
-            w = NULL;
-        }
-        if (e->within != NULL)
-            e->within->window = memory;
+        memory = map_window(e, whole, &w);
     }
     status = tutti_shm_meet(e, err);
     if (status != TUTTI_OK)
@@ -223,14 +246,7 @@ tutti_status tutti_shm_window_open(void *t, const char *name, size_t bytes, void
 
     status = verdict(e, name, whole, err);
     if (status == TUTTI_OK) {
-        if (e->within != NULL)
-            memory = e->within->window;
-        for (int r = 0; r < e->size; r++) {
-            uint64_t at, unused;
-            places(e, r, &at, &unused);
-            if (e->header->ranks[r].window_bytes > 0)
-                of_rank[r] = memory + at;
-        }
+        list_parts(e, memory, of_rank);
         e->window_end = up(e->window_end + whole, SHM_HUGE_BYTES); /* what lies between has no pages */
     }
     met = tutti_shm_meet(e, status == TUTTI_OK ? err : NULL); /* until here others read what I published */

@@ -476,6 +476,20 @@ static ssize_t receive(tcp_endpoint *e, tcp_link *l, size_t *wanted)
     return n;
 }
 
+/* Ends a link whose connection has ended or failed; cause: errno, or 0. */
+static void end_read(tcp_endpoint *e, tcp_link *l, int cause)
+{
+    tutti_error why = { .rank = -1 };
+    char how[160];
+    tutti_fail(&why, TUTTI_ERR_PEER, cause, "its connection with worker %d ended without a word",
+               e->rank);
+    snprintf(how, sizeof how, "%.159s", why.text);
+    /* a timeout or a missing route does not show that the peer is dead */
+    if (cause != 0 && cause != ECONNRESET && cause != EPIPE)
+        e->peers[l->peer].doubt = true;
+    ended(e, l, how);
+}
+
 bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l)
 {
     tutti_error why = { .rank = -1 };
@@ -489,14 +503,7 @@ bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l)
         if (n < 0 && errno == EAGAIN)
             return false;
         if (n <= 0) {
-            char how[160];
-            const int cause = n < 0 ? errno : 0;
-            tutti_fail(&why, TUTTI_ERR_PEER, cause, "its connection with worker %d ended without a word", e->rank);
-            snprintf(how, sizeof how, "%.159s", why.text);
-            /* a timeout or a missing route does not show that the peer is dead */
-            if (n < 0 && cause != ECONNRESET && cause != EPIPE)
-                e->peers[l->peer].doubt = true;
-            ended(e, l, how);
+            end_read(e, l, n < 0 ? errno : 0);
             return false;
         }
         total += (size_t)n;

@@ -181,6 +181,19 @@ static bool why_will_come(const tcp_endpoint *e, int rank, int64_t now)
            now - e->peers[rank].reported_ns < TCP_PATIENCE_NS;
 }
 
+/* Returns whether a peer that is uncertain counts as gone by now. */
+static bool is_gone(const tcp_endpoint *e, const tcp_peer *p, tutti_meet_state state, int64_t now)
+{
+    /* nothing that it has sent can be in the network any more */
+    const bool quiet = state == TUTTI_MEET_LOST && now - p->received_ns > ANSWER_NS;
+
+    return p->departed_itself || p->given_up || quiet ||
+           (p->links[0].read_ended && (state >= TUTTI_MEET_LEFT || e->control.fd < 0)) ||
+           (p->cut_ns != 0 && now - p->cut_ns >= TCP_REASON_NS) ||
+           (p->reported_ns != 0 &&
+            now - p->reported_ns >= (state == TUTTI_MEET_LOST ? TCP_PATIENCE_NS : TCP_LINGER_NS));
+}
+
 void tutti_tcp_judge(tcp_endpoint *e)
 {
     const int64_t now = e->passed_ns;
@@ -188,21 +201,13 @@ void tutti_tcp_judge(tcp_endpoint *e)
     for (int r = 0; r < e->size && e->uncertain > 0; r++) {
         tcp_peer *p = &e->peers[r];
         const tutti_meet_state state = e->membership.ranks[r].state;
-        bool gone, quiet;
         if (r == e->rank || e->match.peers[r].gone || (p->cut_ns == 0 && p->reported_ns == 0))
             continue;
         if (p->cut_ns != 0 && p->reported_ns == 0 && p->asked_ns == 0 && now - p->cut_ns >= ASK_CUT_NS) {
             p->asked_ns = now;
             view(e, r, TCP_GIVES_UP, p->how);
         }
-        /* nothing that it has sent can be in the network any more */
-        quiet = state == TUTTI_MEET_LOST && now - p->received_ns > ANSWER_NS;
-        gone = p->departed_itself || p->given_up || quiet ||
-               (p->links[0].read_ended && (state >= TUTTI_MEET_LEFT || e->control.fd < 0)) ||
-               (p->cut_ns != 0 && now - p->cut_ns >= TCP_REASON_NS) ||
-               (p->reported_ns != 0 &&
-                now - p->reported_ns >= (state == TUTTI_MEET_LOST ? TCP_PATIENCE_NS : TCP_LINGER_NS));
-        if (!gone || why_will_come(e, r, now))
+        if (!is_gone(e, p, state, now) || why_will_come(e, r, now))
             continue;
         if (!p->given_up)
             read_all(e, p);

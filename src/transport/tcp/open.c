@@ -511,11 +511,40 @@ static tutti_status watch_fd(tcp_endpoint *e, int fd, bool blocked, uint64_t wha
                : tutti_fail(err, TUTTI_ERR_IO, errno, "worker %d cannot watch its connections", e->rank);
 }
 
+/* Sets what the listener for other ranks accepts. */
+static void set_listener(finder *f)
+{
+    tcp_endpoint *e = f->e;
+    f->listener.key = &f->key;
+    f->listener.id = f->id;
+    f->listener.rules = e->rules;
+    f->listener.size = e->size;
+    f->listener.rank = e->rank;
+    f->listener.purpose = TCP_TO_PEER;
+    f->listener.timeout_ns = (int64_t)(e->options.peer_timeout * 1e9);
+    f->listener.judge = judge_caller;
+    f->listener.admit = admit;
+    f->listener.self = f;
+}
+
+/* Watches all connections, and the line to the meeting place. */
+static tutti_status watch_all(tcp_endpoint *e, tutti_error *err)
+{
+    const size_t links = (size_t)e->size * (size_t)e->options.streams;
+    tutti_status status = TUTTI_OK;
+    for (size_t i = 0; i < links && status == TUTTI_OK; i++) {
+        if (e->links[i].fd >= 0)
+            status = watch_fd(e, e->links[i].fd, e->links[i].blocked, i, err);
+    }
+    if (status == TUTTI_OK && e->control.fd >= 0)
+        status = watch_fd(e, e->control.fd, false, links, err);
+    return status;
+}
+
 tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_error *err)
 {
     const char *at_0 = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE_AT_0);
     finder f = { .e = e, .listener = { .rt = e->rt, .epoll = -1, .listening = { -1, -1 } } };
-    const size_t links = (size_t)e->size * (size_t)e->options.streams;
     tutti_status status;
 
     if (launch->within == NULL && tutti_variable(launch->environment, TUTTI_MEET_VARIABLE) == NULL) {
@@ -546,25 +575,12 @@ tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_e
         goto out;
 
     f.deadline_ns = tutti_now_ns(e->rt) + (int64_t)(e->options.open_timeout * 1e9);
-    f.listener.key = &f.key;
-    f.listener.id = f.id;
-    f.listener.rules = e->rules;
-    f.listener.size = e->size;
-    f.listener.rank = e->rank;
-    f.listener.purpose = TCP_TO_PEER;
-    f.listener.timeout_ns = (int64_t)(e->options.peer_timeout * 1e9);
-    f.listener.judge = judge_caller;
-    f.listener.admit = admit;
-    f.listener.self = &f;
+    set_listener(&f);
     status = tutti_tcp_listener_open(&f.listener, err);
     if (status == TUTTI_OK)
         status = connect_all(&f, err);
-    for (size_t i = 0; i < links && status == TUTTI_OK; i++) {
-        if (e->links[i].fd >= 0)
-            status = watch_fd(e, e->links[i].fd, e->links[i].blocked, i, err);
-    }
-    if (status == TUTTI_OK && e->control.fd >= 0)
-        status = watch_fd(e, e->control.fd, false, links, err);
+    if (status == TUTTI_OK)
+        status = watch_all(e, err);
     if (status == TUTTI_OK && !all_local(e))
         e->options.spin = 0; /* fewer cores than workers: a thread that waits must let the others work */
 out:

@@ -95,6 +95,12 @@ tutti_status tutti_tcp_resolve_host(const char *host, int port, bool to_bind, tc
     return TUTTI_OK;
 }
 
+/* Returns whether a place is "unix:NAME". */
+static bool is_local(const char *text)
+{
+    return strncmp(text, "unix:", 5) == 0 && text[5] != '\0' && strlen(text + 5) < 16;
+}
+
 tutti_status tutti_tcp_resolve(const char *text, tcp_address *out, tutti_error *err)
 {
     char host[256];
@@ -104,7 +110,7 @@ tutti_status tutti_tcp_resolve(const char *text, tcp_address *out, tutti_error *
     long port;
 
     memset(out, 0, sizeof *out);
-    if (strncmp(text, "unix:", 5) == 0 && text[5] != '\0' && strlen(text + 5) < 16) {
+    if (is_local(text)) {
         tutti_tcp_address_local(out, text + 5);
         return TUTTI_OK;
     }

@@ -87,15 +87,32 @@ tutti_status tutti_tcp_parse(const char *text, tcp_options *options, tutti_error
     return status;
 }
 
-static tutti_status make_parts(tcp_endpoint *e, tutti_error *err)
+/* Opens what the connections are watched by. */
+static tutti_status open_watch(tcp_endpoint *e, tutti_error *err)
 {
     const size_t n = (size_t)e->size, streams = (size_t)e->options.streams;
     struct epoll_event wake_fd = { .events = EPOLLIN, .data.u64 = (uint64_t)(n * streams) + 1 };
+    e->epoll = epoll_create1(EPOLL_CLOEXEC);
+    e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    e->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (e->epoll < 0 || e->wake_fd < 0 || e->stop < 0 ||
+        epoll_ctl(e->epoll, EPOLL_CTL_ADD, e->wake_fd, &wake_fd) != 0)
+        return tutti_fail(
+            err, TUTTI_ERR_IO, errno,
+            "worker %d cannot watch its connections; raise the limit of open files (ulimit -n)",
+            e->rank);
+    return TUTTI_OK;
+}
+
+static tutti_status make_parts(tcp_endpoint *e, tutti_error *err)
+{
+    const size_t n = (size_t)e->size, streams = (size_t)e->options.streams;
 
     TUTTI_TRY(tutti_monitor_open(&e->lock, e->rt, err));
     TUTTI_TRY(tutti_tcp_membership_open(&e->membership, e->size, err));
     TUTTI_TRY(tutti_events_open(&e->events, e->size, err));
-    TUTTI_TRY(tutti_match_init(&e->match, &tutti_tcp_carrier, e, e->rank, e->size, (size_t)e->options.eager, err));
+    TUTTI_TRY(tutti_match_init(&e->match, &tutti_tcp_carrier, (match_member){ e, e->rank, e->size },
+                               (size_t)e->options.eager, err));
     e->in_capacity = TCP_FRAME_BYTES + (size_t)e->options.eager + 4096;
     e->peers = tutti_alloc(n, sizeof *e->peers);
     e->links = tutti_alloc(n * streams, sizeof *e->links);
@@ -117,13 +134,7 @@ static tutti_status make_parts(tcp_endpoint *e, tutti_error *err)
         e->peers[r].links = e->links + r * streams;
         e->peers[r].credit = TCP_CREDITS;
     }
-    e->epoll = epoll_create1(EPOLL_CLOEXEC);
-    e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    e->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (e->epoll < 0 || e->wake_fd < 0 || e->stop < 0 || epoll_ctl(e->epoll, EPOLL_CTL_ADD, e->wake_fd, &wake_fd) != 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno,
-                          "worker %d cannot watch its connections; raise the limit of open files (ulimit -n)", e->rank);
-    return TUTTI_OK;
+    return open_watch(e, err);
 }
 
 static void tcp_close(void *t);
