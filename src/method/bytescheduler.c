@@ -131,8 +131,8 @@ static tutti_status set_sizes(bytescheduler *s, tutti_error *err)
                           bytes_of(p), PART_LEAST);
     if (p > c)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'bytescheduler': partition_mb is %g but credit_mb is only %g: a credit admits one part "
-                          "or more; give credit_mb=%g, or smaller parts",
+                          "method 'bytescheduler': partition_mb is %g but credit_mb is only %g: a credit admits one "
+                          "part or more; give credit_mb=%g, or smaller parts",
                           p, c, p);
     return TUTTI_OK;
 }
