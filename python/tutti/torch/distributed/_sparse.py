@@ -55,7 +55,7 @@ class SparseSum:
         self._what, self._mean = what, name == "AVG"
 
     def allreduce(self, members: Members, t: torch.Tensor) -> None:
-        # a tensor from outside of inference mode gets parts from outside, which an optimizer may change
+        # a tensor from outside of inference mode keeps parts that an optimizer may change
         with torch.inference_mode(t.is_inference()), torch.no_grad():
             mine = t.detach().coalesce()
             counts = self._counts(members, mine)
