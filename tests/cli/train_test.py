@@ -172,22 +172,18 @@ class Train(Case):
         self.assertAlmostEqual(a["final_train_loss"], b["final_train_loss"], delta=1e-4)
 
     def test_exchange_begins_before_backward_ends(self):
-        """Asserted from the trace's own timestamps, in a quarter of the steps at least: on a busy
-        machine the scheduler holds lanes back."""
-        out = self.train("t", "--model", "mlp", "--data", self.data, "-n", 2, "--batch", 64, "--steps", 20,
-                         "--trace", "--final-eval", "off", "--lane", "on")
+        """On simulated hosts: on real ones a busy machine may hold the lane back until backward has ended."""
+        if not SIMULATOR:
+            self.skipTest("the simulator is not built")
+        out = self.train("t", "--model", "mlp", "--data", self.data, "-n", 2, "--batch", 64, "--steps", 5,
+                         "--trace", "--final-eval", "off", "--transport", "sim", "--step-time", 0.02)
         with open(os.path.join(out, "trace.json")) as f:
             events = json.load(f)
-        early = total = 0
         for rank in (0, 1):
-            for step in range(20):
+            for step in range(5):
                 mine = [e for e in events if e["pid"] == rank and e.get("args", {}).get("step") == step]
                 backward_end = max(e["ts"] + e["dur"] for e in mine if e["cat"] == "backward")
-                first = min(e["ts"] for e in mine if e["cat"] == "exchange")
-                total += 1
-                early += first < backward_end
-        self.assertEqual(total, 40)
-        self.assertGreaterEqual(early, 10)
+                self.assertLess(min(e["ts"] for e in mine if e["cat"] == "exchange"), backward_end)
 
     def test_a_loss_that_is_not_finite_is_null_in_the_files(self):
         for n in (1, 3):
