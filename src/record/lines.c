@@ -3,6 +3,16 @@
 #include <string.h>
 
 #include "record/files.h"
+#include "record_internal.h"
+
+char *tutti_record_us(char text[TUTTI_RECORD_US], int64_t ns)
+{
+    const uint64_t size = ns < 0 ? 0 - (uint64_t)ns : (uint64_t)ns;
+
+    snprintf(text, TUTTI_RECORD_US, "%s%llu.%03u", ns < 0 ? "-" : "", (unsigned long long)(size / 1000),
+             (unsigned)(size % 1000));
+    return text;
+}
 
 /* Replaces what a text of JSON cannot hold as it is. */
 static void make_plain(char *text)
@@ -15,7 +25,7 @@ static void make_plain(char *text)
 size_t tutti_record_event(char *to, int rank, const char *tensor, const tutti_trace_event *e, int64_t ahead_ns)
 {
     const bool instant = e->begin_ns == e->end_ns;
-    char name[64], category[32], how_long[48];
+    char name[64], category[32], how_long[48], at[TUTTI_RECORD_US], us[TUTTI_RECORD_US];
 
     snprintf(category, sizeof category, "%s", e->what);
     make_plain(category);
@@ -29,24 +39,26 @@ size_t tutti_record_event(char *to, int rank, const char *tensor, const tutti_tr
     if (instant)
         snprintf(how_long, sizeof how_long, "\"s\":\"t\"");
     else
-        snprintf(how_long, sizeof how_long, "\"dur\":%.3f", (double)(e->end_ns - e->begin_ns) * 1e-3);
+        snprintf(how_long, sizeof how_long, "\"dur\":%s", tutti_record_us(us, e->end_ns - e->begin_ns));
     return (size_t)snprintf(to, TUTTI_RECORD_LINE,
-                            "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,%s,"
+                            "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%s,%s,"
                             "\"args\":{\"step\":%llu}},\n",
                             name, category, instant ? "i" : "X", rank, e->thread,
-                            (double)(e->begin_ns - ahead_ns) * 1e-3, how_long, (unsigned long long)e->step);
+                            tutti_record_us(at, e->begin_ns - ahead_ns), how_long, (unsigned long long)e->step);
 }
 
 size_t tutti_record_head(char *to, int rank, int workers, const tutti_record_clock *clock, uint64_t lost)
 {
     const bool serves = rank >= workers;
+    char ahead[TUTTI_RECORD_US], within[TUTTI_RECORD_US];
 
     return (size_t)snprintf(
         to, (size_t)4 * TUTTI_RECORD_LINE,
         "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"%s %d\"}},\n"
-        "{\"name\":\"clock\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"ahead_us\":%.3f,\"within_us\":%.3f,\"lost\":%llu}},\n"
+        "{\"name\":\"clock\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"ahead_us\":%s,\"within_us\":%s,\"lost\":%llu}},\n"
         "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"args\":{\"name\":\"compute\"}},\n"
         "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":1,\"args\":{\"name\":\"lane\"}},\n",
-        rank, serves ? "server" : "worker", serves ? rank - workers : rank, rank, (double)clock->ahead_ns * 1e-3,
-        (double)clock->within_ns * 1e-3, (unsigned long long)lost, rank, rank);
+        rank, serves ? "server" : "worker", serves ? rank - workers : rank, rank,
+        tutti_record_us(ahead, clock->ahead_ns), tutti_record_us(within, clock->within_ns), (unsigned long long)lost,
+        rank, rank);
 }

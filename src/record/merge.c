@@ -100,29 +100,46 @@ static void take_clock(const char *line, size_t length, tutti_record_clock *cloc
     json_decref(o);
 }
 
+/* Reads a time as lines.c writes it: microseconds, with three decimals at most, whatever the locale
+   is. *end: behind it. false: it is another text, or a time that no trace has. */
+static bool read_us(const char *text, int64_t *ns, const char **end)
+{
+    const char *at = text + (*text == '-'), *const first = at;
+    int64_t us = 0, thousandths = 0;
+
+    for (; *at >= '0' && *at <= '9' && at - first < 15; at++)
+        us = us * 10 + (*at - '0');
+    if (at == first)
+        return false;
+    if (*at == '.') {
+        at++;
+        for (int64_t worth = 100; *at >= '0' && *at <= '9' && worth > 0; at++, worth /= 10)
+            thousandths += worth * (*at - '0');
+    }
+    *ns = (*text == '-' ? -1 : 1) * (us * 1000 + thousandths);
+    *end = at;
+    return true;
+}
+
 /* Copies the line of an event to `to` with its time on rank 0's clock, and returns its length; 0:
    it is no event. */
 static size_t put_event(char *to, const char *line, size_t length, const tutti_record_clock *clocks, int n)
 {
     static const char key[] = ",\"ts\":";
-    char copy[TUTTI_RECORD_LINE], *ts, *end;
+    char copy[TUTTI_RECORD_LINE], at[TUTTI_RECORD_US], *ts;
+    const char *end;
     int64_t at_ns;
-    double us;
 
     if (length < 3 || length >= sizeof copy || line[0] != '{' || memcmp(line + length - 3, "},\n", 3) != 0)
         return 0;
     memcpy(copy, line, length);
     copy[length] = 0;
     ts = strstr(copy, key);
-    if (ts == NULL)
+    if (ts == NULL || !read_us(ts + sizeof key - 1, &at_ns, &end) || *end != ',')
         return 0;
-    us = strtod(ts + sizeof key - 1, &end);
-    if (!(us > -1e15 && us < 1e15) || *end != ',')
-        return 0;
-    at_ns = (int64_t)(us * 1e3 + (us < 0 ? -0.5 : 0.5));
     *ts = 0;
-    return (size_t)snprintf(to, (size_t)2 * TUTTI_RECORD_LINE, "%s%s%.3f%s", copy, key,
-                            (double)(at_ns - tutti_record_clock_ahead(clocks, n, at_ns)) * 1e-3, end);
+    tutti_record_us(at, at_ns - tutti_record_clock_ahead(clocks, n, at_ns));
+    return (size_t)snprintf(to, (size_t)2 * TUTTI_RECORD_LINE, "%s%s%s%s", copy, key, at, end);
 }
 
 static tutti_status merge_text(merged *to, int rank, const char *text, size_t bytes, tutti_error *err)

@@ -14,6 +14,11 @@ int tutti_record_rank_of(const char *form, const char *name);
 void tutti_record_path(char path[TUTTI_RECORD_PATH], const char *folder, const char *form,
                        int rank);
 
+/* ---- lines.c ---- */
+enum { TUTTI_RECORD_US = 32 };
+/* Writes a time as microseconds with three decimals, whatever the locale is. Returns text. */
+char *tutti_record_us(char text[TUTTI_RECORD_US], int64_t ns);
+
 /* ---- merge.c ---- */
 
 /* Call when this rank has closed: if it was the last one, merges and removes the files of ranks. */

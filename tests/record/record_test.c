@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <jansson.h>
+#include <locale.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -238,6 +239,23 @@ static void a_run_leaves_the_files_of_tutti_train(void **state)
     assert_false(there(&j, "rank-00000.json") || there(&j, "trace-00001.json") || there(&j, "merging"));
 }
 
+/* Skipped where the machine has no locale with a decimal comma. */
+static void the_locale_of_the_process_does_not_matter(void **state)
+{
+    job j = job_in("comma");
+    json_t *trace;
+
+    (void)state;
+    if (setlocale(LC_ALL, "de_DE.UTF-8") == NULL && setlocale(LC_ALL, "fr_FR.UTF-8") == NULL)
+        skip();
+    run(&j);
+    setlocale(LC_ALL, "C");
+    trace = load(&j, "trace.json");
+    for (int r = 0; r < RANKS; r++)
+        assert_int_equal(count(trace, r, "exchange"), j.exchanges[r]);
+    json_decref(trace);
+}
+
 static void folders_that_cannot_be_are_refused_by_all_ranks(void **state)
 {
     job j = job_in("refused"), elsewhere = job_in("here"), file = job_in("file/below");
@@ -401,7 +419,11 @@ static void times_of_all_ranks_are_those_of_rank_0(void **state)
     assert_int_equal(mkdir(j.folder, 0700), 0);
     put(&j, "config.json", "{\"n\": 2, \"servers\": 0}");
     put(&j, "trace-00000.json", "[\n{\"name\":\"forward\",\"cat\":\"forward\",\"ph\":\"X\",\"pid\":0,\"tid\":0,"
-        "\"ts\":1.500,\"dur\":2.000,\"args\":{\"step\":0}},\n");
+        "\"ts\":1.500,\"dur\":2.000,\"args\":{\"step\":0}},\n"
+        "{\"name\":\"before\",\"cat\":\"wait\",\"ph\":\"X\",\"pid\":0,\"tid\":0,"
+        "\"ts\":-0.250,\"dur\":2.000,\"args\":{\"step\":0}},\n"
+        "{\"name\":\"no time\",\"cat\":\"wait\",\"ph\":\"X\",\"pid\":0,\"tid\":0,"
+        "\"ts\":0x10,\"dur\":2.000,\"args\":{\"step\":0}},\n");
     put(&j, "trace-00001.json", "[\n"
         "{\"name\":\"measured\",\"ph\":\"M\",\"pid\":1,\"args\":{\"reference\":0,\"at_ns\":10000000000,"
         "\"ahead_ns\":5000000000,\"within_ns\":700,\"lost\":0}},\n"
@@ -426,7 +448,7 @@ static void times_of_all_ranks_are_those_of_rank_0(void **state)
         if (strcmp(text_of(e, "ph"), "X") != 0)
             continue;
         if (pid == 0)
-            assert_true(number_of(e, "ts") == 1.5);
+            assert_true(number_of(e, "ts") == (strcmp(text_of(e, "name"), "before") == 0 ? -0.25 : 1.5));
         else {
             assert_string_equal(text_of(e, "name"), expected[found].name);
             assert_true(number_of(e, "ts") == expected[found++].ts);
@@ -464,6 +486,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_leaves_the_files_of_tutti_train),
+        cmocka_unit_test(the_locale_of_the_process_does_not_matter),
         cmocka_unit_test(folders_that_cannot_be_are_refused_by_all_ranks),
         cmocka_unit_test(a_full_disk_stops_the_record_and_not_the_run),
         cmocka_unit_test(a_killed_process_leaves_a_trace_that_loads),
