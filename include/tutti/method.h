@@ -224,6 +224,12 @@ tutti_status tutti_base_gradient(tutti_method *m, tutti_rate *rate, bool *skip, 
    blocks. */
 enum { TUTTI_NORM_BLOCK = 4096 };
 void tutti_norm2_blocks(const tutti_method *m, size_t first, size_t count, double *sums);
+/* Under TUTTI_ASKS_FOR_VALUES, within pass and step. get: x := this worker's newest values, which
+   the client may have; at no cost where x has them. set: x was written to, so the client is handed
+   it before it reads values; x must have been complete before (tutti_values_get), or have been
+   written as a whole. Client thread. get blocks. */
+tutti_status tutti_values_get(tutti_method *m, tutti_error *err);
+void tutti_values_set(tutti_method *m);
 /* Within declare(), under TUTTI_SHARDED_OPTIMIZER: makes m->optim the run's --optimizer, with
    slots for [first, first + count), kept as `keep`; for tutti_update within that range. count 0:
    no slots. TUTTI_SLICE: updates are made at servers, so TUTTI_ERR_USAGE where the optimiser is
@@ -426,7 +432,14 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
     /* With these options no step can be skipped: a part of the gradient is applied before all of
        it is known, or state that counts steps is averaged. Loss scaling and nonfinite=skip are
        refused, so `--precision fp16` alone does not enable a loss scale. */
-    TUTTI_NEVER_SKIPS = 262144
+    TUTTI_NEVER_SKIPS = 262144,
+    /* Its hooks read x only after tutti_values_get, and call tutti_values_set where they have
+       written to it; open, quiesce, resume and final_model need neither. In a step that exchanges
+       no gradients they read g only through tutti_base_step and its variants. So where the client
+       updates, values and gradients stay with it in steps that need neither (tutti.h,
+       engine_options.values). Not for TUTTI_ASYNC and TUTTI_UNSYNCHRONIZED_STEPS, whose snapshots
+       read x in any step. */
+    TUTTI_ASKS_FOR_VALUES = 524288
 };
 
 /* Classification of the method, a word per axis, which `tutti methods` shows: "all-reduce",

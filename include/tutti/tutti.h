@@ -120,6 +120,10 @@ typedef struct tutti_layout {
    received, given: the last `received` of `samples` are other workers', which tutti_samples_send
    has received and the client reads at `given`; epoch and position are those of the other samples.
    In a pass with `again` they are the same again.
+   stays: nothing on the host reads this pass's gradient; the client's own update uses it where it
+   is (engine_options.values). The client does not announce it, and sees to it that it is finite: if
+   not, the update or `values` fails (TUTTI_ERR_NUMBER) before anything is sent or saved. The
+   engine's, set after the hook.
    ids: after tutti_names_declare: the samples of this pass, `samples` indexes of the training set
    in any order, instead of those from epoch and position on. epoch and position still give the
    pass's position in the run, which determines the client's random draws.
@@ -140,6 +144,7 @@ typedef struct tutti_pass {
     bool exchange;
     bool more;
     bool merge;
+    bool stays;
     int64_t received;                    /* of samples; 0: all are this worker's own */
     const void *given;                   /* received x sample_bytes (engine_options.give), as other
                                             workers' clients wrote them; the engine's, until the
@@ -369,6 +374,13 @@ typedef struct tutti_engine_options {
        exchange gradients in every step, keep all workers' models equal, and give the optimiser the
        mean.
 
+       values: with update, for a client that keeps values elsewhere, as on a GPU, and copies them
+       there when the engine has handed out new ones (tutti_engine_handed). It copies them back to
+       params[].values, or to x. It is called whenever the engine needs what `update` has changed:
+       after every update, or under TUTTI_ASKS_FOR_VALUES in the steps in which the method asks;
+       between steps params[].values are then newer than x. NULL: the engine copies them to x after
+       every update. It calls nothing of the engine. keeps_gradients: passes may have `stays`.
+
        Neither form takes a schedule: lr_schedule is "constant". Methods that update at servers, or
        along a direction that is not the gradient, refuse "client".
 
@@ -386,6 +398,8 @@ typedef struct tutti_engine_options {
     tutti_nonfinite nonfinite;       /* what to do with a gradient that is not finite */
     const char *loss_scale;          /* "off" */
     tutti_status (*update)(void *user, double factor, tutti_error *err);
+    tutti_status (*values)(void *user, tutti_error *err); /* the client's, to the host */
+    bool keeps_gradients;            /* passes may have `stays` */
 
     /* ---- exchange ----
 
@@ -602,6 +616,10 @@ const tutti_method *tutti_engine_method(const tutti_engine *e);
    unit_acquire to unit_release of that unit and differs each time; otherwise it is NULL. */
 float *tutti_engine_values(tutti_engine *e, int tensor);
 float *tutti_engine_gradient(tutti_engine *e, int tensor);
+
+/* How many times values were handed out: copied to params[].values, or changed in x. A client
+   that keeps values elsewhere copies them there when the number has grown. */
+uint64_t tutti_engine_handed(const tutti_engine *e);
 
 /* The client state: own_values floats of this worker, 0 at open; NULL if none were asked for.
 

@@ -67,6 +67,7 @@ TUTTI_SHARDED_PARAMETERS = 16384
 TUTTI_PIPELINE_SCHEDULE = 32768
 TUTTI_PROFILES_UNITS = 65536
 TUTTI_NEVER_SKIPS = 262144
+TUTTI_ASKS_FOR_VALUES = 524288
 TUTTI_METHOD_DEFAULT_BYTES = 4352
 
 
@@ -322,6 +323,7 @@ class tutti_pass(Structure):
         ("exchange", c_bool),
         ("more", c_bool),
         ("merge", c_bool),
+        ("stays", c_bool),
         ("received", c_long),
         ("given", c_void_p),
         ("ids", POINTER(c_ulong)),
@@ -722,6 +724,8 @@ class tutti_engine_options(Structure):
         ("nonfinite", c_int),
         ("loss_scale", c_char_p),
         ("update", CFUNCTYPE(c_int, c_void_p, c_double, POINTER(tutti_error))),
+        ("values", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
+        ("keeps_gradients", c_bool),
         ("collective", c_char_p),
         ("codec", c_char_p),
         ("codecs", POINTER(POINTER(tutti_codec_ops))),
@@ -902,6 +906,7 @@ FUNCTIONS = {
     "tutti_engine_grad_ready_rows_from": (c_int, [c_void_p, c_int, POINTER(c_uint), c_ulong, c_void_p, c_int,
         POINTER(tutti_error)]),
     "tutti_engine_gradient": (POINTER(c_float), [c_void_p, c_int]),
+    "tutti_engine_handed": (c_ulong, [c_void_p]),
     "tutti_engine_has": (c_bool, [c_void_p, c_int]),
     "tutti_engine_load": (c_int, [c_void_p, c_void_p, POINTER(tutti_error)]),
     "tutti_engine_lr": (c_int, [c_void_p, c_double, POINTER(tutti_error)]),

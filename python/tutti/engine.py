@@ -357,8 +357,8 @@ class Engine(_Owner):
     """An engine: one method on one world. params: in the order in which gradients become ready.
 
     options: members of tutti_engine_options by name; texts as str, arrays as sequences. initial(tensor, address),
-    evaluate() -> float and update(factor) are callbacks, and model is a model.Stages. An exception in a callback is
-    raised by the call of the engine during which the callback was called.
+    evaluate() -> float, update(factor) and values() are callbacks, and model is a model.Stages. An exception in a
+    callback is raised by the call of the engine during which the callback was called.
     """
 
     def __init__(self, world: World, params: Sequence[Param], **options: Any):
@@ -452,6 +452,8 @@ class Engine(_Owner):
     def _update(self, kind: type, function: Callable[[float], None]) -> object:
         return kind(self._guarded(function))
 
+    _values = _update
+
     def _failed(self, e: BaseException, error: Any) -> int:
         self._signals.within = False
         self._raised = self._raised or e
@@ -491,6 +493,15 @@ class Engine(_Owner):
         gradients are handed over (grad_ready_from)."""
         address = _c.tutti_engine_gradient(self._at, tensor)
         return self._memory(address, self._count(tensor), ctypes.c_float) if address else None
+
+    def handed(self) -> int:
+        """Returns how many times values were handed out so far (tutti_engine_handed)."""
+        return _c.tutti_engine_handed(self._at)
+
+    def vectors(self) -> list[tuple[int, int]]:
+        """Returns address and bytes of all values and of all gradients, as far as the engine has them as a whole."""
+        size = ctypes.sizeof(ctypes.c_float) * self.method.n
+        return [(ctypes.addressof(v.contents), size) for v in (self.method.x, self.method.g) if v]
 
     def gradients(self) -> ctypes.Array:
         """Returns a view of all gradients, one tensor after another."""

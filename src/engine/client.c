@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "hooks.h"
 
 enum { CHUNK = 1024 }; /* floats on the stack */
 
@@ -36,11 +37,12 @@ void tutti_engine_deliver(tutti_engine *e, int tensor, size_t first, size_t coun
 
 void tutti_engine_hand_out(tutti_engine *e)
 {
-    const bool stands = e->client.holds || !e->values_changed;
+    const bool stands = e->client.holds || e->client.away || !e->values_changed;
 
     e->values_changed = false;
     for (int i = 0; i < e->layout.n_tensors && !stands; i++)
         tutti_engine_deliver(e, i, 0, e->tensors[i].count);
+    e->client.handed += !stands;
     e->client.holds = e->client.updates && e->options.update == NULL;
 }
 
@@ -52,12 +54,6 @@ void tutti_engine_read_values(tutti_engine *e, int tensor)
 
     if (p->values != NULL && e->m.x != NULL)
         tutti_cast(d, (tutti_buffer){ d, p->values, t->count, p->dtype }, tutti_f32(d, e->m.x + t->first, t->count));
-}
-
-void tutti_engine_collect(tutti_engine *e)
-{
-    for (int i = 0; i < e->layout.n_tensors && e->client.holds; i++)
-        tutti_engine_read_values(e, i);
 }
 
 /* Applies to x a change from `before` to `after`; x may have changed in addition. */
@@ -89,6 +85,59 @@ static void take_values(tutti_engine *e, int tensor)
         tutti_cast(d, (tutti_buffer){ d, place_of(p, p->values, at), n, p->dtype }, tutti_f32(d, after, n));
         join(d, n, before, after, x);
     }
+}
+
+/* x := the values that the client has changed. */
+static tutti_status bring(tutti_engine *e, tutti_error *err)
+{
+    if (!e->client.away)
+        return TUTTI_OK;
+    e->client.away = false;
+    if (e->options.values != NULL)
+        TUTTI_TRY(e->options.values(e->options.user, err));
+    for (int i = 0; i < e->layout.n_tensors; i++)
+        take_values(e, i);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_collect(tutti_engine *e, tutti_error *err)
+{
+    for (int i = 0; i < e->layout.n_tensors && e->client.holds; i++)
+        tutti_engine_read_values(e, i);
+    return tutti_engine_failed(e, bring(e, err), err);
+}
+
+bool tutti_engine_values_stay(const tutti_engine *e)
+{
+    return (e->m.traits & TUTTI_ASKS_FOR_VALUES) != 0 && e->client.updates && e->options.update != NULL &&
+           e->options.values != NULL;
+}
+
+bool tutti_engine_gradient_stays(const tutti_engine *e, const tutti_pass *pass)
+{
+    const bool alone = pass->index == 0 && !pass->more && !pass->keep && !pass->exchange && !pass->merge,
+               plain = e->options.clip_norm == 0 && e->options.nonfinite == TUTTI_NONFINITE_STOP && !e->scaler.on;
+
+    return e->options.keeps_gradients && tutti_engine_values_stay(e) && alone && plain && pass->samples > 0 &&
+           e->m.held == TUTTI_HELD_WHOLE && e->facilities.sizes == NULL && !tutti_facilities_exchange_later(e);
+}
+
+tutti_status tutti_values_get(tutti_method *m, tutti_error *err)
+{
+    return bring(m->engine, err);
+}
+
+void tutti_values_set(tutti_method *m)
+{
+    tutti_engine *e = m->engine;
+
+    e->client.away = false;
+    e->values_changed = true;
+}
+
+uint64_t tutti_engine_handed(const tutti_engine *e)
+{
+    return e->client.handed;
 }
 
 /* ---- gradients ---- */
@@ -204,16 +253,18 @@ static void guarded(tutti_method *m, tutti_monitor *lock, const tutti_locks *loc
         tutti_unlock(lock);
 }
 
-static tutti_status call(tutti_engine *e, double factor, tutti_error *err)
+/* stay: x is not read afterwards, unless the method asks for it. */
+static tutti_status call(tutti_engine *e, double factor, bool stay, tutti_error *err)
 {
     tutti_status status;
 
-    e->values_changed = true; /* the method may have moved x since the pass */
+    e->values_changed = e->values_changed || !stay; /* the method may have moved x since the pass */
     tutti_engine_hand_out(e);
     status = e->options.update(e->options.user, factor, err);
-    for (int i = 0; i < e->layout.n_tensors && status == TUTTI_OK; i++)
-        take_values(e, i);
-    e->values_changed = true;
+    e->client.away = status == TUTTI_OK;
+    if (status == TUTTI_OK && !stay)
+        status = bring(e, err);
+    e->values_changed = !stay;
     return status == TUTTI_CLOSED ? tutti_fail(err, TUTTI_ERR_STATE, 0,
                                                "the client's update gave TUTTI_CLOSED, which it may not (tutti.h)")
                                   : status;
@@ -235,11 +286,12 @@ tutti_status tutti_engine_client_update(tutti_engine *e, float *x, tutti_monitor
     if (e->options.update == NULL)
         return TUTTI_OK;
     if (x == m->x)
-        return call(e, factor, err);
+        return call(e, factor, tutti_engine_values_stay(e), err);
+    TUTTI_TRY(bring(e, err));
     tutti_copy(m->device, n, m->x, e->client.kept);
     guarded(m, lock, locks, copy_part, e->client.before, x);
     tutti_copy(m->device, n, e->client.before, m->x);
-    status = call(e, factor, err);
+    status = call(e, factor, false, err);
     if (status == TUTTI_OK)
         guarded(m, lock, locks, join_part, x, m->x);
     tutti_copy(m->device, n, e->client.kept, m->x);

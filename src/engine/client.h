@@ -16,6 +16,9 @@ typedef struct tutti_engine_client {
                                     options.update or, if that is NULL, exchange only */
     bool holds;                  /* exchange only: the client's memory has the current model, and x
                                     may be older where the client has memory of its own */
+    bool away;                   /* the client has newer values than x, and x has not changed since
+                                    it was handed out */
+    uint64_t handed;             /* how many times values were handed out */
     float *before;               /* [n], declared, to update a model other than x: that model as it
                                     was handed to the client; NULL: replicas are equal, or the
                                     optimiser is not the client's */
@@ -25,12 +28,18 @@ typedef struct tutti_engine_client {
 /* Copies elements [first, first + count) of a tensor from x to the client's memory. Does nothing
    if the client has none. */
 void tutti_engine_deliver(tutti_engine *e, int tensor, size_t first, size_t count);
+/* Returns whether values stay with the client between its updates: it makes them and gives them on
+   request (engine_options.values), and the method asks for them (TUTTI_ASKS_FOR_VALUES). */
+bool tutti_engine_values_stay(const tutti_engine *e);
+/* Returns whether the gradient of this pass may stay with the client (tutti_pass.stays). */
+bool tutti_engine_gradient_stays(const tutti_engine *e, const tutti_pass *pass);
 /* Copies all of x to the client's memory, if x has changed since (values_changed). */
 void tutti_engine_hand_out(tutti_engine *e);
 /* Copies a tensor from the client's memory to x. Does nothing if the client has none. */
 void tutti_engine_read_values(tutti_engine *e, int tensor);
-/* Copies all tensors from the client's memory to x, if that has the current model (`holds`). */
-void tutti_engine_collect(tutti_engine *e);
+/* Copies all tensors from the client's memory to x, if that has the current model (`holds`), and
+   the client's changes to x where it is `away`. */
+tutti_status tutti_engine_collect(tutti_engine *e, tutti_error *err);
 /* A gradient that the client announces. */
 typedef struct tutti_engine_source {
     const void *from;            /* the whole gradient: the tensor's own address in g (nothing is

@@ -209,6 +209,7 @@ static tutti_status decide(tutti_engine *e, tutti_pass *next, tutti_error *err)
         tutti_engine_snapshots_pass(e);
     next->exchange = next->exchange && e->m.ops->exchange != NULL && !tutti_facilities_exchange_later(e);
     tutti_facilities_pass(e, next);
+    next->stays = tutti_engine_gradient_stays(e, next);
     return TUTTI_OK;
 }
 
@@ -223,7 +224,7 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
     next = default_pass(e);
     TUTTI_TRY(decide(e, &next, err));
     e->step.exchanged = e->step.exchanged || next.exchange;
-    e->values_changed = e->values_changed || !next.same_values;
+    e->values_changed = e->values_changed || (!next.same_values && !tutti_engine_values_stay(e));
     TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_begin_pass(e, &next, err), err));
     if (!e->m.overlaps_steps)
         tutti_engine_hand_out(e);
@@ -335,7 +336,8 @@ tutti_status tutti_engine_pass_end(tutti_engine *e, double loss_sum, tutti_error
         return TUTTI_OK;
     }
     TUTTI_TRY(tutti_engine_losses_check(e, loss_sum, err));
-    TUTTI_TRY(tutti_engine_unused(e, err));
+    if (!e->step.pass.stays)
+        TUTTI_TRY(tutti_engine_unused(e, err));
     TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_end_pass(e, err), err));
     if (e->step.pass.more && e->step.pass.exchange) /* the next pass has the same pieces */
         TUTTI_TRY(tutti_engine_failed(e, tutti_engine_settle_pieces(e, err), err));

@@ -323,8 +323,9 @@ tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const cha
 
     if (e->stage != STAGE_READY && e->stage != STAGE_FINISHED)
         return tutti_engine_out_of_order(err, "save");
-    tutti_engine_collect(e);
-    status = tutti_engine_quiesce(e, err);
+    status = tutti_engine_collect(e, err);
+    if (status == TUTTI_OK)
+        status = tutti_engine_quiesce(e, err);
     was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE);
     if (status == TUTTI_OK)
         do {
@@ -546,7 +547,7 @@ tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, siz
                               "(tutti_engine_save), or keep it in tier 'host'",
                               tutti_plan_state(e->plan, i, NULL)->name, tutti_plan_state(e->plan, i, NULL)->tier);
     }
-    tutti_engine_collect(e);
+    TUTTI_TRY(tutti_engine_collect(e, err));
     TUTTI_TRY(tutti_engine_quiesce(e, err));
     if (e->losses.members != NULL && tutti_members_epoch(e->losses.members) > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -573,7 +574,7 @@ static tutti_status taken_over(tutti_engine *e, int workers, tutti_error *err)
     tutti_engine_scaler_loaded(e);
     e->m.step = e->losses.agreed_step = e->counts.progress.step;
     e->values_changed = true;
-    e->client.holds = false;
+    e->client.holds = e->client.away = false;
     tutti_engine_hand_out(e);
     return TUTTI_OK;
 }

@@ -10,7 +10,7 @@ static tutti_status agree(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
 
-    e->values_changed = true;
+    e->values_changed = e->values_changed || m->ops->final_model != NULL || (m->traits & TUTTI_REPLICAS_EQUAL) == 0;
     if (m->ops->final_model != NULL)
         TUTTI_TRY(m->ops->final_model(m, err));
     if (m->ops->final_model != NULL)
@@ -92,8 +92,9 @@ tutti_status tutti_engine_eval_begin(tutti_engine *e, tutti_error *err)
         return TUTTI_OK; /* x is the agreed model already */
     if (e->stage != STAGE_READY)
         return tutti_engine_out_of_order(err, "eval_begin");
-    tutti_engine_collect(e);
-    status = tutti_engine_quiesce(e, err);
+    status = tutti_engine_collect(e, err);
+    if (status == TUTTI_OK)
+        status = tutti_engine_quiesce(e, err);
     if (status != TUTTI_OK) {
         e->stage = STAGE_FAILED;
         return status;
@@ -192,8 +193,9 @@ tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err)
 
     if (e->stage != STAGE_READY)
         return tutti_engine_out_of_order(err, "finish");
-    tutti_engine_collect(e);
     status = tutti_engine_drain(e, err);
+    if (status == TUTTI_OK)
+        status = tutti_engine_collect(e, err);
     if (status == TUTTI_OK)
         status = tutti_engine_quiesce(e, err);
     if (status == TUTTI_OK) {

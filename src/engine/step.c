@@ -46,7 +46,7 @@ tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tut
     *rate = tutti_rate_now(m);
     *skip = false;
     tutti_engine_take_in(e); /* if the step's last pass did not do it */
-    if (!e->step.exchanged)  /* otherwise the pieces' jobs have checked */
+    if (!e->step.exchanged && !e->step.pass.stays) /* otherwise the pieces' jobs, or the client, have checked */
         for (int k = 0; k < e->layout.n_pieces; k++)
             TUTTI_TRY(tutti_engine_check_gradient(e, k, err));
     TUTTI_TRY(tutti_engine_judge(e, skip, err));
@@ -137,7 +137,7 @@ tutti_status tutti_evaluate(tutti_method *m, double *loss, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "method '%s': tutti_evaluate is legal within step, after tutti_evaluate_declare (steps.h)",
                           m->ops->name);
-    e->values_changed = true;
+    e->values_changed = e->values_changed || !tutti_engine_values_stay(e);
     tutti_engine_hand_out(e);
     was = tutti_engine_doing(e, TUTTI_DOING_COMPUTE);
     status = e->options.evaluate(e->options.user, loss, err);
@@ -162,7 +162,7 @@ static tutti_status update_model(tutti_engine *e, tutti_error *err)
     }
     if (e->options.trace_events > 0)
         tutti_engine_mark(e, "update", 0, 0, begin, tutti_now_ns(e->rt));
-    e->values_changed = true;
+    e->values_changed = e->values_changed || !tutti_engine_values_stay(e);
     return TUTTI_OK;
 }
 

@@ -5,7 +5,7 @@
 
 #include "engine_internal.h"
 
-enum { NAME_BYTES = 48, KNOWN_TRAITS = 2 * TUTTI_NEVER_SKIPS - 1 };
+enum { NAME_BYTES = 48, KNOWN_TRAITS = 2 * TUTTI_ASKS_FOR_VALUES - 1 };
 
 /* True if the name can be written in a spec (its grammar is in base.h). */
 static bool can_be_asked_for(const char *name)
@@ -102,6 +102,11 @@ static tutti_status check_traits(const tutti_method_ops *ops, int workers, tutti
                    (ops->traits & TUTTI_SHARDED_OPTIMIZER) == 0))
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' drives: that goes with TUTTI_REPLICAS_EQUAL and "
                           "TUTTI_SHARDED_OPTIMIZER, and with no hook `exchange`", ops->name);
+    if ((ops->traits & TUTTI_ASKS_FOR_VALUES) != 0 &&
+        (ops->traits & (TUTTI_ASYNC | TUTTI_UNSYNCHRONIZED_STEPS)) != 0)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' has the trait TUTTI_ASKS_FOR_VALUES, and one by which "
+                          "snapshots read x in any step (TUTTI_ASYNC, TUTTI_UNSYNCHRONIZED_STEPS); remove the first",
+                          ops->name);
     if (workers > 1 && !brings && (ops->traits & TUTTI_REPLICAS_EQUAL) != 0)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' declares TUTTI_REPLICAS_EQUAL, but exchanges nothing, "
                           "so %d workers would each have a model of their own; set .exchange (tutti_base_exchange "

@@ -372,7 +372,9 @@ static tutti_status accordion_final_model(tutti_method *m, tutti_error *err)
 
 static unsigned accordion_traits(const void *self)
 {
-    return ((const accordion *)self)->mode == LOCALSTEPS ? 0 : TUTTI_REPLICAS_EQUAL;
+    return ((const accordion *)self)->mode == LOCALSTEPS
+               ? 0 /* it reads each gradient: no TUTTI_ASKS_FOR_VALUES */
+               : TUTTI_REPLICAS_EQUAL | TUTTI_ASKS_FOR_VALUES;
 }
 
 static tutti_status accordion_open(tutti_method *m, tutti_error *err)
@@ -419,7 +421,7 @@ const tutti_method_ops tutti_method_accordion = {
     .options = accordion_options,
     .settles = accordion_settles,
     .self_bytes = sizeof(accordion),
-    .traits = TUTTI_REPLICAS_EQUAL,
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ASKS_FOR_VALUES,
     .traits_of = accordion_traits,
     .axes = { "its codecs'", "every step", "one of two by the regime, error feedback", "buckets, overlap", "replicated",
               "any" },

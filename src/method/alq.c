@@ -43,7 +43,7 @@ const tutti_method_ops tutti_method_alq = {
     .options = alq_options,
     .settles = fitted_settles,
     .self_bytes = sizeof(alq),
-    .traits = TUTTI_REPLICAS_EQUAL,
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ASKS_FOR_VALUES,
     .axes = { "all-gather, owners from 4", "every step", "fitted levels, stochastic", "buckets, overlap", "replicated",
               "any" },
     .declare = alq_declare,

@@ -26,7 +26,7 @@ const tutti_method_ops tutti_method_amq = {
     .options = amq_options,
     .settles = fitted_settles,
     .self_bytes = sizeof(fitted),
-    .traits = TUTTI_REPLICAS_EQUAL,
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ASKS_FOR_VALUES,
     .axes = { "all-gather, owners from 4", "every step", "powers of a fitted multiplier, stochastic",
               "buckets, overlap", "replicated", "any" },
     .declare = amq_declare,

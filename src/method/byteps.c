@@ -368,7 +368,7 @@ static unsigned byteps_traits(const void *self)
 
     if (s->async)
         return ASYNC;
-    return SYNC | (s->priority == LAYER || s->cross_barrier ? TUTTI_FAIL_STOP : 0) |
+    return SYNC | TUTTI_ASKS_FOR_VALUES | (s->priority == LAYER || s->cross_barrier ? TUTTI_FAIL_STOP : 0) |
            (s->cross_barrier ? TUTTI_NEVER_SKIPS : 0);
 }
 

@@ -263,7 +263,8 @@ static tutti_status bytescheduler_serve(tutti_method *m, tutti_error *err)
     return tutti_server_sums_run(s->sums, err);
 }
 
-enum { TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_SPARSE_ROWS | TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS };
+enum { TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_SPARSE_ROWS | TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS |
+                TUTTI_ASKS_FOR_VALUES };
 
 static bool bytescheduler_serves(const void *self)
 {

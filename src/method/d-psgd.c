@@ -35,9 +35,7 @@ static tutti_status d_psgd_declare(tutti_method *m, tutti_plan *plan, tutti_erro
 
 static tutti_status d_psgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
 {
-    (void)err;
-    neighbours_pass(m->self, m, p);
-    return TUTTI_OK;
+    return neighbours_pass(m->self, m, p, err);
 }
 
 static tutti_status d_psgd_step(tutti_method *m, tutti_error *err)
@@ -71,7 +69,7 @@ const tutti_method_ops tutti_method_d_psgd = {
     .constraints = d_psgd_constraints,
     .options = d_psgd_options,
     .self_bytes = sizeof(neighbours),
-    .traits = TUTTI_FAULT_TOLERANT | TUTTI_TAKES_CODEC,
+    .traits = TUTTI_FAULT_TOLERANT | TUTTI_TAKES_CODEC | TUTTI_ASKS_FOR_VALUES,
     .declare = d_psgd_declare,
     .pass = d_psgd_pass,
     .step = d_psgd_step,

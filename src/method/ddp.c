@@ -46,7 +46,8 @@ const tutti_method_ops tutti_method_ddp = {
     .constraints = ddp_constraints,
     .options = ddp_options,
     .self_bytes = sizeof(ddp),
-    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_TAKES_CODEC | TUTTI_SPARSE_ROWS | TUTTI_DDP_EQUIVALENT,
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_TAKES_CODEC | TUTTI_SPARSE_ROWS | TUTTI_DDP_EQUIVALENT |
+              TUTTI_ASKS_FOR_VALUES,
     .axes = { "all-reduce", "every step", "fp32 or any", "buckets, overlap", "replicated", "any" },
     .declare = ddp_declare,
     .exchange = tutti_base_exchange,

@@ -281,11 +281,12 @@ static float *exchanged(const tutti_method *m)
 
 /* Round k: how far its fragment has moved, or without an outer optimiser and a codec the model
    itself, is sent off. */
-static void begin_round(tutti_method *m, uint64_t k)
+static tutti_status begin_round(tutti_method *m, uint64_t k, tutti_error *err)
 {
     const diloco *s = m->self;
     const int p = (int)(k % (uint64_t)s->fragments);
 
+    TUTTI_TRY(tutti_values_get(m, err));
     for (int r = s->first[p]; r < s->first[p + 1]; r++) {
         const tutti_range part = elements(m, &s->tensors[r]);
         if (s->local.displaced)
@@ -294,6 +295,7 @@ static void begin_round(tutti_method *m, uint64_t k)
             tutti_copy(m->device, part.count, m->x + part.first, s->mean + part.first);
     }
     tutti_displacement_start(s->exchange, exchanged(m), s->tensors + s->first[p], s->first[p + 1] - s->first[p]);
+    return TUTTI_OK;
 }
 
 /* x := what the worker keeps of its own values, and the rest of the common ones. */
@@ -317,6 +319,8 @@ static tutti_status end_round(tutti_method *m, uint64_t k, tutti_error *err)
     double moved = 0;
 
     TUTTI_TRY(tutti_displacement_wait(s->exchange, err));
+    if (s->fragments > 1 || s->mix > 0) /* else all of x is replaced */
+        TUTTI_TRY(tutti_values_get(m, err));
     for (int r = s->first[p]; r < s->first[p + 1]; r++) {
         const tutti_range part = elements(m, &s->tensors[r]);
         if (s->local.displaced) {
@@ -326,6 +330,8 @@ static tutti_status end_round(tutti_method *m, uint64_t k, tutti_error *err)
         }
         take(m, part);
     }
+    if (s->mix < 1)
+        tutti_values_set(m);
     if (s->local.displaced && m->rank == 0)
         tutti_metric(m, "displacement", -1, sqrt(moved));
     return TUTTI_OK;
@@ -337,12 +343,10 @@ static tutti_status diloco_step(tutti_method *m, tutti_error *err)
     const uint64_t done = m->step + 1 - (uint64_t)s->local.warmup, every = spacing(s), ahead = (uint64_t)s->delay;
 
     TUTTI_TRY(tutti_base_step(m, err));
-    if (periodic_warms_up(m)) {
-        periodic_follow(m);
-        return TUTTI_OK;
-    }
+    if (periodic_warms_up(m))
+        return periodic_follow(m, err);
     if ((done + ahead) % every == 0)
-        begin_round(m, (done + ahead) / every - 1);
+        TUTTI_TRY(begin_round(m, (done + ahead) / every - 1, err));
     return done % every == 0 ? end_round(m, done / every - 1, err) : TUTTI_OK;
 }
 
@@ -370,7 +374,7 @@ const tutti_method_ops tutti_method_diloco = {
     .authors = "Douillard, Feng, Rusu, Chhaparia, Donchev, Kuncoro, Ranzato, Szlam, Shen",
     .year = 2023,
     .family = "periodic",
-    .traits = TUTTI_TAKES_CODEC,
+    .traits = TUTTI_TAKES_CODEC | TUTTI_ASKS_FOR_VALUES,
     .axes = { "all-reduce", "a fragment every period / fragments steps", "fp32 or any", "overlap", "a model each",
               "any, and an outer one" },
     .constraints = diloco_constraints,

@@ -94,7 +94,7 @@ const tutti_method_ops tutti_method_gradient_sparsification = {
     .defaults = sparsification_defaults,
     .settles = gradient_sparsification_settles,
     .self_bytes = sizeof(sparsification),
-    .traits = TUTTI_REPLICAS_EQUAL,
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ASKS_FOR_VALUES,
     .axes = { "all-gather or all-reduce", "every step", "sparse, unbiased or error feedback", "buckets, overlap",
               "replicated", "any" },
     .declare = sparsification_declare,

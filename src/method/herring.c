@@ -203,7 +203,7 @@ static tutti_status herring_serve(tutti_method *m, tutti_error *err)
 
 enum {
     TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS | TUTTI_SPARSE_ROWS |
-             TUTTI_FAULT_TOLERANT
+             TUTTI_FAULT_TOLERANT | TUTTI_ASKS_FOR_VALUES
 };
 
 static unsigned herring_traits(const void *self)

@@ -47,10 +47,14 @@ static inline tutti_status neighbours_declare(neighbours *s, tutti_method *m, tu
 }
 
 /* Starts the average of awc in a step's first pass, within pass(). */
-static inline void neighbours_pass(neighbours *s, const tutti_method *m, const tutti_pass *p)
+static inline tutti_status neighbours_pass(neighbours *s, tutti_method *m, const tutti_pass *p,
+                                           tutti_error *err)
 {
-    if (s->mixed != NULL && p->index == 0)
-        tutti_mix_start(s->mixer, m->step, m->x, s->mixed, NULL);
+    if (s->mixed == NULL || p->index > 0)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_values_get(m, err));
+    tutti_mix_start(s->mixer, m->step, m->x, s->mixed, NULL);
+    return TUTTI_OK;
 }
 
 /* Makes the step, with the gradient in m->g, within step(). */
@@ -59,9 +63,13 @@ static inline tutti_status neighbours_step(neighbours *s, tutti_method *m, tutti
     if (s->mixed != NULL) {
         TUTTI_TRY(tutti_mix_wait(s->mixer, err));
         tutti_copy(m->device, m->layout->used, s->mixed, m->x); /* a = sum_j W_ij x_j */
+        tutti_values_set(m);
     }
     TUTTI_TRY(tutti_base_step(m, err));                         /* a - eta opt(g)     */
-    return s->order == NEIGHBOURS_ATC ? tutti_mix(s->mixer, m->step, m->x, m->x, NULL, err)
-                                      : TUTTI_OK;
+    if (s->order != NEIGHBOURS_ATC)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_values_get(m, err));
+    tutti_values_set(m);
+    return tutti_mix(s->mixer, m->step, m->x, m->x, NULL, err);
 }
 #endif

@@ -55,7 +55,7 @@ const tutti_method_ops tutti_method_nuqsgd = {
     .constraints = nuqsgd_constraints,
     .options = nuqsgd_options,
     .self_bytes = sizeof(nuqsgd),
-    .traits = TUTTI_REPLICAS_EQUAL,
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ASKS_FOR_VALUES,
     .axes = { "all-gather, owners from 4", "every step", "exponential levels, stochastic", "buckets, overlap",
               "replicated", "any" },
     .declare = nuqsgd_declare,

@@ -174,6 +174,9 @@ static tutti_status pull(tutti_method *m, palsgd *s, tutti_error *err)
                     "client with an optimizer of its own reports its rate by tutti_engine_lr (reported once)",
                     (unsigned long long)m->step);
     }
+    if (c != 1)
+        TUTTI_TRY(tutti_values_get(m, err));
+    tutti_values_set(m);
     if (c == 1)
         tutti_copy(m->device, m->n, s->local.theta, m->x);
     else
@@ -211,6 +214,7 @@ static tutti_status palsgd_step(tutti_method *m, tutti_error *err)
         s->done.evaluations += m->samples > 0;
     }
     if (periodic_meets(m)) {
+        TUTTI_TRY(tutti_values_get(m, err));
         s->done.drift += drift_of(m);
         s->done.meetings++;
     }
@@ -264,7 +268,7 @@ const tutti_method_ops tutti_method_palsgd = {
     .authors = "Naganuma, Zhang, Yue, Mitliagkas, Hewett, Witte, Lee",
     .year = 2025,
     .family = "periodic",
-    .traits = TUTTI_TAKES_CODEC,
+    .traits = TUTTI_TAKES_CODEC | TUTTI_ASKS_FOR_VALUES,
     .axes = { "all-reduce", "every period steps", "fp32 or any", "none", "a model each, drawn to the last mean",
               "any, and an outer one" },
     .constraints = palsgd_constraints,

@@ -64,7 +64,7 @@ static tutti_status parameter_server_serve(tutti_method *m, tutti_error *err)
 
 enum {
     TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS | TUTTI_SPARSE_ROWS |
-             TUTTI_FAULT_TOLERANT
+             TUTTI_FAULT_TOLERANT | TUTTI_ASKS_FOR_VALUES
 };
 
 static unsigned parameter_server_traits(const void *self)

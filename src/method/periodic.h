@@ -152,6 +152,8 @@ static inline tutti_status periodic_average(tutti_method *m, tutti_error *err)
     periodic *s = m->self;
     const uint64_t rounds = (m->step + 1 - (uint64_t)s->warmup) / (uint64_t)s->period;
 
+    TUTTI_TRY(tutti_values_get(m, err));
+    tutti_values_set(m);
     if (!s->displaced) {
         if (m->workers > 1)
             TUTTI_TRY(tutti_average(m, m->x, err));
@@ -166,13 +168,16 @@ static inline tutti_status periodic_average(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Ends a step of the warm-up, after which models are equal: theta := x. */
-static inline void periodic_follow(const tutti_method *m)
+/* Ends a step of the warm-up, after which models are equal. After its last step theta := x. */
+static inline tutti_status periodic_follow(tutti_method *m, tutti_error *err)
 {
     const periodic *s = m->self;
 
-    if (s->theta != NULL)
-        tutti_copy(m->device, m->n, m->x, s->theta);
+    if (s->theta == NULL || m->step + 1 != (uint64_t)s->warmup)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_values_get(m, err));
+    tutti_copy(m->device, m->n, m->x, s->theta);
+    return TUTTI_OK;
 }
 
 /* Ends a step after its update: averages the models if a period ends. */
@@ -180,9 +185,7 @@ static inline tutti_status periodic_meet(tutti_method *m, tutti_error *err)
 {
     if (periodic_meets(m))
         return periodic_average(m, err);
-    if (periodic_warms_up(m))
-        periodic_follow(m);
-    return TUTTI_OK;
+    return periodic_warms_up(m) ? periodic_follow(m, err) : TUTTI_OK;
 }
 
 /* The hook final_model: the mean of the models, if they differ. */

@@ -121,6 +121,8 @@ static inline tutti_status push_sum_take(push_sum *s, tutti_method *m, tutti_err
 {
     TUTTI_TRY(tutti_mix_wait(s->mixer, err));
     TUTTI_TRY(push_sum_check(s, m, s->mass, err));
+    TUTTI_TRY(tutti_values_get(m, err));
+    tutti_values_set(m);
     push_sum_merge(s, m, m->x);
     return TUTTI_OK;
 }
@@ -138,6 +140,7 @@ static inline tutti_status push_sum_pass(push_sum *s, tutti_method *m, const tut
         return TUTTI_OK;
     if (since > 0)
         TUTTI_TRY(push_sum_take(s, m, err));
+    TUTTI_TRY(tutti_values_get(m, err));
     tutti_copy(m->device, m->layout->used, m->x, s->sent);
     tutti_mix_start(s->mixer, push_sum_round(s, m->step), s->sent, s->mixed, &s->mass);
     s->kept = s->mass;
@@ -153,6 +156,8 @@ static inline tutti_status push_sum_step(push_sum *s, tutti_method *m, tutti_err
                                  err));
     if (ahead)
         return TUTTI_OK;
+    TUTTI_TRY(tutti_values_get(m, err));
+    tutti_values_set(m);
     TUTTI_TRY(tutti_mix(s->mixer, push_sum_round(s, m->step), m->x, m->x, &s->mass, err));
     return push_sum_check(s, m, s->mass, err);
 }

@@ -63,7 +63,7 @@ const tutti_method_ops tutti_method_qsgd = {
     .constraints = qsgd_constraints,
     .options = qsgd_options,
     .self_bytes = sizeof(qsgd),
-    .traits = TUTTI_REPLICAS_EQUAL,
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ASKS_FOR_VALUES,
     .axes = { "all-gather, owners from 4", "every step", "uniform levels, stochastic", "buckets, overlap", "replicated",
               "any" },
     .declare = qsgd_declare,

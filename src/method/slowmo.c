@@ -178,7 +178,7 @@ static tutti_status slowmo_pass(tutti_method *m, tutti_pass *p, tutti_error *err
     if (s->base == SGP)
         return push_sum_pass(&s->push, m, p, err);
     if (s->base == D_PSGD)
-        neighbours_pass(&s->near, m, p);
+        return neighbours_pass(&s->near, m, p, err);
     return TUTTI_OK;
 }
 
@@ -262,9 +262,11 @@ static tutti_status slowmo_step(tutti_method *m, tutti_error *err)
     TUTTI_TRY(base_step(s, m, err));
     if (within(s, m->step) == 0)
         s->rate = tutti_rate_at(m, m->step).lr;
-    if (done == 0)
-        return slow_step(s, m, err);
-    return s->local_freq > 0 && done % (uint64_t)s->local_freq == 0 ? average(s, m, err) : TUTTI_OK;
+    if (done > 0 && (s->local_freq == 0 || done % (uint64_t)s->local_freq > 0))
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_values_get(m, err));
+    tutti_values_set(m);
+    return done == 0 ? slow_step(s, m, err) : average(s, m, err);
 }
 
 static tutti_status slowmo_final_model(tutti_method *m, tutti_error *err)
@@ -292,7 +294,8 @@ static const char *const slowmo_constraints[] = {
 
 static unsigned slowmo_traits(const void *self)
 {
-    return TUTTI_TAKES_CODEC | (((const slowmo *)self)->buffers == AVERAGE ? TUTTI_NEVER_SKIPS : 0);
+    return TUTTI_TAKES_CODEC | TUTTI_ASKS_FOR_VALUES |
+           (((const slowmo *)self)->buffers == AVERAGE ? TUTTI_NEVER_SKIPS : 0);
 }
 
 const tutti_method_ops tutti_method_slowmo = {
@@ -301,7 +304,7 @@ const tutti_method_ops tutti_method_slowmo = {
     .authors = "Wang, Tantia, Ballas, Rabbat",
     .year = 2020,
     .family = "periodic",
-    .traits = TUTTI_TAKES_CODEC,
+    .traits = TUTTI_TAKES_CODEC | TUTTI_ASKS_FOR_VALUES,
     .traits_of = slowmo_traits,
     .axes = { "all-reduce, and a graph", "every period steps", "fp32 or any", "overlap", "a model each",
               "any, and a slow momentum" },

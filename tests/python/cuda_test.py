@@ -77,9 +77,16 @@ def streams():
     made.close()
 
 
-def steps(device, n=30, tensors=8):
+class Everywhere:
+    """Windows of _cuda.py: all memory is locked."""
+
+    def holds(self, tensor):
+        return True
+
+
+def steps(device, n=30, tensors=8, windows=None):
     """A training of sorts. Gradients are made on the compute stream, brought, exchanged (negated), and read by a
-    kernel there."""
+    kernel there. windows: they land where they are exchanged."""
     import torch
 
     from tutti.torch._cuda import HostStaging
@@ -90,23 +97,26 @@ def steps(device, n=30, tensors=8):
 
     def announce(k, host):
         seen.append((k, host.flatten().tolist()))
+        assert windows is None or host is values[k]
         values[k].copy_(host)
 
-    staging = HostStaging(device, announce)
+    staging = HostStaging(device, announce, windows)
     order = list(range(tensors))
     for step in range(n):
         random.Random(step).shuffle(order)
         seen.clear()
         for k in order:
             device.kernel(lambda k=k, step=step: grads[k].fill_(100 * step + k))
-            staging.to_host(k, grads[k])
+            staging.to_host(k, grads[k], values[k])
         staging.wait_announced()
         assert [k for k, _ in seen] == order
         for k, got in seen:
             assert got == [100 * step + k] * (3 * (k + 1)), f"step {step}, tensor {k}"
         read.clear()
         for k in order:
-            staging.to_device(k, -values[k], grads[k])
+            staging.to_device(k, values[k].neg_(), grads[k])
+            if windows is not None:
+                staging.wait_copied()
             values[k].fill_(-7)  # may change now
             device.kernel(lambda k=k: read.append((k, grads[k].flatten().tolist())))
         device.wait_all()
@@ -114,8 +124,18 @@ def steps(device, n=30, tensors=8):
     staging.close()
 
 
-def test_gradients_reach_the_host_in_order_and_return(streams):
-    steps(streams)
+@pytest.mark.parametrize("windows", [None, Everywhere()])
+def test_gradients_reach_the_host_in_order_and_return(streams, windows):
+    steps(streams, windows=windows)
+
+
+def test_a_window_is_not_written_to_before_its_copy_is_made(streams, monkeypatch):
+    """The test above sees it if nobody waits for the copy."""
+    from tutti.torch import _cuda
+
+    monkeypatch.setattr(_cuda.HostStaging, "wait_copied", lambda self: None)
+    with pytest.raises(AssertionError):
+        steps(streams, windows=Everywhere())
 
 
 @pytest.mark.parametrize("broken", ["record", "synchronize", "stream_wait"])
@@ -180,41 +200,80 @@ def test_callback_exception_is_raised_once_and_stops_delivery(streams):
     staging.close()
 
 
-DDP = """
-import functools
-import json
-import sys
+DEVICE = """
 import threading
 
 import torch
-from torch import nn
-
-import tutti.torch
-from tutti.torch import _cuda, ddp
-
-torch.set_num_threads(1)
+from tutti.torch import _cuda
 
 
-class Host:
+class Device:
     # The host as its own device: the side stream is a thread, the compute stream is whoever calls.
-    def __init__(self):
-        self.worker = _cuda.Worker(lambda work: work(), "side")
+    # Copies are made late. They are counted in bytes by direction; each has one side in memory of
+    # the engine or in a buffer.
+    def __init__(self, locks=True):
+        self.worker, self.locks = _cuda.Worker(lambda work: work(), "side"), locks
+        self.windows, self.locked, self.buffers, self.down, self.up = [], {}, [], 0, 0
 
     def pinned(self, shape, dtype):
-        return torch.full(tuple(shape), float("nan"), dtype=dtype)
+        self.buffers.append(torch.full(tuple(shape), float("nan"), dtype=dtype))
+        return self.buffers[-1]
+
+    def lock(self, address, size):
+        if self.locks:
+            self.locked[address] = size
+        return "" if self.locks else "not here"
+
+    def unlock(self, address):
+        del self.locked[address]
+
+    def on_host(self, t):
+        at = t.data_ptr()
+        return any(b <= at < b + size for b, size in self.windows + [(b.data_ptr(), b.nbytes) for b in self.buffers])
 
     def record(self):
         return None
 
     def copy(self, to, source, after):
-        event = threading.Event()
-        self.worker.put(lambda: (to.copy_(source), event.set()))
+        event, down = threading.Event(), self.on_host(to)
+        assert down != self.on_host(source), "one side is the engine's memory or a buffer, the other on the device"
+        assert to.dtype == source.dtype and to.stride() == source.stride()
+        if down:
+            self.down += to.nbytes
+        else:
+            self.up += to.nbytes
+        self.worker.put(lambda: (threading.Event().wait(0.0002), to.copy_(source), event.set()))
         return event
 
     def synchronize(self, event):
         event.wait()
 
     stream_wait = synchronize
+
+
+opened = _cuda.Windows.__init__
+
+
+def opens(self, device, ranges):
+    device.windows = list(ranges)  # without what else lies on their pages
+    opened(self, device, ranges)
+
+
+_cuda.Windows.__init__ = opens
+"""
+
+
+DDP = DEVICE + """
+import functools
+import json
+import sys
+
+from torch import nn
+
+import tutti.torch
+from tutti.torch import ddp
+
+torch.set_num_threads(1)
 
 
 class Net(nn.Module):
@@ -254,8 +313,16 @@ def train(device, steps=6):
 def test_ddp_through_device_transfers_is_bit_identical():
     ranks = forked.script(DDP + """
 plain = train("cpu")
-ddp.exchange_of = lambda binding: functools.partial(_cuda.CudaExchange, device=Host())
-print(json.dumps(train("cpu") == plain))
+for locks in (True, False):
+    device = Device(locks)
+    ddp.exchange_of = lambda binding: functools.partial(_cuda.CudaExchange, device=device)
+    assert train("cpu") == plain
+    assert device.locked == {}
+    # with locked memory only the layer in 16 bits has buffers
+    assert {b.dtype for b in device.buffers} == ({torch.bfloat16} if locks else {torch.bfloat16, torch.float32})
+    sizes = sum(p.nbytes for name, p in Net().named_parameters() if not name.startswith("never"))
+    assert device.down == 6 * sizes, (device.down, sizes)
+print(json.dumps(True))
 """)
     assert [r.last for r in ranks] == [True, True]
 
@@ -349,38 +416,11 @@ gloo.leave()
         assert abs(host - gpu) < 0.1 * abs(host) + 1e-3
 
 
-PREPARE = """
+PREPARE = DEVICE + """
 import json
-import threading
-
-import torch
 
 import tutti.torch
-from tutti.torch import _cuda, _run
-
-
-class Device:
-    # The host as its own device: the side stream is a thread, the compute stream is whoever calls.
-    # Copies to and from it are counted, and made late.
-    def __init__(self):
-        self.worker, self.copies = _cuda.Worker(lambda work: work(), "side"), 0
-
-    def pinned(self, shape, dtype):
-        return torch.full(tuple(shape), float("nan"), dtype=dtype)
-
-    def record(self):
-        return None
-
-    def copy(self, to, source, after):
-        event = threading.Event()
-        self.copies += 1
-        self.worker.put(lambda: (threading.Event().wait(0.0002), to.copy_(source), event.set()))
-        return event
-
-    def synchronize(self, event):
-        event.wait()
-
-    stream_wait = synchronize
+from tutti.torch import _run
 
 
 def net():
@@ -415,18 +455,105 @@ CASES = [
     ("local-sgd(period=2)", {"dtype": torch.bfloat16}), ("signum", {"momentum": 0}), ("powersgd(rank=1)", {}),
     ("ddp", {"loss_scale": "dynamic(init=8)"}), ("ddp", {"clip_norm": 0.1}), ("sgp(overlap=1)", {}),
 ]
+# the rest of the catalogue, as far as runs of one method have the same bits
+REST = [
+    ("single", {}), ("local-sgd(period=2)", {}), ("local-sgd(period=2)", {"clip_norm": 0.1}),
+    ("local-sgd(period=2,warmup=3,outer=sgd)", {}), ("local-sgd(period=3)", {"codec": "fp16"}),
+    ("local-sgd(period=3)", {"nonfinite": "skip"}), ("diloco(period=2)", {}),
+    ("diloco(period=4,fragments=2,delay=1,mix=0.5)", {}), ("diloco(period=3,delay=1)", {"dtype": torch.bfloat16}),
+    ("palsgd(period=3)", {}), ("palsgd(period=3,form=elastic)", {}), ("slowmo(period=3)", {}),
+    ("slowmo(base=d-psgd,period=4)", {}), ("slowmo(base=sgp,period=4)", {}),
+    ("lasgd(local_steps=2,max_delay=1)", {}), ("accordion", {}), ("accordion(mode=localsteps)", {}),
+    ("d-psgd(order=atc)", {"dtype": torch.bfloat16}), ("d-psgd", {"codec": "int8"}), ("sgp", {}),
+    ("qg-dsgdm", {}), ("gut", {}), ("hop", {}), ("rand-psgd(pace=step)", {}), ("bagua", {}),
+    ("bagua(algorithm=decentralized)", {}), ("hetero-ring", {}), ("ata", {}), ("stragglar", {}), ("pipe-sgd", {}),
+    ("bytescheduler", {}), ("zero", {}), ("zero-offload", {}), ("qsgd", {}), ("nuqsgd", {}), ("alq", {}), ("amq", {}),
+    ("gradient-sparsification", {}), ("dgc", {"momentum": 0}), ("onebit-adam", {"momentum": 0}),
+    ("qadam", {"momentum": 0}), ("parameter-server", {}), ("herring", {}), ("byteps", {}), ("parallax", {}),
+    ("ddp", {"codec": "ef(topk(ratio=0.1))"}),
+]
 """
 
 
 def test_prepare_through_device_transfers_is_bit_identical():
     ranks = forked.script(PREPARE + """
-plain = [train(method, **options)[:2] for method, options in CASES]
+def tried(method, options):
+    try:
+        return train(method, **options)[:2]
+    except ValueError as e:
+        return str(e)
+
+cases = CASES + REST
+plain = [tried(method, options) for method, options in cases]
 device = Device()
 _run._device = lambda binding: device
-print(json.dumps([train(method, **options)[:2] == p for (method, options), p in zip(CASES, plain)]))
-assert device.copies > 0
+there = [tried(method, options) for method, options in cases]
+refused = {str(case): said for case, said in zip(cases, plain) if isinstance(said, str)}
+print(json.dumps([refused, [str(case) for case, a, b in zip(cases, plain, there) if a != b]]))
+""", timeout=300)
+    assert [r.last for r in ranks] == [[{}, []]] * 2
+
+
+def test_what_moves_in_a_step():
+    """In model sizes: to the host and back, in each of seven iterations after the first."""
+    ranks = forked.script(PREPARE + """
+def moved(method, dtype=torch.float32, **options):
+    device = Device()
+    _run._device = lambda binding: device
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)).to(dtype)
+    size = sum(p.nbytes for p in model.parameters())
+    model, optimizer = tutti.torch.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01), method, **options)
+    found = []
+    for step in range(8):
+        down, up = device.down, device.up
+        model(torch.ones(2, 64, dtype=dtype)).float().square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append([(device.down - down) // size, (device.up - up) // size])
+    if dtype == torch.float32:
+        assert all(b.numel() < 9 for b in device.buffers), "a gradient or values in a buffer"
+    optimizer.finish()
+    return found[1:]
+
+
+often = [[1, 1]] * 7
+once = [[0, 0], [0, 0], [1, 0], [0, 1], [0, 0], [0, 0], [1, 0]]
+for method, options, expected in [
+    ("ddp", {}, often), ("ddp", {"dtype": torch.bfloat16}, often), ("ddp", {"codec": "ef(topk(ratio=0.1))"}, often),
+    ("powersgd(rank=1)", {}, often), ("qsgd", {}, often), ("parameter-server", {}, often), ("zero", {}, often),
+    ("herring", {}, often),
+    ("single", {}, [[0, 0]] * 7), ("local-sgd(period=4)", {}, once), ("slowmo(period=4)", {}, once),
+    ("local-sgd(period=4)", {"dtype": torch.bfloat16}, once), ("diloco(period=4)", {}, once),
+    ("diloco(period=4,delay=1)", {}, [[0, 0], [1, 0], [0, 0], [0, 1], [0, 0], [1, 0], [0, 0]]),
+    ("palsgd(period=4,mix_prob=0)", {}, once), ("d-psgd", {}, often), ("d-psgd(order=atc)", {}, often),
+    ("sgp", {}, often), ("sgp(overlap=4)", {}, [[0, 0], [0, 0], [0, 0], [1, 1], [0, 0], [0, 0], [0, 0]]),
+]:
+    found = moved(method, **options)
+    assert found == expected, (method, options, found)
+print(json.dumps(True))
 """)
-    assert [r.last for r in ranks] == [[True] * 10] * 2
+    assert [r.last for r in ranks] == [True, True]
+
+
+def test_a_gradient_that_is_not_finite_is_named_before_anything_is_sent():
+    ranks = forked.script(PREPARE + """
+from tutti import NumberError
+
+device = Device()
+_run._device = lambda binding: device
+model = torch.nn.Linear(3, 1)
+model, optimizer = tutti.torch.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), "local-sgd(period=4)")
+for step in range(4):
+    optimizer.zero_grad()
+    (model(torch.ones(2, 3)).mean() * (float("nan") if step == 2 else 1)).backward()
+    try:
+        optimizer.step()
+    except NumberError as e:
+        assert step == 3
+        print(json.dumps(str(e).split(";")[0]))
+""")
+    assert [r.last.split(": ")[1] for r in ranks] == ["the gradient of bias is nan in step 2"] * 2
 
 
 @pytest.mark.cuda

@@ -43,7 +43,7 @@ class Bound:
     x: torch.Tensor | None = None  # its values in the engine, float32, shaped as the parameter
     g: torch.Tensor | None = None  # its gradient there; None: not attached, or gradients are handed over
     at: int = 0  # the address of g
-    host: torch.Tensor | None = None  # of a parameter on a device: host memory between it and the engine
+    host: torch.Tensor | None = None  # of a 16-bit parameter on a device: host memory between it and the engine
     table: bool = False  # only embeddings with sparse=True have it
     asks: bool = False  # a table whose rows are acquired before a pass reads them
     unit: int = 0  # its unit, if values are held by unit (_units)
@@ -72,6 +72,10 @@ class Bound:
     def outside(self) -> torch.Tensor:
         """Returns the memory to which the engine copies its values, with the shape of the parameter."""
         return self.param if self.host is None else self.host.view(-1).as_strided(self.param.shape, self.strides)
+
+    def window(self) -> torch.Tensor:
+        """Returns the host memory between a parameter on a device and the engine, with the shape of the parameter."""
+        return self.x if self.host is None else self.outside()
 
 
 def short(dtype: torch.dtype) -> str:
@@ -227,20 +231,23 @@ class Binding:
     def delivered(self, pinned: Callable[[Sequence[int], torch.dtype], torch.Tensor] | None = None) -> list[Param]:
         """Returns the tensors for an Engine that reads and writes the memory of parameters that are apart.
 
-        pinned: allocates host memory, for parameters on a device; None: parameters are on the host."""
+        pinned: allocates host memory, for parameters on a device; None: parameters are on the host. A float32 parameter
+        on a device needs none: its values are copied to and from the engine's."""
         for b in self.bound:
             if pinned is not None:
                 b.apart = True
-                b.host = pinned(b.shape, b.param.dtype)
-                with torch.no_grad():
-                    b.outside().copy_(b.param)  # from which the engine reads rank 0's values
+                if b.param.dtype != torch.float32:
+                    b.host = pinned(b.shape, b.param.dtype)
+                    with torch.no_grad():
+                        b.outside().copy_(b.param)  # from which the engine reads rank 0's values
             elif b.apart and not b.dense:
                 raise ValueError(
                     f"parameter '{b.name}' does not lie densely in memory, and is {short(b.param.dtype)} or shares "
                     "that memory with another; give it memory of its own (parameter.data = parameter.data.contiguous())"
                 )
         return [
-            Param(b.name, b.shape, dtype=DTYPES[b.param.dtype], values=b.outside().data_ptr() if b.apart else None,
+            Param(b.name, b.shape, dtype=DTYPES[b.param.dtype],
+                  values=b.outside().data_ptr() if b.apart and (pinned is None or b.host is not None) else None,
                   row_sparse=b.table, asks_rows=b.asks)
             for b in self.bound
         ]
@@ -437,17 +444,17 @@ class Exchange:
 def device_of(binding: Binding) -> torch.device:
     """Returns the device of the module's parameters. ValueError: they are on several, or it is not supported."""
     devices = {b.param.device for b in binding.bound}
-    if len(devices) == 1 and next(iter(devices)).type in ("cpu", "cuda"):
+    if len(devices) == 1 and next(iter(devices)).type in ("cpu", "cuda", "xpu"):
         device = devices.pop()
         tables = [b.name for b in binding.bound if b.table]
-        if device.type == "cuda" and tables:
+        if device.type != "cpu" and tables:
             raise ValueError(
                 f"parameter '{tables[0]}' is of an embedding with sparse=True on {device}; sparse gradients can be "
                 "exchanged on the CPU: make it with sparse=False"
             )
         return device
     names = " and ".join(sorted(map(str, devices)))
-    raise ValueError(f"the module's parameters are on {names}; they must all be on the CPU, or on one CUDA device")
+    raise ValueError(f"the module's parameters are on {names}; they must all be on the CPU, or on one GPU (cuda, xpu)")
 
 
 def warn_unscaled(engine: Engine) -> None:

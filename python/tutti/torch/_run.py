@@ -31,6 +31,7 @@ from ._cuda import Cuda, Device, HostStaging
 from ._meet import Meetings
 from ._runs import closed, dropped, opened, weakly
 from ._sent import Sent
+from ._values import OnDevice
 from .sampler import BatchSampler
 
 _log = logging.getLogger("tutti")
@@ -131,8 +132,10 @@ class Run:
             self.itself = True  # the method makes the updates, those of tables at servers
         self._lr = optimizer.param_groups[0]["lr"]
         options |= {"optimizer": "client", "update": self._update, "names": sampler is not None}
+        options |= {"values": self._bring, "keeps_gradients": self._device is not None}
         if self.itself:
             options |= {"optimizer": _translate.spec(optimizer, method), "update": None}
+            del options["values"], options["keeps_gradients"]
             _log.info("method '%s' makes the update itself, as %s", method, options["optimizer"])
         folder = _record.folder_of(trace)
         options["codec_cost"] = self._costs = _codec.cost(options["codec_cost"])
@@ -172,7 +175,11 @@ class Run:
         self.binding.attach(self.engine)
         self._own = torch.frombuffer(self.engine.client_state(), dtype=torch.float32) if self.statistics else None
         self._places = [] if by_unit else [b.param.data_ptr() for b in self.binding.bound]
-        self._staging = HostStaging(self._device, weakly(self._announce)) if self._device else None
+        self._values = OnDevice(self._device, self.binding) if self._device else None
+        self._staging = None
+        if self._values is not None:
+            self._staging = HostStaging(self._device, weakly(self._announce), self._values.windows)
+        self._stays = False  # the gradient of the last pass is on the device alone
         # Writes of the script to parameters that are apart are detected by their versions.
         self._versions = {b: b.param._version for b in self.binding.bound if b.apart and not by_unit}
         self._pass: _abi.tutti_pass | None = None  # in progress
@@ -355,6 +362,7 @@ class Run:
 
     def _begin_pass(self) -> _abi.tutti_pass | None:
         self._take_written()
+        self._wait_copied()
         warn_unscaled(self.engine)
         p = self.engine.pass_begin()
         assert p is not None or self.closes, "a pass that was announced (more) has not come"
@@ -389,6 +397,7 @@ class Run:
         methods that decide how many samples a step has."""
         if self.engine.takes() == 0 or self.begin().samples > 0:
             return False
+        self._arrived()
         for b in self.binding.bound:
             if b.table:
                 self.engine.grad_ready_rows(b.index, ())
@@ -452,7 +461,7 @@ class Run:
             if gone or self.units is not None:
                 p.grad = None
         if self._staging is not None:
-            self._staging.to_host(b.index, grad)
+            self._staging.to_host(b.index, grad, None if now.keep else b.g)
         else:
             self._announce(b.index, grad)
         self._given[b.index] = True
@@ -499,27 +508,25 @@ class Run:
         """Blocks until all gradients were given to the engine, so that no other thread calls it."""
         if self._staging is not None:
             self._staging.wait_announced()
+            self._staging.wait_copied()  # the engine sets gradients that nobody has announced
+        self._wait_copied()
 
     # ---- values of parameters that are apart ----
 
-    def _copy(self, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
-        """Copies each source to its `to`, between host and device, and blocks until that is done."""
-        event = None
-        for to, source in pairs:
-            event = self._device.copy(to, source, self._device.record())
-        if event is not None:  # copies are made in order
-            self._device.stream_wait(event)
-            self._device.synchronize(event)
-
     def _deliver(self) -> None:
-        """Copies the engine's values to parameters on a device."""
-        if self._device is not None:
-            self._copy([(b.param.data, b.outside()) for b in self.binding.bound])
+        """Copies the engine's values to parameters on a device, if there are new ones."""
+        if self._values is not None:
+            self._values.deliver()
 
-    def _collect(self) -> None:
-        """Copies parameters on a device to the engine: the reverse of _deliver()."""
-        if self._device is not None:
-            self._copy([(b.outside(), b.param.data) for b in self.binding.bound])
+    def _wait_copied(self) -> None:
+        """Call before the engine may change values."""
+        if self._values is not None:
+            self._values.wait_copied()
+
+    def _bring(self) -> None:
+        """The engine's callback: copies parameters on a device to the engine."""
+        if self._values is not None:  # else they are in its memory, or in memory that it reads
+            self._values.bring()
 
     def _take_written(self) -> None:
         """Takes over values that the script has written to parameters that are apart, before the first step, such as by
@@ -608,13 +615,15 @@ class Run:
             self.units.check_gradients()
         else:
             for b in self.binding.bound:  # gradients not handed over yet, also those that the script has set
-                if not self._given[b.index] and b.param.grad is not None:
+                if not self._given[b.index] and b.param.grad is not None and not self._pass.stays:
                     self._give(b)
         self._arrived()
         if self.units is not None:
             self.units.pass_ends()
-        self._put_own()
+        if self._device is None:  # else before the calls that read them (_rest): it waits for the device
+            self._put_own()
         now, self._pass = self._pass, None
+        self._stays = now.stays
         self._of_all = self.overlaps and (self.replicas_equal or now.exchange)
         self.engine.pass_end(0.0 if loss is None else loss * now.samples)
         self.within = now.more
@@ -652,8 +661,14 @@ class Run:
         try:
             for b, grad in zip(self.binding.bound, grads, strict=True):
                 # without gradients of other workers an unused parameter has none, as in torch
-                if self._of_all or self.within or grad is not None or self._given[b.index]:
+                if self._stays:
+                    b.param.grad = self._own_gradient(grad)
+                elif self._of_all or self.within or grad is not None or self._given[b.index]:
                     b.param.grad = self._exchanged(b)
+            if self._stays:
+                self._values.finite.note(
+                    [(b, b.param.grad) for b in self.binding.bound if b.param.grad is not None], self.steps
+                )
             for group in groups:
                 if factor != 1:
                     group["lr"] = group["lr"] * factor
@@ -663,9 +678,15 @@ class Run:
                 group["lr"] = lr
             for b, grad in zip(self.binding.bound, grads, strict=True):
                 b.param.grad = grad
-        self._collect()
+        self._wait_copied()
         for b in self._versions:
             self._versions[b] = b.param._version
+
+    def _own_gradient(self, grad: torch.Tensor | None) -> torch.Tensor | None:
+        """Returns this worker's gradient as the optimiser gets it, if it stays on the device."""
+        if grad is not None and grad.is_sparse:
+            grad = grad.to_dense()
+        return grad if grad is None or self._factor == 1 else grad * self._factor
 
     def _exchanged(self, b: Bound) -> torch.Tensor:
         """Returns a gradient of the engine, on the device and in the type of the parameter."""
@@ -720,6 +741,7 @@ class Run:
         if self._meetings is not None:
             self._meetings.come(what, self.steps)
         self._take_written()
+        self._wait_copied()
         self._put_own()
 
     def _notify_servers(self, what: str, directory: str = "", keep: int = 0) -> None:
@@ -764,6 +786,7 @@ class Run:
     def resume(self) -> None:
         if self.units is not None and self._shown:
             self.engine.doing(self._doing)
+        self._wait_copied()
         self.engine.eval_end()
         self._shown = False
         self._take_own()
@@ -865,6 +888,8 @@ class Run:
             self._meetings.close()
         if self._staging is not None:
             self._staging.close()
+        if self._values is not None:
+            self._values.close()
         self._own = None
         if self.record is not None:
             self.record.close(ended=self.finished or not (self.needs_finish or self._failed or self._pass))

@@ -65,7 +65,8 @@ class _Bucket:
     future: "torch.futures.Future[Any]"  # result: the buffer, or an exception
     cuda: Cuda | None  # None: the buffer is on the host
     ready: Any  # CUDA: the event after which the buffer is final
-    host: torch.Tensor | None = None  # the gradients on the host, float32; the buffer itself if it is that
+    staged: torch.Tensor | None = None  # of a buffer on a GPU: the gradients in pinned memory, in the buffer's type
+    host: torch.Tensor | None = None  # the gradients on the host, float32; buffer or `staged` itself if they are that
     parcel: Any = None  # of the library: the bucket's tensors on their way through the codec
     freight: Any = None  # of the library: what to exchange next; None: nothing more
 
@@ -187,7 +188,7 @@ class CommHookState:
         buffer = bucket.buffer()
         if buffer.layout != torch.strided:
             raise ValueError("comm_hook: a sparse gradient; codecs take dense ones (Embedding(sparse=False))")
-        if buffer.is_cuda and buffer.device not in self._cuda:
+        if buffer.device.type != "cpu" and buffer.device not in self._cuda:
             self._cuda[buffer.device] = Cuda(buffer.device)
         cuda = self._cuda.get(buffer.device)
         future: torch.futures.Future[Any] = torch.futures.Future(devices=[buffer.device] if cuda else None)
@@ -215,10 +216,9 @@ class CommHookState:
         if bucket.first:
             check(_c.tutti_relay_begin, self._relay, self.epoch, self.lr, self._sum, None)
         if bucket.cuda is not None:
-            bucket.host = bucket.cuda.pinned(bucket.buffer.shape, torch.float32)
-            bucket.cuda.synchronize(bucket.cuda.copy(bucket.host, bucket.buffer, bucket.ready))
-        else:
-            bucket.host = bucket.buffer.to(torch.float32)
+            bucket.staged = bucket.cuda.pinned(bucket.buffer.shape, bucket.buffer.dtype)
+            bucket.cuda.synchronize(bucket.cuda.copy(bucket.staged, bucket.buffer, bucket.ready))
+        bucket.host = (bucket.buffer if bucket.cuda is None else bucket.staged).to(torch.float32)
         n, at = len(bucket.spans), bucket.host.data_ptr()
         tensors = (ctypes.c_int * n)(*(self._tensor[p] for p, _ in bucket.spans))
         gradients = (ctypes.POINTER(ctypes.c_float) * n)(
@@ -244,7 +244,9 @@ class CommHookState:
             del theirs
         self._parcels.put(bucket.parcel)
         if bucket.cuda is not None:
-            bucket.cuda.settle(bucket.future, bucket.buffer, bucket.cuda.copy(bucket.buffer, bucket.host, None))
+            if bucket.host is not bucket.staged:
+                bucket.staged.copy_(bucket.host)
+            bucket.cuda.settle(bucket.future, bucket.buffer, bucket.cuda.copy(bucket.buffer, bucket.staged, None))
             return
         if bucket.host is not bucket.buffer:
             bucket.buffer.copy_(bucket.host)

@@ -1,0 +1,96 @@
+"""Values of a prepared model on a GPU: which side has the newest ones, and the copies between there and the engine.
+
+The script's optimizer changes them on the GPU. The engine's are older then, and it asks for the new ones when it needs
+them (engine_options.values): after each update, or under a method that asks for values (TUTTI_ASKS_FOR_VALUES) only in
+the steps in which that method reads or sends them, and for evaluate(), save(), state_dict() and finish(). New values
+of the engine are copied to the GPU when it has handed them out (tutti_engine_handed).
+
+    bring     GPU -> host   blocks: the engine reads them at once
+    deliver   host -> GPU   on the side stream; the compute stream waits, and the host does not. wait_copied() blocks
+                            until these copies are made, before the engine may change what they read
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..errors import NumberError
+from ._bind import Binding, Bound
+from ._cuda import Device, Windows
+
+
+class Finite:
+    """Checks on the GPU whether gradients are finite, a step later, so that the host need not wait for the GPU."""
+
+    def __init__(self, device: Device, rank: int) -> None:
+        self._device, self._rank = device, rank
+        self._largest: dict[torch.dtype, torch.Tensor] = {}  # pinned: the largest magnitude in each gradient
+        self._noted: list[tuple[list[Bound], torch.Tensor, Any]] = []
+        self._step = 0
+
+    def note(self, grads: Sequence[tuple[Bound, torch.Tensor]], step: int) -> None:
+        """Queues the check of a step's gradients. NumberError: those of the step before are not finite."""
+        self.check()
+        self._step = step
+        for dtype in {grad.dtype for _, grad in grads}:
+            bound = [b for b, grad in grads if grad.dtype == dtype]
+            largest = torch.stack(torch._foreach_norm([g for _, g in grads if g.dtype == dtype], math.inf))
+            host = self._largest.get(dtype)
+            if host is None or len(host) != len(bound):
+                host = self._largest[dtype] = self._device.pinned(largest.shape, dtype)
+            self._noted.append((bound, host, self._device.copy(host, largest, self._device.record())))
+
+    def check(self) -> None:
+        """NumberError: a gradient of the last note() is not finite."""
+        noted, self._noted = self._noted, []
+        for bound, host, copied in noted:
+            self._device.synchronize(copied)
+            for k in (~host.isfinite()).nonzero().flatten().tolist():
+                raise NumberError(
+                    f"worker {self._rank}: the gradient of {bound[k].name} is {float(host[k]):g} in step {self._step}; "
+                    "lower the learning rate, clip the gradient (clip_norm) or leave such steps out (nonfinite='skip')"
+                )
+
+
+class OnDevice:
+    """The values of a binding whose parameters are on a device."""
+
+    def __init__(self, device: Device, binding: Binding) -> None:
+        self._device, self._bound, self._engine = device, binding.bound, binding.engine
+        self.windows = Windows(device, self._engine.vectors())
+        self.finite = Finite(device, self._engine.rank)
+        self._delivered = 0  # handed() at the last deliver()
+        self._copied: Any = None  # event of the last copy of deliver()
+
+    def deliver(self) -> None:
+        """Copies the engine's values to the parameters, if it has handed out new ones."""
+        handed = self._engine.handed()
+        if handed == self._delivered:
+            return
+        self._delivered = handed
+        now = self._device.record()
+        for b in self._bound:
+            self._copied = self._device.copy(b.param.data, b.window(), now)
+        self._device.stream_wait(self._copied)
+
+    def wait_copied(self) -> None:
+        """Blocks until the copies of deliver() are made. Call before the engine may change values."""
+        if self._copied is not None:
+            self._device.synchronize(self._copied)
+            self._copied = None
+
+    def bring(self) -> None:
+        """Copies the parameters to the engine. NumberError: a gradient with which they were updated is not finite."""
+        self.finite.check()
+        now, made = self._device.record(), None
+        for b in self._bound:
+            made = self._device.copy(b.window(), b.param.data, now)
+        self._device.synchronize(made)
+
+    def close(self) -> None:
+        self.wait_copied()
+        self.windows.close()
