@@ -8,7 +8,9 @@ are PyTorch's on both sides, and so are all kernels.
                            with ranks that wait for each other in each step and exchange nothing
     pytorch/alone/MODEL    1 worker against the script without any wrapper
     pytorch/1gbit/MODEL    2 hosts of a lab (tools/netlab, root) against DDP on Gloo
-    pytorch/100mbit/MODEL  there, powersgd(rank=4) against DDP with its PowerSGD hook of the same rank: seconds
+    pytorch/local/MODEL    2 hosts of 2 workers there, with local_group= (Gloo inside a host, Tutti between) against
+                           the same wrapper without it; for comparison PyTorch's DDP on Gloo
+    pytorch/100mbit/MODEL  2 hosts of 1, powersgd(rank=4) against DDP with its PowerSGD hook of the same rank: seconds
                            until rank 0's loss on samples held out of training is no more than LOSSES;
                            evaluations are not counted in the time
 
@@ -30,6 +32,7 @@ MODELS = {"mlp": ("mlp", 64, 40), "cnn": ("cnn", 64, 20), "gpt": ("gpt(4,256,4,1
 ROUNDS, STARTS = 21, 6
 LOSSES = {"mlp": (0.2, (0, 1, 2)), "gpt": (2.5, (0,))}
 LOOK = 10  # steps
+LOCAL = ("mlp", "gpt")  # of hosts of two
 DDP = "PyTorch DDP on Gloo"
 
 
@@ -56,24 +59,24 @@ class PyTorch(Bench):
             command = command.replace(path, name)
         return rounds, bits, torch, command
 
-    def rates(self, title, model, peer, against, ranks=2, rate=None, beside=None):
-        """Samples a second, and the ratio to `peer`'s in the same round."""
+    def rates(self, title, model, peer, against, ranks=2, rate=None, beside=None, own="tutti"):
+        """Samples a second of program `own`, and the ratio to `peer`'s in the same round. Hosts: always two."""
         _, batch, steps = MODELS[model]
         starts = 1 if rate or self.quick else STARTS
         many = ["--ranks", ranks, "--steps", 2 if self.quick else steps,
-                "--rounds", 2 if self.quick else -(-ROUNDS // starts)]
+                "--rounds", 2 if self.quick else -(-ROUNDS // starts), *(["--per-host", ranks // 2] if rate else [])]
         rounds = {}
         for _ in range(starts):
-            some, bits, torch, command = self.turns(model, [peer, "tutti", *(beside or ())], *many, rate=rate)
-            if bits["tutti"] != bits[peer]:
+            some, bits, torch, command = self.turns(model, [peer, own, *(beside or ())], *many, rate=rate)
+            if bits[own] != bits[peer]:
                 sys.exit(f"bench/run: {title}the model is another one than that of {against}, so there is no figure")
             for p, lines in some.items():
                 rounds.setdefault(p, []).extend(lines)
         seconds = {p: [line["seconds"] for line in lines] for p, lines in rounds.items()}
-        mine = seconds["tutti"]
-        ours = statistics.median(batch * ranks * line["steps"] / line["seconds"] for line in rounds["tutti"])
+        mine = seconds[own]
+        ours = statistics.median(batch * ranks * line["steps"] / line["seconds"] for line in rounds[own])
         for other, words in ((peer, against), *(beside or {}).items()):
-            ratios = [theirs / own for theirs, own in zip(seconds[other], mine)]
+            ratios = [theirs / our for theirs, our in zip(seconds[other], mine)]
             self.record.row(title + "samples a second" + ("" if other == peer else f", beside {other}"), ours,
                             "samples/s", statistics.median(ratios), words, command=command, torch=torch,
                             min=min(ratios), max=max(ratios), rounds=len(ratios), starts=starts,
@@ -116,6 +119,11 @@ class PyTorch(Bench):
         for model, (name, _, _) in MODELS.items():
             if self.chosen(f"pytorch/1gbit/{model}") and self.possible():
                 self.rates(f"PyTorch script, {name}, 2 hosts, 1gbit: ", model, "torch", DDP, rate="1gbit")
+        for model in LOCAL:
+            if self.chosen(f"pytorch/local/{model}") and self.possible():
+                self.rates(f"PyTorch script, {MODELS[model][0]}, 2 hosts x 2 workers, 1gbit, local_group: ", model,
+                           "tutti", "tutti.torch without local_group", ranks=4, rate="1gbit", own="tutti-local",
+                           beside={"torch": DDP})
         for model in LOSSES:
             if self.chosen(f"pytorch/100mbit/{model}") and self.possible():
                 self.quality(model, "100mbit")

@@ -14,6 +14,7 @@ WHO    the wrapper of the model; nothing else differs:
                           collectives meet in different orders on Gloo), from step 2 on, the earliest
                           that it takes
          tutti            tutti.torch.DistributedDataParallel
+         tutti-local      the same with local_group=, a Gloo group of the ranks of each host
          tutti-SPEC       the same with method=SPEC
 MODEL  mlp, cnn (MNIST, 64 samples a rank, SGD with momentum) or gpt (gpt(4,256,4,128) on the bytes of
        Moby Dick, 8 windows a rank, AdamW)
@@ -110,9 +111,22 @@ class Meeting:
             pass
 
 
+def of_host():
+    """The group of this host's ranks."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    many = int(os.environ["LOCAL_WORLD_SIZE"])
+    return dist.new_subgroups(group_size=many)[0]
+
+
 def wrapped(net, who):
     if who in ("bare", "meet"):
         return net
+    if who == "tutti-local":
+        import tutti.torch
+
+        return tutti.torch.DistributedDataParallel(net, local_group=of_host())
     if who.partition("-")[0] == "tutti":
         import tutti.torch
 

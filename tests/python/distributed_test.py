@@ -170,7 +170,7 @@ def by_options(rank, n, folder):
 
 def test_options_choose_the_transport(tmp_path):
     for found in on_ranks(2, by_options, str(tmp_path)):
-        assert found == ["tcp", "tutti", "cpu", "tutti", "cpu:tutti", True, "tcp", 50.0]
+        assert found == ["tcp", "tutti", "cpu", "tutti", "cpu:tutti,cuda:tutti,xpu:tutti", True, "tcp", 50.0]
 
 
 def by_a_launcher(n, folder):

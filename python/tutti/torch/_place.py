@@ -37,6 +37,7 @@ from ..errors import StateError
 
 _free: tuple[World, tuple[str, str]] | None = None  # whose engine was refused, and what was asked for
 _of_parts: weakref.WeakSet[World] = weakref.WeakSet()  # worlds of a part of torch.distributed's ranks
+_passing: weakref.WeakSet[World] = weakref.WeakSet()  # worlds that no other engine takes over
 # Of launchers that watch their processes, or carry their messages.
 _WATCHERS = (
     ("TUTTI_RANK", "TUTTI_SIZE"),
@@ -295,6 +296,14 @@ def open_over(store: dist.Store, rank: int, size: int, transport: str) -> World:
         return World(transport)
 
 
+def open_part(store: dist.Store, rank: int, size: int, transport: str) -> World:
+    """open_over() for one engine of some of torch.distributed's ranks."""
+    world = open_over(store, rank, size, transport)
+    _of_parts.add(world)
+    _passing.add(world)
+    return world
+
+
 def _checked(world: World) -> World:
     try:
         check(world, opening=True)
@@ -337,7 +346,7 @@ def open_engine(
     try:
         return Engine(world, params, **options)
     except ValueError:
-        if world.is_free():
+        if world not in _passing and world.is_free():
             _free = (world, _asked(transport, group))
         raise
 
@@ -346,6 +355,6 @@ def give_up(world: World, error: BaseException) -> None:
     """What was to be opened on the world is not: leaves the run with this failure report, or keeps the world."""
     if world.closed or (_free is not None and _free[0] is world):
         return
-    if world.size > 1:
+    if world.size > 1 and not (world in _passing and isinstance(error, ValueError)):  # which is raised on all ranks
         world.failure_report(error)
     world.close()

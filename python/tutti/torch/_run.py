@@ -23,6 +23,7 @@ from torch import nn
 
 from .. import _abi
 from .._library import library as _c
+from ..engine import World
 from ..errors import StateError
 from . import _codec, _place, _record, _saved, _serve, _state, _translate, _units
 from ._bind import DTYPES, Binding, Bound, device_of, warn_unscaled, words
@@ -43,7 +44,7 @@ _NO_CLOSURE = (
 )
 
 
-def _statistics(module: nn.Module) -> list[torch.Tensor]:
+def statistics_of(module: nn.Module) -> list[torch.Tensor]:
     """Returns the running means and variances of batch norms, which are the engine's client state."""
     found = []
     for m in module.modules():
@@ -71,7 +72,7 @@ def _device(binding: Binding) -> Device | None:
     return None if where.type == "cpu" else Cuda(where)
 
 
-def _check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Raises ValueError if model and optimizer do not have the same parameters, or the optimizer needs a closure."""
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
@@ -111,11 +112,13 @@ class Run:
         sampler: BatchSampler | None,
         trace: str | os.PathLike[str] | None,
         trace_overwrite: bool,
+        world: World | None = None,  # that there is already; None: opens the run's
         **options: Any,
     ):
         if nonfinite not in _NONFINITE:
             raise ValueError(f"nonfinite is '{nonfinite}'; it must be 'stop' or 'skip'")
-        _check(model, optimizer)
+        if world is None:
+            check(model, optimizer)
         self.model, self.optimizer, self.method = model, optimizer, method
         self.servers = options["servers"]
         by_unit = bool(_traits(method) & _abi.TUTTI_SHARDED_PARAMETERS)
@@ -123,7 +126,7 @@ class Run:
         self._device = _device(self.binding)  # None: the host
         if by_unit:
             _units.check(model, self.binding.bound, self._device is not None)
-        self.statistics = _statistics(model)
+        self.statistics = statistics_of(model)
         self._validation, self._sampler = validation, sampler
         traits = _traits(method)
         # the engine refuses pipelines
@@ -139,7 +142,7 @@ class Run:
             _log.info("method '%s' makes the update itself, as %s", method, options["optimizer"])
         folder = _record.folder_of(trace)
         options["codec_cost"] = self._costs = _codec.cost(options["codec_cost"])
-        self.world = _place.open_world(transport)
+        self.world = world or _place.open_world(transport)
         try:
             if sampler is not None:
                 options |= sampler.options(self.world.size - self.servers)
@@ -429,20 +432,24 @@ class Run:
                     "to(), half() and load_state_dict(assign=True) before prepare()"
                 )
 
-    def _on_gradient(self, tensor: int, _param: torch.Tensor) -> None:
-        b = self.binding.bound[tensor]
+    def _check_backward(self, again: bool) -> None:
+        """StateError: a gradient has come for which there is no pass, or again."""
         if self._pass is None:
             raise StateError(
                 "backward without a forward in training mode since the last step: values may have changed in between; "
                 "call the model itself and not its parts, and model.train() before"
             )
-        if self._given[b.index]:
+        if again:
             raise StateError(
                 "a second backward before optimizer.step(): a pass has one; add the losses up, or give "
                 "prepare(accumulate=N) and call step() after each. Where another model's loss goes through this one, "
                 "as a generator's through its discriminator, freeze this one meanwhile: model.requires_grad_(False) "
                 "before its forward, and True after the backward"
             )
+
+    def _on_gradient(self, tensor: int, _param: torch.Tensor) -> None:
+        b = self.binding.bound[tensor]
+        self._check_backward(self._pass is not None and bool(self._given[b.index]))
         now = self._pass
         if now.exchange or now.keep or now.more or self.units is not None:
             self._give(b, during_backward=True)  # else in step(), and until then the script may change it
@@ -902,6 +909,11 @@ class Run:
             dropped(self)
 
     finishes = "optimizer.finish"
+
+    @property
+    def whole(self) -> World:
+        """The world of all ranks."""
+        return self.world
 
     @property
     def trained(self) -> bool:

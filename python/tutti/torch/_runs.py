@@ -80,13 +80,14 @@ def dropped(run: Any) -> None:
 
 def _end(run: Any, error: BaseException | None) -> bool:
     """Ends an open run. Returns whether it was trained and the finish() that it needed was not called."""
-    rank, why, forgot = run.world.rank, error, False
+    world = getattr(run, "whole", run.world)
+    rank, why, forgot = world.rank, error, False
     if error is None and run.needs_finish:
         why = RuntimeError(f"rank {rank} has ended without {run.finishes}()")
-        if run.trained and run.world.size > 1:
+        if run.trained and world.size > 1:
             forgot = True
             sys.stderr.write(
-                f"tutti: rank {rank} of {run.world.size} has trained and ends without {run.finishes}(): under "
+                f"tutti: rank {rank} of {world.size} has trained and ends without {run.finishes}(): under "
                 f"method '{run.method}' its model is its own, and not the one that all workers agree on; call "
                 f"{run.finishes}() after the last step\n"
             )

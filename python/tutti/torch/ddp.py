@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel as _Torch
 from .. import _abi
 from .._library import library as _c
 from ..errors import Error, StateError
-from . import _arguments, _codec, _comm, _place, _record
+from . import _arguments, _codec, _comm, _local, _place, _record
 from ._bind import Binding, Bound, warn_unused
 from ._buffers import Copies
 from ._cuda import exchange_of
@@ -64,6 +64,9 @@ class DistributedDataParallel(Torchs):
     process_group: the workers are its ranks. None: all of torch.distributed, or of the launcher.
     device_ids: inputs are moved to this GPU, where the module is.
     init_sync: False: frozen parameters and buffers stay each worker's own in the beginning.
+    local_group: a process group of the ranks of this one's host: gradients are summed in it, by NCCL or Gloo, and each
+        rank exchanges its shard of them with one rank of each other host (_local.py). rank, size and world stay those
+        of all ranks.
     gradient_as_bucket_view: `.grad` of a float32 parameter is a view of the engine's memory, and the next backward
         writes there: True here unless given. False: it has memory of its own, for one more copy.
     trace: a folder for a trace of all ranks, figures and a summary, of which `tutti report DIR` makes a page. None:
@@ -81,6 +84,7 @@ class DistributedDataParallel(Torchs):
         method: str = "ddp",
         codec: str | None = None,
         transport: str | None = None,
+        local_group: dist.ProcessGroup | None = None,
         trace: str | os.PathLike[str] | None = None,
         trace_overwrite: bool = False,
         **others: Any,
@@ -92,12 +96,19 @@ class DistributedDataParallel(Torchs):
         arguments = _arguments.read(torchs, others)
         super().__init__(module, arguments)
         self._binding = Binding(module, frozenset(self.parameters_to_ignore))
-        exchange = exchange_of(self._binding)
+        exchange = exchange_of(self._binding) if local_group is None else None
         self._place_devices(arguments)
         self._hooks: list[Any] = []
         folder = _record.folder_of(trace)
         self._costs = arguments.engine["codec_cost"] = _codec.cost(arguments.engine.get("codec_cost", "off"))
         arguments.engine.setdefault("trace_events", _record.trace_events(folder))
+        self._hosts: _local.Hosts | None = None
+        if local_group is not None:
+            self._check_local(method, codec, arguments)
+            self._hosts = _local.open_hosts(
+                local_group, self._binding, arguments.group, transport, f"DistributedDataParallel {method} {codec}"
+            )
+            folder = self._hosts.folder(folder)
         self._open(exchange, method, codec, transport or "", arguments, folder, trace_overwrite)
 
         if arguments.torchs["init_sync"]:
@@ -116,19 +127,22 @@ class DistributedDataParallel(Torchs):
         self, exchange: type, method: str, codec: str | None, transport: str, arguments: _arguments.Arguments,
         folder: str, overwrite: bool,
     ) -> None:  # fmt: skip
-        binding, options, group = self._binding, arguments.engine, arguments.group
-        self.world = _place.open_world(transport, group)
+        binding, options, group, hosts = self._binding, arguments.engine, arguments.group, self._hosts
+        self.world = _place.open_world(transport, group) if hosts is None else hosts.world
         try:
+            local = None
+            if hosts is not None:
+                local = _local.LocalExchange(binding, hosts, self.gradient_as_bucket_view)
             self.engine = _place.open_engine(
-                self.world,
-                binding.params(),
+                self.world if hosts is None else hosts.between,
+                binding.params() if local is None else local.shards.params(),
                 transport,
                 group,
                 method=method,
                 codec=codec,
                 optimizer="client",
                 once=True,  # a backward is the caller's, and is not asked for again
-                initial=binding.initial,
+                initial=binding.initial if local is None else local.initial,
                 fingerprint=binding.fingerprint() + _record.fingerprint(folder),
                 nonfinite=_abi.TUTTI_NONFINITE_KEEP,  # the optimiser or its GradScaler says what becomes of them
                 **options,
@@ -137,11 +151,20 @@ class DistributedDataParallel(Torchs):
             self._record = _record.open_record(self.engine, folder, overwrite, samples=False, model=of)
         except BaseException as e:
             world = self.__dict__.pop("world")
-            _place.give_up(world, e)
+            if hosts is None:
+                _place.give_up(world, e)
+            else:
+                hosts.give_up(e)
             raise
-        binding.attach(self.engine)
         self._copies = Copies(self.world)
-        self._exchange = exchange(binding, self.engine, self.gradient_as_bucket_view)
+        if local is None:
+            binding.attach(self.engine)
+            self._exchange = exchange(binding, self.engine, self.gradient_as_bucket_view)
+            self._flat = torch.frombuffer(self.engine.gradients(), dtype=torch.float32)
+            self._firsts = self.engine.firsts()
+        else:
+            local.attach(self.engine)
+            self._exchange, self._flat, self._firsts = local, local.flat, local.shards.firsts
         # Alone, and nothing on the way that would change a gradient: a backward has nothing to do.
         coded = _c.tutti_exchange_codec(self.engine.method) is not None
         told = coded or self._record is not None
@@ -150,8 +173,6 @@ class DistributedDataParallel(Torchs):
             self._record.close_at_end()
         self.bucket_bytes_cap = max(self.engine.method.piece_bytes, 1 << 20)
         n = len(binding.bound)
-        self._flat = torch.frombuffer(self.engine.gradients(), dtype=torch.float32)
-        self._firsts = self.engine.firsts()
         self._probe = torch.tensor(self._firsts)  # of each tensor the place of an element that was not zero lately
         self._taken = bytearray(n)  # in this backward
         self._used = bytearray(n)  # since the last exchange: by those without one as well
@@ -163,6 +184,14 @@ class DistributedDataParallel(Torchs):
         self._told_unused = False
         self._looked = False  # whether torch.distributed says the same place as the launcher
         self._join: _Join | None = None
+
+    @staticmethod
+    def _check_local(method: str, codec: str | None, arguments: _arguments.Arguments) -> None:
+        _local.check_method(method, codec, _local.OF_GRADIENTS)
+        _local.refuse({
+            "clip_norm": (bool(arguments.engine.get("clip_norm")),
+                          "each rank has the norm of its shard; call torch.nn.utils.clip_grad_norm_ after backward"),
+        })  # fmt: skip
 
     # ---- forward ----
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
@@ -414,6 +443,7 @@ class DistributedDataParallel(Torchs):
     def save(self, directory: str, *, keep: int = 0) -> None:
         """A checkpoint of parameters and method by all workers, between a step and the next forward. Buffers and the
         optimizer are not in it: their state_dict() is torch's. The newest `keep` checkpoints stay (0: all)."""
+        self._check_whole("save")
         self._binding.check_module()
         self._binding.collect()
         with self._failing():
@@ -421,9 +451,17 @@ class DistributedDataParallel(Torchs):
 
     def load(self, directory: str) -> None:
         """Resumes from a checkpoint, or from the newest in that directory: all workers, before the first backward."""
+        self._check_whole("load")
         with self._failing():
             self.engine.load(self.world.find_checkpoint(directory))
         self._binding.hand_out()
+
+    def _check_whole(self, what: str) -> None:
+        if self._hosts is not None:
+            raise StateError(
+                f"{what}() with local_group: an engine has shards of gradients, and the model is the module's; use the "
+                "state_dict() of the wrapper and of the optimizer"
+            )
 
     # ---- failures ----
     def _fail(self, error: Error) -> NoReturn:
@@ -560,6 +598,8 @@ class DistributedDataParallel(Torchs):
         self._exchange.close()
         self._binding.detach()
         self.engine.close()
+        if self._hosts is not None:
+            self._hosts.between.close()
         self.world.close()
 
     def __del__(self) -> None:

@@ -36,7 +36,7 @@ from . import _layers, _place, _saved, _state, _translate
 from ._bind import Binding, short, warn_unscaled
 from ._buffers import Copies
 from ._meet import Meetings
-from ._run import _check, _traits
+from ._run import _traits, check
 from ._runs import check_second, closed, dropped, opened, run_of
 from ._stage import Stage
 from ._units import FACTS
@@ -92,7 +92,7 @@ class Pipeline:
         if run_of(model) is not None:
             raise ValueError("this model is trained already; give a new one")
         check_second(0)
-        _check(model, optimizer)
+        check(model, optimizer)
         _layers.check(model)
         if not model.training:
             raise ValueError("the model is in eval mode; call model.train() before")

@@ -16,16 +16,19 @@ update, unless the method makes it itself.
 """
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from ..engine import World
 from . import _serve
+from ._local_run import LocalRun
 from ._run import Run
 from ._runs import check_second, run_of
 from .sampler import BatchSampler
@@ -49,7 +52,7 @@ class Optimizer(torch.optim.Optimizer):
     @property
     def world(self) -> World:
         """The run, with this process's rank and the number of ranks."""
-        return self._run.world
+        return self._run.whole
 
     def figures(self) -> dict[str, int | float]:
         """Returns times, bytes, steps and samples of this rank so far (tutti_figures)."""
@@ -164,8 +167,8 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
             validation: Callable[[], Any] | None = None, collective: str | None = None, clip_norm: float = 0.0,
             nonfinite: str = "stop", loss_scale: str | None = None, seed: int = 0,
             steps: int = 0, sampler: BatchSampler | None = None, trace: str | os.PathLike[str] | None = None,
-            trace_overwrite: bool = False, codec_cost: str = "off",
-            codec_report: int = 0) -> tuple[nn.Module, Optimizer]:
+            trace_overwrite: bool = False, codec_cost: str = "off", codec_report: int = 0,
+            local_group: dist.ProcessGroup | None = None) -> tuple[nn.Module, Optimizer]:
     """Joins the run that this process was started in, and returns the model and an optimizer that train in it.
 
     method, codec: specs, as `tutti methods` and `tutti codecs` list them.
@@ -189,16 +192,21 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
         without. "auto-off": likewise, and send gradients as they are where that is predicted to take over 5 % longer.
     codec_report: steps between measurements of what the codec loses, which the record (trace=) has; 0: never.
 
+    local_group: a process group of the ranks of this one's host: gradients are summed in it, by NCCL or Gloo, in every
+        step, and the method works between hosts. Each rank exchanges its shard with one rank of each other host
+        (_local.py). For ddp, qsgd, nuqsgd, local-sgd and diloco. world stays that of all ranks.
+
     Raises ValueError, before anything is done, if this method, model and optimizer do not match."""
     if run_of(model) is not None:
         raise ValueError("this model was prepared already; its optimizer is the one that prepare() gave then")
     if isinstance(optimizer, Optimizer):
         raise TypeError("this optimizer was prepared already; give the torch optimizer inside it and a new model")
     check_second(servers)
-    run = Run(model, optimizer, method, codec=codec, transport=transport, servers=servers, batch=batch,
-              accumulate=accumulate, validation=validation, collective=collective, clip_norm=clip_norm,
-              nonfinite=nonfinite, loss_scale=loss_scale, seed=seed, steps=steps, sampler=sampler, trace=trace,
-              trace_overwrite=trace_overwrite, codec_cost=codec_cost, codec_report=codec_report)
+    make = Run if local_group is None else functools.partial(LocalRun, local_group=local_group)
+    run = make(model, optimizer, method, codec=codec, transport=transport, servers=servers, batch=batch,
+               accumulate=accumulate, validation=validation, collective=collective, clip_norm=clip_norm,
+               nonfinite=nonfinite, loss_scale=loss_scale, seed=seed, steps=steps, sampler=sampler, trace=trace,
+               trace_overwrite=trace_overwrite, codec_cost=codec_cost, codec_report=codec_report)
     if run.only_serves:
         _serve.until_finished(run)
         sys.exit(0)

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from ._codec import Codec, codec_of, gradients
 from ._group import ProcessGroupTutti
 from ._options import Options
+from ._tensors import KINDS
 
 __all__ = ["Codec", "Options", "ProcessGroupTutti", "codec_of", "gradients", "options"]
 
@@ -39,4 +40,4 @@ def _make(opts: Any, options: Any) -> ProcessGroupTutti:
 
 
 if not hasattr(dist.Backend, "TUTTI"):
-    dist.Backend.register_backend("tutti", _make, extended_api=True, devices=["cpu"])
+    dist.Backend.register_backend("tutti", _make, extended_api=True, devices=[*KINDS])

@@ -23,10 +23,17 @@ from ._options import Options
 from ._points import Points
 from ._reductions import Reduction, reduction
 from ._sparse import SparseSum, is_sparse
-from ._tensors import alike, check, flat, joined, plain, put, room, spread
+from ._streams import Several, Staged
+from ._tensors import KINDS, alike, check, flat, joined, plain, put, room, spread
 from ._work import Queue, Work, seconds
 
 _CPU = torch.device("cpu")
+
+
+def _devices() -> list[torch.device]:
+    """Host memory, and the accelerator if there is one that is served."""
+    found = torch.accelerator.current_accelerator()
+    return [_CPU] if found is None or found.type not in KINDS else [_CPU, torch.device(found.type)]
 
 
 def _listed(tensors: Tensor | Sequence[Tensor]) -> list[Tensor]:
@@ -87,11 +94,11 @@ class ProcessGroupTutti(dist.ProcessGroup):
 
     @property
     def _device_types(self) -> list[torch.device]:
-        return [_CPU]
+        return _devices()
 
     def _get_backend(self, device: torch.device) -> ProcessGroupTutti:
-        if torch.device(device).type != "cpu":
-            raise RuntimeError(f"the backend 'tutti' serves no tensors on {device}, only those in host memory")
+        if torch.device(device).type not in KINDS:
+            raise RuntimeError(f"the backend 'tutti' serves no tensors on {device}, only those on {', '.join(KINDS)}")
         return self
 
     def get_group_store(self) -> dist.Store:
@@ -129,10 +136,11 @@ class ProcessGroupTutti(dist.ProcessGroup):
 
     # ---- issue ----
 
-    def _issue(self, what: str, run: Callable[[], Any], outputs: Sequence[Tensor], opts: Any) -> Work:
+    def _issue(self, what: str, run: Callable[[], Any], outputs: Sequence[Tensor], opts: Any,
+               staged: Staged | None = None) -> Work:
         self._shared.world._mine()  # in a process that was forked from this one it raises
         limit = seconds(getattr(opts, "timeout", None)) or self._timeout.total_seconds()
-        return self._noted(self._queue.issue(what, run, outputs, limit))
+        return self._noted(self._queue.issue(what, run, outputs, limit, staged))
 
     def _noted(self, work: Work) -> Work:
         if self._coalesced is not None:
@@ -150,7 +158,8 @@ class ProcessGroupTutti(dist.ProcessGroup):
             for work in works:
                 work.wait()
 
-        return self._issue("coalesced calls", run, [t for work in works for t in work.result()], None)
+        staged = Several([work.staged for work in works])
+        return self._issue("coalesced calls", run, [t for work in works for t in work.result()], None, staged)
 
     # ---- reductions ----
 
@@ -169,12 +178,14 @@ class ProcessGroupTutti(dist.ProcessGroup):
         sparse = {id(t): SparseSum(what, op, t.dtype) for t in tensors if is_sparse(t)}
         of_dense = iter(self._how(what, op, [t.dtype for t in dense], [[t.numel()] for t in dense]))
         how = [sparse.get(id(t)) or next(of_dense) for t in tensors]
+        staged = Staged()
+        hosts = [t if id(t) in sparse else staged.updates(t) for t in tensors]
 
         def run() -> None:
-            for t, of_it in zip(tensors, how, strict=True):
+            for t, of_it in zip(hosts, how, strict=True):
                 of_it.allreduce(self._members, t)
 
-        return self._issue(what, run, tensors, opts)
+        return self._issue(what, run, tensors, opts, staged)
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Work:
         return self._allreduce("all_reduce", _listed(tensors), opts)
@@ -186,12 +197,14 @@ class ProcessGroupTutti(dist.ProcessGroup):
         what, tensors, root = "reduce", _listed(tensors), opts.rootRank
         check(what, tensors)
         how = [reduction(what, opts.reduceOp, t.dtype) for t in tensors]
+        staged = Staged()
+        hosts = [staged.updates(t) for t in tensors]
 
         def run() -> None:
-            for t, of_it in zip(tensors, how, strict=True):
+            for t, of_it in zip(hosts, how, strict=True):
                 of_it.reduce(self._members, t, root)
 
-        return self._issue(what, run, tensors, opts)
+        return self._issue(what, run, tensors, opts, staged)
 
     def _reduce_scatter(self, what: str, outs: Sequence[Tensor], ins: Sequence[Sequence[Tensor]], opts: Any) -> Work:
         """ins: of each output what goes to each member, or one tensor of as many equal parts."""
@@ -211,12 +224,15 @@ class ProcessGroupTutti(dist.ProcessGroup):
         counts = [[t.numel() for t in parts] if len(parts) == self.size() else [out.numel()] * self.size()
                   for out, parts in zip(outs, ins, strict=True)]
         how = self._how(what, _operation(opts), [out.dtype for out in outs], counts)
+        staged = Staged()
+        sources = [[staged.reads(t) for t in parts] for parts in ins]
+        hosts = [staged.writes(out) for out in outs]
 
         def run() -> None:
-            for out, parts, of_it in zip(outs, ins, how, strict=True):
+            for out, parts, of_it in zip(hosts, sources, how, strict=True):
                 of_it.reduce_scatter(self._members, out, parts)
 
-        return self._issue(what, run, outs, opts)
+        return self._issue(what, run, outs, opts, staged)
 
     def reduce_scatter(self, outs: Any, ins: Any, opts: Any = None) -> Work:
         ins = [ins] if ins and isinstance(ins[0], Tensor) else ins
@@ -242,13 +258,16 @@ class ProcessGroupTutti(dist.ProcessGroup):
                     f"{what}: {x.numel()} elements of each of {self.size()} ranks, and {out.numel()} in the output"
                 )
 
+        staged = Staged()
+        sources, hosts = [staged.reads(x) for x in ins], [staged.writes(out) for out in outs]
+
         def run() -> None:
-            for out, x in zip(outs, ins, strict=True):
+            for out, x in zip(hosts, sources, strict=True):
                 whole = room(out)
                 self._members.allgather(flat(x), [x.numel()] * self.size(), whole)
                 put(whole, out)
 
-        return self._issue(what, run, outs, opts)
+        return self._issue(what, run, outs, opts, staged)
 
     def all_gather_single(self, out: Tensor, x: Tensor, opts: Any = None) -> Work:
         return self._gather_single("all_gather_single", [out], [x], opts)
@@ -263,15 +282,17 @@ class ProcessGroupTutti(dist.ProcessGroup):
         """outs: of each input what comes of each member; ranks may have inputs of different sizes."""
         for parts, x in zip(outs, ins, strict=True):
             self._check_parts(what, parts, x)
+        staged = Staged()
+        sources, hosts = [staged.reads(x) for x in ins], [[staged.writes(t) for t in parts] for parts in outs]
 
         def run() -> None:
-            for parts, x in zip(outs, ins, strict=True):
+            for parts, x in zip(hosts, sources, strict=True):
                 counts = [t.numel() for t in parts]
                 whole = torch.empty(sum(counts), dtype=x.dtype)
                 self._members.allgather(flat(x), counts, whole)
                 spread(whole, parts)
 
-        return self._issue(what, run, [t for parts in outs for t in parts], opts)
+        return self._issue(what, run, [t for parts in outs for t in parts], opts, staged)
 
     def _check_parts(self, what: str, parts: Sequence[Tensor], mine: Tensor) -> None:
         """A tensor for each member, and this rank's own."""
@@ -298,14 +319,16 @@ class ProcessGroupTutti(dist.ProcessGroup):
             self._check_parts(what, parts, x)
             self._check_equal(what, parts)
         check(what, [x])
+        staged = Staged()
+        mine, hosts = staged.reads(x), [staged.writes(t) for t in parts]
 
         def run() -> None:
-            whole = torch.empty(sum(t.numel() for t in parts), dtype=x.dtype) if parts else None
-            self._members.gather(flat(x), whole, root)
-            if parts:
-                spread(whole, parts)
+            whole = torch.empty(sum(t.numel() for t in hosts), dtype=x.dtype) if hosts else None
+            self._members.gather(flat(mine), whole, root)
+            if hosts:
+                spread(whole, hosts)
 
-        return self._issue(what, run, parts, opts)
+        return self._issue(what, run, parts, opts, staged)
 
     @staticmethod
     def _check_equal(what: str, parts: Sequence[Tensor]) -> None:
@@ -319,26 +342,30 @@ class ProcessGroupTutti(dist.ProcessGroup):
             self._check_parts(what, parts, out)
             self._check_equal(what, parts)
         check(what, [out])
+        staged = Staged()
+        sources, host = [staged.reads(t) for t in parts], staged.writes(out)
 
         def run() -> None:
-            mine = room(out)
-            self._members.scatter(joined(parts) if parts else None, mine, root)
-            put(mine, out)
+            mine = room(host)
+            self._members.scatter(joined(sources) if sources else None, mine, root)
+            put(mine, host)
 
-        return self._issue(what, run, [out], opts)
+        return self._issue(what, run, [out], opts, staged)
 
     def broadcast(self, tensors: Any, opts: Any = None) -> Work:
         what, tensors, root = "broadcast", _listed(tensors), getattr(opts, "rootRank", opts or 0)
         check(what, tensors)
+        staged, sends = Staged(), self.rank() == root
+        hosts = [staged.reads(t) if sends else staged.writes(t) for t in tensors]
 
         def run() -> None:
-            for t in tensors:
+            for t in hosts:
                 x = flat(t)
                 self._members.broadcast(x, root)
-                if self.rank() != root:
+                if not sends:
                     put(x, t)
 
-        return self._issue(what, run, tensors, opts)
+        return self._issue(what, run, tensors, opts, staged)
 
     # ---- all to all ----
 
@@ -359,14 +386,16 @@ class ProcessGroupTutti(dist.ProcessGroup):
         check(what, [out, x])
         alike(what, [x], out.dtype)
         come, to = self._splits(what, out, out_splits or []), self._splits(what, x, in_splits or [])
+        staged = Staged()
+        source, host = staged.reads(x), staged.writes(out)
 
         def run() -> None:
-            own = flat(x)
-            into = room(out) if plain(out) and out.data_ptr() != own.data_ptr() else out.new_empty(out.numel())
+            own = flat(source)
+            into = room(host) if plain(host) and host.data_ptr() != own.data_ptr() else host.new_empty(host.numel())
             self._members.alltoall(own, to, into, come)
-            put(into, out)
+            put(into, host)
 
-        return self._issue(what, run, [out], opts)
+        return self._issue(what, run, [out], opts, staged)
 
     alltoall_base = all_to_all_single
 
@@ -377,12 +406,15 @@ class ProcessGroupTutti(dist.ProcessGroup):
         if (len(outs), len(ins)) != (self.size(), self.size()):
             raise ValueError(f"{what}: {len(ins)} tensors in and {len(outs)} out, for {self.size()} ranks")
 
-        def run() -> None:
-            into = torch.empty(sum(t.numel() for t in outs), dtype=ins[0].dtype)
-            self._members.alltoall(joined(ins), [t.numel() for t in ins], into, [t.numel() for t in outs])
-            spread(into, outs)
+        staged = Staged()
+        sources, hosts = [staged.reads(t) for t in ins], [staged.writes(t) for t in outs]
 
-        return self._issue(what, run, outs, opts)
+        def run() -> None:
+            into = torch.empty(sum(t.numel() for t in hosts), dtype=ins[0].dtype)
+            self._members.alltoall(joined(sources), [t.numel() for t in ins], into, [t.numel() for t in outs])
+            spread(into, hosts)
+
+        return self._issue(what, run, outs, opts, staged)
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Work:
         return self._issue("barrier", self._members.barrier, [], opts)

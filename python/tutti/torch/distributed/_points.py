@@ -16,6 +16,7 @@ import torch
 from ... import _abi
 from ..._library import library as _c
 from ...errors import CorruptError, check
+from ._streams import Staged
 from ._tensors import flat, put, room
 from ._work import NO_LIMIT, Queue, Work, seconds
 from ._worlds import Shared
@@ -29,10 +30,14 @@ _FROM = "recv of rank {rank} (tag {tag})"
 class Point(Work):
     """A message in flight. x: the memory that it is sent from or comes to, which stays as long as it is in flight."""
 
-    def __init__(self, points: Points, what: str, tensor: torch.Tensor, x: torch.Tensor, comes: bool):
+    def __init__(self, points: Points, what: str, tensor: torch.Tensor, comes: bool):
         super().__init__(points.queue, what, 0, [tensor], points.limit)
+        self.staged = Staged()
+        host = self.staged.writes(tensor) if comes else self.staged.reads(tensor)
+        self.staged.enter()  # what is sent is posted at once
+        x, self._host = room(host) if comes else flat(host), host
         self.request = _abi.tutti_request()
-        self._points, self._x, self._comes = points, x, comes
+        self._points, self.x, self._comes = points, x, comes
         self._testing = threading.Lock()
 
     def __str__(self) -> str:
@@ -40,7 +45,7 @@ class Point(Work):
 
     def _settle(self) -> None:
         """It has arrived, or was taken."""
-        (tensor,), size = self._tensors, self._x.numel() * self._x.element_size()
+        size = self.x.numel() * self.x.element_size()
         if self._comes and self.request.note.bytes != size:
             raise CorruptError(
                 f"{self.what}: the message has {self.request.note.bytes} bytes, and the tensor {size}; both ends must "
@@ -48,7 +53,8 @@ class Point(Work):
             )
         if self._comes:
             with torch.inference_mode():
-                put(self._x, tensor)
+                put(self.x, self._host)
+                self.staged.leave()
 
     def test(self, until: float = 0.0, patient: bool = True) -> bool:
         """Is it over? Waits for it until then (time.monotonic), unless another thread does and this is not patient."""
@@ -94,6 +100,7 @@ class Point(Work):
                 self._queue.fail(error)
                 self.cancel(error)
         self._raise()
+        self.staged.wait()
         return True
 
     def get_future(self) -> torch.futures.Future:
@@ -156,17 +163,15 @@ class Points:
         return self.shared.world._host(x.data_ptr(), x.numel() * x.element_size(), _abi.TUTTI_U8)
 
     def send(self, tensor: torch.Tensor, to: int, tag: int) -> Point:
-        x = flat(tensor)
-        point = Point(self, self._name(_TO, to, tag), tensor, x, comes=False)
+        point = Point(self, self._name(_TO, to, tag), tensor, comes=False)
         rank = self.queue.members.ranks[to]
-        return self._post(point, _c.tutti_post_send, rank, self._port(tag), _abi.tutti_header(), self._raw(x))
+        return self._post(point, _c.tutti_post_send, rank, self._port(tag), _abi.tutti_header(), self._raw(point.x))
 
     def recv(self, tensor: torch.Tensor, of: int, tag: int) -> Point:
         """of: -1: of any member."""
-        x = room(tensor)
-        point = Point(self, self._name(_FROM, of, tag), tensor, x, comes=True)
+        point = Point(self, self._name(_FROM, of, tag), tensor, comes=True)
         rank = self.queue.members.ranks[of] if of >= 0 else -1
-        return self._post(point, _c.tutti_post_recv, rank, self._port(tag), self._raw(x))
+        return self._post(point, _c.tutti_post_recv, rank, self._port(tag), self._raw(point.x))
 
     def close(self, error: BaseException) -> None:
         for point in list(self._open):

@@ -6,19 +6,25 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
+KINDS = ("cpu", "cuda", "xpu")  # of devices whose tensors are served
+
 
 def check(what: str, tensors: Iterable[torch.Tensor]) -> None:
     """Refuses what no call takes. It depends on nothing but the arguments, so all ranks refuse alike."""
+    device = None
     for t in tensors:
-        if t.device.type != "cpu":
+        if t.device.type not in KINDS:
             raise ValueError(
-                f"{what}: the backend 'tutti' takes tensors in host memory, and this one is on {t.device}; copy it to "
-                "the CPU, or give that device's axis another backend"
+                f"{what}: the backend 'tutti' takes tensors in host memory and on {' or '.join(KINDS[1:])}, and this "
+                f"one is on {t.device}; copy it to the CPU, or give that device's axis another backend"
             )
+        if device is not None and t.device != device:
+            raise ValueError(f"{what}: tensors on {device} and on {t.device}; all of one call are on the same device")
+        device = t.device
         if t.layout != torch.strided:
             raise ValueError(
-                f"{what}: the backend 'tutti' takes dense tensors, and in all_reduce torch.sparse_coo; this one is "
-                f"{t.layout}"
+                f"{what}: the backend 'tutti' takes dense tensors, and in all_reduce torch.sparse_coo of host "
+                f"memory; this one is {t.layout} on {t.device}"
             )
 
 

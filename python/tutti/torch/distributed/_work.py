@@ -7,6 +7,7 @@ hold, and backward itself raises the exception at its end, before an optimizer u
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from torch._C._distributed_c10d import Work as TorchWork
 from ...errors import PeerError, StateError
 from .._thread import Worker
 from ._calls import Members
+from ._streams import Staged, devices
 
 NO_LIMIT = timedelta(0)
 _LONGEST = 1e8  # seconds, three years: Python can wait no longer than to the end of time_t
@@ -37,6 +39,7 @@ class Work(TorchWork):
 
     def __init__(self, queue: Queue, what: str, number: int, tensors: Sequence[torch.Tensor], limit: float):
         super().__init__()
+        self.staged: Staged | None = None  # its tensors, where they are on an accelerator
         self.what, self.number, self.run = what, number, None
         self._queue, self._tensors, self._limit = queue, list(tensors), limit
         self.deadline = time.monotonic() + limit
@@ -62,7 +65,8 @@ class Work(TorchWork):
 
     def _complete(self, future: torch.futures.Future) -> None:
         if self.error is None or self._quiet:
-            future.set_result(self._tensors)
+            with contextlib.nullcontext() if self.staged is None else self.staged.settle():
+                future.set_result(self._tensors)
         else:
             future.set_exception(self.error)
 
@@ -78,6 +82,8 @@ class Work(TorchWork):
         if not self._over.wait(self.deadline - time.monotonic() if asked is None else asked):
             self._late(self._limit if asked is None else asked)
         self._raise()
+        if self.staged is not None:
+            self.staged.wait()
         return True
 
     def synchronize(self) -> None:
@@ -107,7 +113,7 @@ class Work(TorchWork):
         with self._lock:
             if self._future is not None:
                 return self._future
-            future = self._future = torch.futures.Future()
+            future = self._future = torch.futures.Future(devices=devices(self._tensors))
             self._quiet = self._queue.backward.takes(self)
             over = self._over.is_set()
         if over:
@@ -176,12 +182,13 @@ class Queue:
         if self.error is not None:
             raise _again(what, self.error)
 
-    def issue(self, what: str, run: Callable[[], Any], tensors: Sequence[torch.Tensor], limit: float) -> Work:
+    def issue(self, what: str, run: Callable[[], Any], tensors: Sequence[torch.Tensor], limit: float,
+              staged: Staged | None = None) -> Work:
         with self._lock:
             self.check(what)
             self.issued += 1
             work = Work(self, what, self.issued, tensors, limit)
-            work.run = run
+            work.run, work.staged = run, staged
             self._open[work.number] = work
             self._thread.put(work)
         return work
@@ -191,7 +198,11 @@ class Queue:
         if error is None and run is not None:
             try:
                 with torch.inference_mode():  # or a tensor that was made in it could not be written to
+                    if work.staged is not None:
+                        work.staged.enter()
                     run()
+                    if work.staged is not None:
+                        work.staged.leave()
             except BaseException as e:  # noqa: BLE001 (raised where the work is waited for)
                 error = self.fail(self._explain(e))
                 if not isinstance(e, PeerError):
