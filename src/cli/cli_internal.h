@@ -26,7 +26,7 @@ extern const tutti_command *tutti_commands;
 /* The flags of commands, {0}-ended each. */
 extern const tutti_option tutti_cli_run_options[], tutti_cli_compare_options[],
     tutti_cli_report_options[], tutti_cli_plan_options[], tutti_cli_eval_options[],
-    tutti_cli_predict_options[], tutti_cli_generate_options[];
+    tutti_cli_predict_options[], tutti_cli_generate_options[], tutti_cli_doctor_options[];
 int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **argv),
     tutti_cli_config(int argc, char **argv), tutti_cli_data(int argc, char **argv),
     tutti_cli_check(int argc, char **argv), tutti_cli_version(int argc, char **argv),
@@ -37,6 +37,7 @@ int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **a
     tutti_cli_run(int argc, char **argv), tutti_cli_plan(int argc, char **argv),
     tutti_cli_report(int argc, char **argv), tutti_cli_compare(int argc, char **argv),
     tutti_cli_complete(int argc, char **argv), tutti_cli_completion(int argc, char **argv),
+    tutti_cli_doctor(int argc, char **argv),
     tutti_cli_man(int argc, char **argv), tutti_cli_eval(int argc, char **argv),
     tutti_cli_predict(int argc, char **argv), tutti_cli_generate(int argc, char **argv);
 

@@ -90,6 +90,8 @@ SHOWN = [
     (r"examples/pytorch/.*", r"(torchrun|tutti run) .*", "tests/python/examples_test.py", r"output\(run, EXAMPLES"),
     (r"README\.md|docs/OPTIONS\.md", r"tutti bench (allreduce|step) .*", "tests/cli/bench_test.py",
      r'"bench", "step"|"--with-peers"'),
+    (r"docs/TESTING\.md", r"tools/gpu-pack .*|/tmp/pack/run\.sh.*", "tests/python/card_test.py",
+     r"def test_pack_runs_where_there_is_nothing_else"),
     (r"docs/RESULTS\.md", r".*", "tests/cli/bench_test.py",
      r"test_results_page_matches_the_shelf"),
 ]

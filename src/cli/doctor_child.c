@@ -1,0 +1,77 @@
+/* doctor_child.c: asks a child, whose answer may crash it or never come. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "doctor_internal.h"
+
+static _Noreturn void be_asked(const int *ends, pid_t parent, void (*run)(void *user), void *user)
+{
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent || dup2(ends[1], STDOUT_FILENO) < 0 || dup2(ends[1], STDERR_FILENO) < 0)
+        _exit(127);
+    close(ends[0]);
+    close(ends[1]);
+    run(user);
+    fflush(NULL);
+    _exit(0);
+}
+
+/* Reads until the end, or the limit; what has no room is read and dropped. false: the limit came
+   first. */
+static bool hear(tutti_runtime *rt, int fd, int64_t until, tutti_doctor_answer *out)
+{
+    char rest[4096];
+    size_t n = 0;
+
+    for (;;) {
+        const int64_t left = until - tutti_now_ns(rt);
+        struct pollfd ask = { .fd = fd, .events = POLLIN };
+        const size_t room = sizeof out->text - 1 - n;
+        ssize_t got;
+        if (left <= 0)
+            return false;
+        if (poll(&ask, 1, (int)(left / 1000000) + 1) <= 0)
+            continue;
+        got = read(fd, room > 0 ? out->text + n : rest, room > 0 ? room : sizeof rest);
+        if (got == 0 || (got < 0 && errno != EINTR))
+            return true;
+        if (got > 0 && room > 0)
+            n += (size_t)got;
+    }
+}
+
+void tutti_doctor_ask(tutti_runtime *rt, int64_t limit_ns, void (*run)(void *user), void *user,
+                      tutti_doctor_answer *out)
+{
+    const pid_t parent = getpid();
+    int ends[2], status = 0;
+    pid_t child;
+
+    memset(out, 0, sizeof *out);
+    out->code = -1;
+    fflush(stdout);
+    if (pipe(ends) != 0)
+        return;
+    child = fork();
+    if (child == 0)
+        be_asked(ends, parent, run, user);
+    close(ends[1]);
+    if (child > 0) {
+        setpgid(child, child); /* as the child does: whoever comes first */
+        out->late = !hear(rt, ends[0], tutti_now_ns(rt) + limit_ns, out);
+        /* what it started and left behind goes too; its own end is waited for, unless it is late */
+        if (out->late)
+            kill(-child, SIGKILL);
+        while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+            ;
+        kill(-child, SIGKILL);
+        out->code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    }
+    close(ends[0]);
+}
