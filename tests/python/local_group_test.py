@@ -458,6 +458,19 @@ def around(rank, folder):
     refused("the gradient of '0.bias' was changed between backward and step()", optimizer.step)
     optimizer.close()
 
+    # values go to the engine at a round alone
+    real, asked = _local.Shards.values, []
+    _local.Shards.values = lambda self, k: asked.append(k) or real(self, k)
+    model, optimizer = ready("local-sgd(period=4)")
+    counts = []
+    for k in range(4):
+        run(model, optimizer, [k])
+        counts.append(len(asked))
+    buckets = len(optimizer._run._shards.buckets)
+    check(f"values in local steps: {counts}", counts[0] == counts[1] == counts[2] == counts[3] - buckets)
+    _local.Shards.values = real
+    optimizer.finish()
+
     # gradients that stay in the host may be changed, since they are the host's mean already
     model, optimizer = ready("local-sgd(period=2)")
     F.cross_entropy(model(batch(rank, 0)[0]), batch(rank, 0)[1]).backward()

@@ -20,7 +20,6 @@ from torch import nn
 from torch.autograd import Variable
 
 from .. import _abi
-from .._library import library as _c
 from ..engine import World
 from ..errors import NumberError, StateError
 from . import _local, _record, _state
@@ -29,7 +28,6 @@ from ._buffers import Copies
 from ._run import Run, check, statistics_of
 from ._runs import closed, opened, weakly
 from ._sent import Sent
-from .distributed._calls import Members
 
 _METHODS = (*_local.OF_GRADIENTS, *_local.OF_VALUES)
 _LOCAL = "local"  # in a state_dict()'s "tutti": the local index, and how many there are
@@ -75,12 +73,11 @@ class LocalRun(Run):
             options["trace"] = self._hosts.folder(_record.folder_of(options["trace"])) or None
             self._through = False  # this pass's gradients go through the engine
             self._mean_made = False
-            self._kept: list[torch.Tensor] = []  # values of the shards when the parameters had them
+            self._brought = False  # the engine got values since the last _spread()
+            self._handed = 0  # engine.handed() when the parameters got values of it
             self._agreed = False  # the model that all agree on stands in the module
             self._own_statistics: list[torch.Tensor] = []
             super().__init__(_Shards(self._shards), optimizer, method, world=self._hosts.between, **options)
-            mates = [self._hosts.every.index(r) for r in self._hosts.local]
-            self._mates = Members(self._hosts.world, mates, _c.tutti_port_of(b"python: hosts", 0, 0))
         except BaseException as e:
             self._hosts.give_up(e)
             raise
@@ -106,7 +103,7 @@ class LocalRun(Run):
 
     def _begin_pass(self) -> _abi.tutti_pass | None:
         if self.steps == 0 and not self.within:
-            self._collect()  # the script may have loaded a model
+            self._bring()  # the script may have loaded a model
         with self._hosts.naming():
             p = super()._begin_pass()
         if p is not None:
@@ -192,33 +189,27 @@ class LocalRun(Run):
                 group["lr"] = lr
             for b, grad in zip(bound, grads, strict=True):
                 b.param.grad = grad
-        self._collect()
 
     # ---- values ----
     @torch.no_grad()
-    def _collect(self) -> None:
-        """This rank's shard of the parameters comes to the engine."""
+    def _bring(self) -> None:
+        """The engine's callback: this rank's shard of the parameters comes to the engine."""
         for b in self.binding.bound:
             b.x.copy_(self._shards.values(b.index))
-        if self._of_values:
-            self._kept = [b.x.clone() for b in self.binding.bound]
+        self._brought = True
 
     @torch.no_grad()
     def _spread(self) -> None:
-        """Where the method has changed values of any rank of the host, all of them get those of all."""
-        if not self._of_values or not self._kept:
+        """Where the method has asked for values or handed out others, each rank gets all of the host's. It does so in
+        the same steps on all of them."""
+        handed, asked, self._brought = self.engine.handed(), self._brought, False
+        if not self._of_values or (handed == self._handed and not asked):
             return
-        changed = any(not torch.equal(b.x, kept) for b, kept in zip(self.binding.bound, self._kept, strict=True))
-        flag = torch.tensor([float(changed)])
-        with self._hosts.naming():
-            self._mates.allreduce(flag, _abi.TUTTI_MAX)
-        if flag == 0:
-            return
+        self._handed = handed
         whole = torch.empty_like(self._shards.flat)
         self._shards.gather([b.x for b in self.binding.bound], whole)
         for b in self._module.bound:
             b.param.copy_(self._shards.view(whole, b))
-        self._kept = [b.x.clone() for b in self.binding.bound]
 
     def _take_own(self) -> None:
         super()._take_own()
@@ -239,7 +230,7 @@ class LocalRun(Run):
     # ---- calls that all ranks make together ----
     def _rest(self, what: str) -> None:
         if self.steps == 0 and not self.within:
-            self._collect()
+            self._bring()
         super()._rest(what)
 
     def show(self, what: str = "evaluate()") -> None:
