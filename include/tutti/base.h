@@ -75,7 +75,7 @@ tutti_status tutti_fail_within(tutti_error *err, tutti_status status, const char
 
 /* ---- memory: all allocations of the library go through these two, so that a test can fail the
    n-th ---- */
-/* Zeroed, 64-byte aligned. NULL: there is none, or count * size overflows. */
+/* Zeroed, 64-byte aligned; of a page or more, whole pages that nothing else is in. NULL: there is none, or count * size overflows. */
 void *tutti_alloc(size_t count, size_t size);
 void tutti_free(void *memory);           /* accepts NULL; keeps errno */
 char *tutti_copy_text(const char *text); /* tutti_free it; NULL: no memory */
@@ -304,9 +304,21 @@ typedef struct tutti_share {
     /* Each worker has its own samples. Never with passes_of. NULL: all share one common order.
        Borrowed. */
     const tutti_parts *parts;
+    /* V logical shares, from `workers` on: a step is cut as that of V workers is, and each worker
+       computes a contiguous block of shares. So which samples a share has, and how many, does not
+       depend on the number of workers. Never with the three above. 0: a share is a worker. */
+    int logical;
 } tutti_share;
 
 int64_t tutti_share_batch(const tutti_share *s, int worker); /* of a full pass */
+
+/* With logical shares: the first one of that worker, and how many it has. Blocks are contiguous by
+   rank, and the first V mod workers have one more. Without: `worker`, and 1. */
+int tutti_share_logical(const tutti_share *s, int worker, int *count);
+
+/* The same division with a worker for each logical share: tutti_share_step and tutti_share_pass of
+   it are those of a share. */
+tutti_share tutti_share_by_logical(const tutti_share *s);
 
 /* Passes of a full step; 0: that worker has none. */
 int64_t tutti_share_passes(const tutti_share *s, int worker);
@@ -317,7 +329,8 @@ int64_t tutti_share_passes(const tutti_share *s, int worker);
 void tutti_share_apportion(int64_t total, int workers, const double *weight, int64_t least,
                            int64_t *part);
 
-/* Steps per epoch: ceil(D / (workers B A)); with passes_of: ceil(D / (their sum x B)). */
+/* Steps per epoch: ceil(D / (workers B A)); with passes_of: ceil(D / (their sum x B)); with logical
+   shares: ceil(D / (V B A)). */
 uint64_t tutti_share_steps(const tutti_share *s);
 
 /* The samples of this worker's pass (0: none), the first position within the epoch, and *epoch.
@@ -337,7 +350,10 @@ uint64_t tutti_share_steps(const tutti_share *s);
    batch may begin in one traversal and end in the next. *position counts the samples that it has
    used since the run began. In an epoch of the run all workers together use D samples. So one
    with a small part uses each sample more often than one with a large part. With batch_of in
-   proportion to the parts each sample is used once. */
+   proportion to the parts each sample is used once.
+
+   With logical shares pass p is pass p mod A of the worker's share p / A. In the last step of an
+   epoch it may have no samples although a later one has. */
 int64_t tutti_share_pass(const tutti_share *s, uint64_t step, int worker, int64_t pass,
                          uint64_t *epoch, uint64_t *position);
 

@@ -439,7 +439,12 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
        updates, values and gradients stay with it in steps that need neither (tutti.h,
        engine_options.values). Not for TUTTI_ASYNC and TUTTI_UNSYNCHRONIZED_STEPS, whose snapshots
        read x in any step. */
-    TUTTI_ASKS_FOR_VALUES = 524288
+    TUTTI_ASKS_FOR_VALUES = 524288,
+    /* With logical shares (engine_options.elastic_shares) its steps have the same bits with any
+       number of workers. Gradients are exchanged once a step, by tutti_base_exchange or
+       tutti_shards_exchange over all workers, and nothing else in a step depends on the number: no
+       random numbers, and no state or message of each worker. */
+    TUTTI_LOGICAL_SHARES = 1048576
 };
 
 /* Classification of the method, a word per axis, which `tutti methods` shows: "all-reduce",

@@ -447,6 +447,14 @@ typedef struct tutti_engine_options {
     /* ---- samples and steps ---- */
     int64_t batch;                   /* samples per worker and pass (64) */
     int64_t accumulate;              /* passes per step (1) */
+    /* Logical shares (base.h): a step is cut into this many, from the number of workers to 1024,
+       with `batch` samples a pass each, and a worker computes several. Then the run has the same
+       bits with any number of workers, and when it is resumed with another. The client divides by
+       pass.divisor and honours pass.keep, as ever. Client state (own_values) is written when a pass
+       begins a share: then it is again as the step began; after the step it is the mean over the
+       shares. For methods with TUTTI_LOGICAL_SHARES; others are refused by open, as are batch_of,
+       parts and a codec. 0: a share is a worker. */
+    int elastic_shares;
     /* [workers], for workers of unequal speed: samples of each in a pass, summing to workers x
        batch. NULL: batch each. Copied; declared state. */
     const int64_t *batch_of;

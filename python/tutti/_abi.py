@@ -601,6 +601,7 @@ class tutti_share(Structure):
         ("batch_of", POINTER(c_long)),
         ("passes_of", POINTER(c_long)),
         ("parts", POINTER(tutti_parts)),
+        ("logical", c_int),
     ]
 
 
@@ -736,6 +737,7 @@ class tutti_engine_options(Structure):
         ("lane", c_int),
         ("batch", c_long),
         ("accumulate", c_long),
+        ("elastic_shares", c_int),
         ("batch_of", POINTER(c_long)),
         ("parts", POINTER(tutti_parts)),
         ("data_samples", c_ulong),
@@ -1002,6 +1004,7 @@ FUNCTIONS = {
     "tutti_send": (c_int, [c_void_p, c_int, c_ulong, POINTER(tutti_header), tutti_buffer, POINTER(tutti_error)]),
     "tutti_share_apportion": (None, [c_long, c_int, POINTER(c_double), c_long, POINTER(c_long)]),
     "tutti_share_pass": (c_long, [POINTER(tutti_share), c_ulong, c_int, c_long, POINTER(c_ulong), POINTER(c_ulong)]),
+    "tutti_share_passes": (c_long, [POINTER(tutti_share), c_int]),
     "tutti_share_sample": (c_ulong, [POINTER(tutti_share), c_ulong, c_ulong]),
     "tutti_share_sample_of": (c_ulong, [POINTER(tutti_share), c_int, c_ulong, c_ulong]),
     "tutti_share_steps": (c_ulong, [POINTER(tutti_share)]),

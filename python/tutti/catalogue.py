@@ -14,7 +14,8 @@ _TYPES = {_abi.TUTTI_INT: "int", _abi.TUTTI_REAL: "real", _abi.TUTTI_BOOL: "bool
 _TRAITS = ("replicas-equal", "owns-update", "fault-tolerant", "async", "takes-codec", "non-gradient-update",
            "sparse-rows", "sharded-optimizer", "through-servers", "parameter-servers", "recomputes", "ddp-equivalent",
            "fail-stop", "ddp-equivalent-alone", "sharded-parameters", "pipeline-schedule", "profiles-units",
-           "unsynchronized-steps", "never-skips", "asks-for-values")
+           "unsynchronized-steps", "never-skips", "asks-for-values",
+           "logical-shares")
 
 _AXES = ("topology", "synchrony", "codec", "schedule", "placement", "update")
 

@@ -3,13 +3,16 @@
    Memory is aligned to 64 bytes, a cache line and an AVX-512 register, so that kernels may use
    aligned loads, and two allocations never share a line. Memory of at least a huge page is aligned
    to huge pages and asks the kernel for them: with small pages, page-table look-ups for parameters
-   and momenta are a twentieth of the time of a training step (a fifth of the optimiser's). */
+   and momenta are a twentieth of the time of a training step (a fifth of the optimiser's). Memory of
+   at least a page has its pages to itself, so that a client can lock or register them: a copy of a
+   GPU's driver fails where memory is registered in part. */
 #include "tutti/base.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { ALIGNMENT = 64 };
 static const size_t huge_page = (size_t)2 << 20;
@@ -34,21 +37,23 @@ bool tutti_size_add(size_t a, size_t b, size_t *out)
 
 void *tutti_alloc(size_t count, size_t size)
 {
-    size_t bytes;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t bytes, alignment;
     void *memory;
 
     /* Compilers assume that no object is larger than PTRDIFF_MAX; the rounding
        up below must not pass it either. */
-    if (!tutti_size_mul(count, size, &bytes) || bytes > (size_t)PTRDIFF_MAX - ALIGNMENT) {
+    if (!tutti_size_mul(count, size, &bytes) || bytes > (size_t)PTRDIFF_MAX - page) {
         errno = ENOMEM;
         return NULL;
     }
     if (bytes == 0)
         bytes = 1; /* nothing is an array too: NULL always means that there was no memory */
-    bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    alignment = bytes < page ? ALIGNMENT : page;
+    bytes = (bytes + alignment - 1) / alignment * alignment;
     memory = NULL;
     if (bytes < huge_page)
-        memory = aligned_alloc(ALIGNMENT, bytes);
+        memory = aligned_alloc(alignment, bytes);
     else if (posix_memalign(&memory, huge_page, bytes) == 0) {
         const int kept = errno;
         /* a wish; no page more than asked for is touched */

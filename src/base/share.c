@@ -7,7 +7,10 @@
 
    The parts' passes (base.h) alternate, each in an order that is such a permutation too. Batch
    sizes are a function of the step, so how many samples a worker has taken before a step is one
-   as well, and nothing is stored either. */
+   as well, and nothing is stored either.
+
+   Logical shares are the workers of a larger run: all about them is asked of that run, and a
+   worker of this one has a block of its workers. */
 #include "tutti/base.h"
 
 #include <assert.h>
@@ -36,7 +39,8 @@ static uint64_t full_step(const tutti_share *s)
     assert(s->workers > 0 && s->batch > 0 && s->accumulate > 0);
     if (s->passes_of != NULL)
         return tutti_size_mul((size_t)s->batch, (size_t)all_passes(s), &g) ? g : UINT64_MAX;
-    if (!tutti_size_mul((size_t)s->batch, (size_t)s->accumulate, &g) || !tutti_size_mul(g, (size_t)s->workers, &g))
+    if (!tutti_size_mul((size_t)s->batch, (size_t)s->accumulate, &g) ||
+        !tutti_size_mul(g, (size_t)(s->logical > 0 ? s->logical : s->workers), &g))
         return UINT64_MAX;
     return g;
 }
@@ -66,7 +70,35 @@ int64_t tutti_share_batch(const tutti_share *s, int worker)
 
 int64_t tutti_share_passes(const tutti_share *s, int worker)
 {
-    return s->passes_of != NULL ? s->passes_of[worker] : s->accumulate;
+    int blocks;
+
+    if (s->passes_of != NULL)
+        return s->passes_of[worker];
+    tutti_share_logical(s, worker, &blocks);
+    return blocks * s->accumulate;
+}
+
+int tutti_share_logical(const tutti_share *s, int worker, int *count)
+{
+    int each, extra;
+
+    *count = 1;
+    if (s->logical == 0)
+        return worker;
+    assert(s->logical >= s->workers && s->batch_of == NULL && s->passes_of == NULL && s->parts == NULL);
+    each = s->logical / s->workers;
+    extra = s->logical % s->workers;
+    *count = each + (worker < extra);
+    return worker * each + (worker < extra ? worker : extra);
+}
+
+tutti_share tutti_share_by_logical(const tutti_share *s)
+{
+    tutti_share of = *s;
+
+    of.workers = s->logical > 0 ? s->logical : s->workers;
+    of.logical = 0;
+    return of;
 }
 
 /* The sum over the workers below this one: samples of a pass, or with passes_of passes. */
@@ -141,7 +173,14 @@ int64_t tutti_share_pass(const tutti_share *s, uint64_t step, int worker, int64_
                    a = (uint64_t)pass;
     uint64_t part, used;
 
-    assert(worker >= 0 && worker < s->workers && pass >= 0 && (s->passes_of != NULL || pass < s->accumulate));
+    assert(worker >= 0 && worker < s->workers && pass >= 0 &&
+           (s->passes_of != NULL || pass < tutti_share_passes(s, worker)));
+    if (s->logical > 0) {
+        const tutti_share shares = tutti_share_by_logical(s);
+        int mine;
+        return tutti_share_pass(&shares, step, tutti_share_logical(s, worker, &mine) + (int)(pass / s->accumulate),
+                                pass % s->accumulate, epoch, position);
+    }
     if (s->parts != NULL) {
         assert(s->passes_of == NULL);
         part = (uint64_t)tutti_share_step(s, step, worker);
@@ -171,6 +210,15 @@ int64_t tutti_share_step(const tutti_share *s, uint64_t step, int worker)
     assert(worker >= -1 && worker < s->workers);
     if (worker < 0)
         return (int64_t)total;
+    if (s->logical > 0) {
+        const tutti_share shares = tutti_share_by_logical(s);
+        int mine;
+        const int at = tutti_share_logical(s, worker, &mine);
+        int64_t samples = 0;
+        for (int v = at; v < at + mine; v++)
+            samples += tutti_share_step(&shares, step, v);
+        return samples;
+    }
     if (total < full_step(s))
         return (int64_t)tail_part(s, total, worker, &first);
     return tutti_share_batch(s, worker) * tutti_share_passes(s, worker);

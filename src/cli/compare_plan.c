@@ -240,7 +240,7 @@ tutti_status tutti_compare_epoch(const tutti_train_config *c, tutti_runtime *rt,
 
     TUTTI_TRY(tutti_data_given(tutti_data_open_spec(&data, rt, c->data, path, err), err));
     *steps = (double)tutti_data_shape_of(data)->samples[TUTTI_TRAIN] /
-             ((double)c->batch * (double)c->n * (double)c->accumulate);
+             (double)tutti_train_step_samples(c);
     tutti_data_close(data);
     return TUTTI_OK;
 }

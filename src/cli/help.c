@@ -14,8 +14,8 @@ static const struct {
       "*model *data *epochs *steps *batch accumulate *seed init partition validation precision target" },
     { "The update", "*optimizer *lr-schedule clip-norm nonfinite loss-scale" },
     { "Who trains",
-      "*n *hosts rsh meet start-timeout servers *threads transport lane batch-share device-memory on-loss "
-      "min-workers" },
+      "*n *hosts rsh meet start-timeout servers *threads transport lane batch-share elastic-shares device-memory "
+      "on-loss min-workers" },
     { "What is exchanged",
       "*method *codec codec-cost codec-report codec-checksum codec-hierarchy collective collective-table" },
     { "Results and output", "*out overwrite report-every eval-every final-eval trace trace-steps *quiet" },

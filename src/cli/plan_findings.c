@@ -80,7 +80,7 @@ static bool read_row(tutti_planned *row, const tutti_history *h, const tutti_tra
 {
     const json_t *s = h->summary, *workers = json_object_get(s, "by_worker");
     const tutti_moment from = settled_at(h, row->settled);
-    const double step = (double)c->n * (double)c->batch * (double)c->accumulate,
+    const double step = (double)tutti_train_step_samples(c),
                  all = tutti_history_number(s, "samples") / step, steps = all - from.samples / step,
                  sent = tutti_history_number(s, "bytes_sent_total"), waited = sum_of(workers, "exposed_comm_seconds");
 

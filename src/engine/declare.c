@@ -6,6 +6,7 @@
 
 #include "engine_internal.h"
 #include "hooks.h"
+#include "logical.h"
 #include "refuse.h"
 #include "collective/table.h"
 #include "optim/schedule.h"
@@ -230,6 +231,7 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
         TUTTI_TRY(make_team(e, err));
     if (e->options.codec[0] != 0)
         TUTTI_TRY(declare_codec(e, methods, err));
+    TUTTI_TRY(tutti_engine_logical_declare(e, err));
     TUTTI_TRY(tutti_engine_check_exchange_only(e, err));
     TUTTI_TRY(tutti_exchange_check_team(e, err));
     TUTTI_TRY(tutti_exchange_check_route(e, err));

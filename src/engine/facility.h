@@ -155,6 +155,11 @@ typedef struct tutti_facility_ops {
     void (*start_piece)(void *self, tutti_piece *p);
     /* The exchange of a piece is about to begin. On the thread that exchanges it. */
     tutti_status (*begin_piece)(void *self, tutti_piece *p, tutti_error *err);
+    /* In place of the weighted sum over the workers (tutti_exchange_plain): p->g := the sum of the
+       step's gradient, on all of them; or, where part is not NULL, part := the sum of this worker's
+       part of the piece (tutti_engine_part_at), and p->g is undefined. On the thread that exchanges
+       the piece. The first facility that has this function decides. */
+    tutti_status (*sum)(void *self, tutti_piece *p, float *part, tutti_error *err);
     /* The exchange of a piece has ended with `status`. On the same thread. */
     void (*end_piece)(void *self, tutti_piece *p, tutti_status status);
     /* A pass has ended, and all its gradients were announced. */

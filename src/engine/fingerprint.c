@@ -66,12 +66,13 @@ static void describe(const tutti_engine *e, text *t)
                 o->lr_schedule, o->collective, o->codec, (int)o->codec_cost, o->codec_checksum, o->codec_hierarchy);
     append_line(t,
                 "batch=%lld\naccumulate=%lld\ndata samples=%llu\nsteps=%llu\nseed=%llu\nclip-norm=%.17g\n"
-                "nonfinite=%s\n",
+                "nonfinite=%s\nelastic-shares=%d\n",
                 (long long)o->batch, (long long)o->accumulate, (unsigned long long)o->data_samples,
                 (unsigned long long)o->steps, (unsigned long long)o->seed, o->clip_norm,
                 o->nonfinite == TUTTI_NONFINITE_SKIP   ? "skip"
                 : o->nonfinite == TUTTI_NONFINITE_KEEP ? "keep"
-                                               : "stop");
+                                               : "stop",
+                o->elastic_shares);
     if (m->order == TUTTI_ORDER_LED) /* a worker without a thread does not follow the leader */
         append_line(t, "lane=%s\n", m->lane_width > 0 ? "on" : "off");
     /* of fixed length, so that simulated runs with and without snapshots begin at the same

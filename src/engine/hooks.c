@@ -352,6 +352,16 @@ tutti_status tutti_facilities_begin_piece(tutti_engine *e, tutti_piece *p, tutti
     return TUTTI_OK;
 }
 
+tutti_status tutti_facilities_sum(tutti_engine *e, tutti_piece *p, float *part, bool *done, tutti_error *err)
+{
+    *done = false;
+    EACH (e, f, sum) {
+        *done = true;
+        return f->ops->sum(f->self, p, part, err);
+    }
+    return TUTTI_OK;
+}
+
 void tutti_facilities_end_piece(tutti_engine *e, tutti_piece *p, tutti_status status)
 {
     EACH (e, f, end_piece)

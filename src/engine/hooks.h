@@ -72,7 +72,10 @@ bool tutti_facilities_values(const tutti_engine *e, int tensor, float **values);
 tutti_status tutti_facilities_announce(tutti_engine *e, int tensor, tutti_error *err);
 tutti_status tutti_facilities_fill_piece(tutti_engine *e, tutti_piece *p, tutti_error *err);
 void tutti_facilities_start_piece(tutti_engine *e, tutti_piece *p);
-/* begin_piece, end_piece: on the thread that exchanges the piece. */
+/* begin_piece, sum, end_piece: on the thread that exchanges the piece. *done: a facility has
+   summed; else nothing was done. */
+tutti_status tutti_facilities_sum(tutti_engine *e, tutti_piece *p, float *part, bool *done,
+                                  tutti_error *err);
 tutti_status tutti_facilities_begin_piece(tutti_engine *e, tutti_piece *p, tutti_error *err);
 void tutti_facilities_end_piece(tutti_engine *e, tutti_piece *p, tutti_status status);
 tutti_status tutti_facilities_end_pass(tutti_engine *e, tutti_error *err);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "logical_tree.h"
 #include "refuse.h"
 #include "collective/table.h"
 
@@ -109,6 +110,18 @@ static tutti_status give_roles(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
+static tutti_status check_logical(const tutti_engine *e, tutti_error *err)
+{
+    const int shares = e->options.elastic_shares;
+
+    return shares == 0 || (shares >= e->m.workers && shares <= TUTTI_LOGICAL_MOST)
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "elastic-shares is %d for %d workers; it must be from the number of workers to %d, since "
+                            "each worker computes at least one share",
+                            shares, e->m.workers, TUTTI_LOGICAL_MOST);
+}
+
 static tutti_status check_options(tutti_engine *e, tutti_error *err)
 {
     tutti_engine_options *o = &e->options;
@@ -131,13 +144,15 @@ static tutti_status check_options(tutti_engine *e, tutti_error *err)
     TUTTI_TRY(tutti_collective_check(o->collective, e->m.workers, err));
     if (o->lane < -1 || o->lane > 64)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the lane width is %d; it must be -1 (none) to 64 threads", o->lane);
-    global = o->batch * o->accumulate * e->m.workers;
+    TUTTI_TRY(check_logical(e, err));
+    global = o->batch * o->accumulate * (o->elastic_shares > 0 ? o->elastic_shares : e->m.workers);
     e->division.share = (tutti_share){ .samples = o->data_samples > 0 ? o->data_samples : (uint64_t)global,
                                        .workers = e->m.workers,
                                        .batch = o->batch,
                                        .accumulate = o->accumulate,
                                        .seed = o->seed,
-                                       .parts = o->parts };
+                                       .parts = o->parts,
+                                       .logical = o->elastic_shares };
     return TUTTI_OK;
 }
 
@@ -187,6 +202,8 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
     m->traits = m->ops->traits_of != NULL ? m->ops->traits_of(m->self) : m->ops->traits;
     if ((m->traits & TUTTI_DDP_EQUIVALENT_ALONE) != 0 && m->workers == 1)
         m->traits |= TUTTI_REPLICAS_EQUAL | TUTTI_DDP_EQUIVALENT;
+    if (e->options.elastic_shares > 0) /* which rows a sum over some of the shares has is not known */
+        m->traits &= ~(unsigned)TUTTI_SPARSE_ROWS;
     TUTTI_TRY(tutti_engine_check_client(e, err));
     if (strcmp(e->options.collective, "auto") != 0 &&
         (m->ops->exchange == NULL || tutti_engine_pushes(m) || (m->traits & TUTTI_THROUGH_SERVERS) != 0))

@@ -9,6 +9,9 @@
 static int64_t passes_over(const tutti_engine *e, int64_t samples, int worker)
 {
     const int64_t batch = tutti_share_batch(&e->division.share, worker);
+
+    if (e->division.share.logical > 0) /* the passes of a share are its own, with samples or without */
+        return tutti_share_passes(&e->division.share, worker);
     return samples > 0 ? (samples + batch - 1) / batch : 1;
 }
 
@@ -93,6 +96,17 @@ static tutti_status begin_exchange(tutti_engine *e, tutti_error *err)
     return status;
 }
 
+/* A pass is of one logical share: the gradient begins anew with each of them. */
+static void pass_of_share(const tutti_engine *e, tutti_pass *next)
+{
+    const tutti_share shares = tutti_share_by_logical(&e->division.share);
+    int mine;
+    const int first = tutti_share_logical(&e->division.share, e->division.member, &mine);
+
+    next->divisor = tutti_share_step(&shares, e->m.rng.step, first + (int)(next->index / shares.accumulate));
+    next->keep = next->index % shares.accumulate > 0;
+}
+
 /* The next pass of this step, before its method changes it. */
 static tutti_pass default_pass(const tutti_engine *e)
 {
@@ -100,6 +114,8 @@ static tutti_pass default_pass(const tutti_engine *e)
 
     next.keep = next.index > 0 && e->m.held == TUTTI_HELD_WHOLE;
     next.same_values = next.index > 0;
+    if (e->division.share.logical > 0 && next.index < e->step.passes)
+        pass_of_share(e, &next);
     if (e->facilities.sizes != NULL) {
         e->facilities.sizes->pass(e->facilities.sizer, &next);
         return next;

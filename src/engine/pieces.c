@@ -15,6 +15,15 @@ static const size_t lane_bytes = 256 * 1024;
 
 /* ---- a piece ---- */
 
+size_t tutti_engine_part_at(size_t count, int parts, int index)
+{
+    enum { LINE = 64 / sizeof(float) };
+    const size_t lines = (count + LINE - 1) / LINE, base = lines / (size_t)parts, more = lines % (size_t)parts,
+                 k = (size_t)index, first = (k * base + (k < more ? k : more)) * LINE;
+
+    return first < count ? first : count;
+}
+
 /* Makes p->g this worker's gradient of the update: without the loss scale (scaler.c), and as
    facilities change it. */
 static void take_in(tutti_engine *e, tutti_piece *p)

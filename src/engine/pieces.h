@@ -74,6 +74,12 @@ void tutti_engine_piece_over(tutti_engine *e, int k, tutti_status status);
 /* Resets piece k to its state before it was started (layout.c). */
 void tutti_engine_piece_reset(tutti_engine *e, int k);
 
+/* Returns the first element of part `index` of `count` elements that are split over `parts`
+   workers, as evenly as lines of 64 bytes permit; index = parts: count. A part has fewer than
+   count / parts + TUTTI_ENGINE_PART_OVER elements. */
+size_t tutti_engine_part_at(size_t count, int parts, int index);
+enum { TUTTI_ENGINE_PART_OVER = 32 };
+
 /* ---- finite.c, judge.c: non-finite gradients ---- */
 
 /* Sets *bad to the first non-finite number of p->g. Reads no other piece. Any thread. */

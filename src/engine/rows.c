@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "hooks.h"
 
 enum { WORD = 64 };
 
@@ -447,9 +448,12 @@ tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tut
     tutti_engine_rows *r = &e->rows[p->first_tensor];
     const int workers = p->group.size;
     size_t words = 0, table = 2 * t->count;
-    bool every = false;
+    bool every = false, done;
     int64_t mine;
 
+    TUTTI_TRY(tutti_facilities_sum(e, p, NULL, &done, err));
+    if (done)
+        return TUTTI_OK;
     if (p->rows != NULL)
         r->summed = true;
     if (p->rows == NULL || (workers == 1 && r->known.all))

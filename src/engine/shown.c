@@ -20,7 +20,7 @@ static tutti_status agree(tutti_engine *e, tutti_error *err)
 }
 
 /* The mean of client state over the workers that have had samples; if none has, each keeps its
-   own. */
+   own. With logical shares it is the same on all (logical.c), and a mean would round it. */
 static tutti_status agree_on_own(tutti_engine *e, tutti_error *err)
 {
     const size_t n = e->options.own_values;
@@ -28,7 +28,7 @@ static tutti_status agree_on_own(tutti_engine *e, tutti_error *err)
     float *own = e->own_values.now;
     bool all;
 
-    if (e->own_values.kept == NULL)
+    if (e->own_values.kept == NULL || e->division.share.logical > 0)
         return TUTTI_OK;
     if (!(own[n] > 0))
         memset(own, 0, n * sizeof *own);

@@ -263,8 +263,10 @@ static tutti_status bytescheduler_serve(tutti_method *m, tutti_error *err)
     return tutti_server_sums_run(s->sums, err);
 }
 
-enum { TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_SPARSE_ROWS | TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS |
-                TUTTI_ASKS_FOR_VALUES };
+enum {
+    TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_SPARSE_ROWS | TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS |
+             TUTTI_ASKS_FOR_VALUES | TUTTI_LOGICAL_SHARES
+};
 
 static bool bytescheduler_serves(const void *self)
 {
@@ -274,7 +276,8 @@ static bool bytescheduler_serves(const void *self)
 static unsigned bytescheduler_traits(const void *self)
 {
     const unsigned traits = ((const bytescheduler *)self)->cross_barrier == ON ? TRAITS | TUTTI_NEVER_SKIPS : TRAITS;
-    return bytescheduler_serves(self) ? traits : traits & ~(unsigned)(TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS);
+    return bytescheduler_serves(self) ? traits & ~(unsigned)TUTTI_LOGICAL_SHARES
+                                      : traits & ~(unsigned)(TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS);
 }
 
 static const tutti_service bytescheduler_services[] = { [SERVE] = { "server", bytescheduler_serve }, { 0 } };

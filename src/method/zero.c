@@ -43,6 +43,8 @@
       be sharded at all.
    9. Node groups sum each bucket as it is ready. MiCS sums among them once a step, after the
       passes are accumulated inside each. */
+#include <string.h>
+
 #include "buckets.h"
 #include "tutti/method.h"
 #include "tutti/method/steps.h"
@@ -101,11 +103,16 @@ static tutti_status zero_open(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-enum { TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_DDP_EQUIVALENT };
+enum { TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_DDP_EQUIVALENT | TUTTI_LOGICAL_SHARES };
 
 static unsigned zero_traits(const void *self)
 {
-    return TRAITS | (((const zero *)self)->stage == VALUES ? TUTTI_SHARDED_PARAMETERS : 0);
+    const zero *z = self;
+    /* the later stages sum each pass over the workers, and groups sum inside them first */
+    const bool logical = z->stage == OPTIMIZER && strcmp(z->group, "none") == 0;
+
+    return (logical ? TRAITS : TRAITS & ~(unsigned)TUTTI_LOGICAL_SHARES) |
+           (z->stage == VALUES ? TUTTI_SHARDED_PARAMETERS : 0);
 }
 
 static const char *const zero_constraints[] = {

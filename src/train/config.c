@@ -69,6 +69,10 @@ const tutti_option tutti_train_options[] = {
     { "batch-share", TUTTI_TEXT, AT(batch_share), 0, 0, 0, "even",
       "samples of a pass by worker: "
       "even, auto (by measured speed), data (by the sizes of their parts), or weights w0:w1:..." },
+    { "elastic-shares", TUTTI_INT, AT(elastic_shares), 0, 0, 1024, NULL,
+      "shares into which each step is cut, of `batch` samples a pass each, at least as many as workers: "
+      "a worker computes several, and results have the same bits with any number of workers, "
+      "also when a run is resumed with another; ddp, bytescheduler, zero(stage=1); 0: a share is a worker" },
     { "partition", TUTTI_SPEC, AT(partition), 0, 0, 0, "iid",
       "which worker has which samples: iid (all draw from all), dirichlet(alpha=A), class(k=K), shard(k=K); "
       "docs/DATA.md" },
@@ -307,6 +311,34 @@ tutti_status tutti_train_device_bytes(const tutti_train_config *c, size_t *bytes
                                                         "device-memory");
 }
 
+int64_t tutti_train_step_samples(const tutti_train_config *c)
+{
+    return (c->elastic_shares > 0 ? c->elastic_shares : c->n) * c->batch * c->accumulate;
+}
+
+/* What the method does not allow is refused by the engine, for all clients. */
+static tutti_status check_elastic(const tutti_train_config *c, tutti_error *err)
+{
+    if (c->elastic_shares == 0)
+        return TUTTI_OK;
+    if (c->elastic_shares < c->n)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "elastic-shares is %lld for %lld workers; it must be at least the number of workers, since "
+                          "each computes at least one share",
+                          (long long)c->elastic_shares, (long long)c->n);
+    if (strcmp(c->batch_share, "even") != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "elastic-shares is %lld, and batch-share '%.80s' would cut a step by worker; leave it at "
+                          "even",
+                          (long long)c->elastic_shares, c->batch_share);
+    if (strncmp(c->partition, "iid", 3) != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "elastic-shares is %lld, and partition '%.80s' would give each worker samples of its own; "
+                          "leave it at iid",
+                          (long long)c->elastic_shares, c->partition);
+    return TUTTI_OK;
+}
+
 static tutti_status check_validation(const tutti_train_config *c, tutti_error *err)
 {
     if (c->validation > 1 && c->validation != floor(c->validation))
@@ -347,6 +379,7 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
     TUTTI_TRY(tutti_train_check_partition(c, err));
     TUTTI_TRY(tutti_train_check_stream(c, err));
     TUTTI_TRY(check_validation(c, err));
+    TUTTI_TRY(check_elastic(c, err));
     if (c->loss_scale[0] == 0 && c->precision == TUTTI_PRECISION_FP16)
         c->loss_scale = tutti_method_traits(c->method, &traits) && (traits & TUTTI_NEVER_SKIPS) ? "off" : "dynamic";
     TUTTI_TRY(tutti_loss_scale_check(c->loss_scale, err));

@@ -197,8 +197,42 @@ typedef struct evaluation {
 /* Returns where the samples of that index begin; a rank that only serves has none. */
 static uint64_t begin_of(const tutti_run *run, const evaluation *e, int index)
 {
-    const int working = tutti_train_working(run);
+    const int working = tutti_train_working(run), shares = run->share.logical;
+    int mine;
+
+    if (shares > 0)
+        return e->total *
+               (uint64_t)(index < working ? tutti_share_logical(&run->share, index, &mine) : shares) /
+               (uint64_t)shares;
     return e->total * (uint64_t)(index < working ? index : working) / (uint64_t)working;
+}
+
+/* The sums over all samples, with logical shares: each share is a part by itself, whichever worker
+   evaluates it. e->sums of index 0 has them, of the others 0. Collective. */
+static tutti_status evaluate_shares(tutti_run *run, evaluation *e, const part *mine, float *logits, tutti_error *err)
+{
+    const uint64_t shares = (uint64_t)run->share.logical;
+    double *sums = tutti_alloc((size_t)shares, 3 * sizeof *sums);
+    int n;
+    const int first = tutti_share_logical(&run->share, run->rank, &n);
+    tutti_status status =
+        sums != NULL ? TUTTI_OK
+                     : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the losses of %d shares", (int)shares);
+
+    for (int v = first; v < first + n && status == TUTTI_OK; v++) {
+        part one = *mine;
+        one.at = e->total * (uint64_t)v / shares;
+        one.end = e->total * ((uint64_t)v + 1) / shares;
+        status = my_part(run, &one, e->least, sums + 3 * v, logits, err);
+        logits += logits != NULL ? one.end - one.at : 0;
+    }
+    if (status == TUTTI_OK)
+        status = tutti_reduce_double(&run->all, TUTTI_SUM, sums, 3 * (size_t)shares, err);
+    for (uint64_t v = 0; v < shares && run->all.index == 0 && status == TUTTI_OK; v++)
+        for (int k = 0; k < 3; k++)
+            e->sums[k] += sums[3 * v + (uint64_t)k];
+    tutti_free(sums);
+    return status;
 }
 
 /* Computes e->auc from the logits of all ranks. mine: those of this rank's samples. Collective. */
@@ -261,7 +295,8 @@ static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *er
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the logits of %llu samples",
                           (unsigned long long)(end - begin));
     if (!tutti_train_serves(run))
-        status = my_part(run, &mine, e->least, e->sums, logits, err);
+        status = run->share.logical > 0 ? evaluate_shares(run, e, &mine, logits, err)
+                                        : my_part(run, &mine, e->least, e->sums, logits, err);
     if (status == TUTTI_OK)
         status = tutti_reduce_double(&run->all, TUTTI_SUM, e->sums, 5, err);
     if (status == TUTTI_OK && e->ranks)

@@ -124,8 +124,8 @@ static tutti_status make_steps(tutti_run *run, tutti_error *err)
     TUTTI_TRY(tutti_train_open(run, err));
     if (steps * run->step_gradients < run->gradients_in_all)
         run->gradients_in_all = steps * run->step_gradients;
-    if (steps * (uint64_t)(c->batch * c->accumulate * run->workers) < run->samples_in_all)
-        run->samples_in_all = steps * (uint64_t)(c->batch * c->accumulate * run->workers);
+    if (steps * (uint64_t)tutti_train_step_samples(c) < run->samples_in_all)
+        run->samples_in_all = steps * (uint64_t)tutti_train_step_samples(c);
     TUTTI_TRY(tutti_train_dry_open(run, err));
     TUTTI_TRY(tutti_train_loop(run, err));
     TUTTI_TRY(tutti_engine_part(run->engine, err));

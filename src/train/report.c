@@ -1,6 +1,7 @@
 /* report.c: reports while a run trains, to the user and in metrics.jsonl: the training of all
    workers, in each interval of --report-every; each evaluation; the effect of the codec. Index 0
    writes. */
+#include <errno.h>
 #include <math.h>
 
 #include "train_internal.h"
@@ -12,6 +13,11 @@ enum { LOSS, SAMPLES, BYTES, COMPUTE, WAIT, SKIPPED, SCALE, REPORTED };
 tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
 {
     run->reported_ns = tutti_now_ns(run->rt);
+    if (run->share.logical > 0) {
+        run->share_loss = tutti_alloc((size_t)run->share.logical, sizeof *run->share_loss);
+        if (run->share_loss == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the losses of %d shares", run->share.logical);
+    }
     TUTTI_TRY(tutti_train_gather_open(run, err));
     if (run->all.index != 0)
         return TUTTI_OK;
@@ -137,8 +143,24 @@ tutti_status tutti_train_report_received(tutti_run *run, uint64_t until, tutti_e
     return status;
 }
 
+/* With logical shares the loss is added share by share, whichever worker has computed which. */
+static tutti_status sum_shares(tutti_run *run, double *loss, tutti_error *err)
+{
+    const size_t shares = (size_t)run->share.logical;
+
+    TUTTI_TRY(tutti_reduce_double(&run->all, TUTTI_SUM, run->share_loss, shares, err));
+    *loss = 0;
+    for (size_t v = 0; v < shares; v++) {
+        *loss += run->all.index == 0 ? run->share_loss[v] : 0;
+        run->share_loss[v] = 0;
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status gather_report(tutti_run *run, void *mine, tutti_error *err)
 {
+    if (run->share_loss != NULL)
+        TUTTI_TRY(sum_shares(run, &((double *)mine)[LOSS], err));
     return tutti_train_gather(run, mine, REPORTED, err);
 }
 

@@ -157,6 +157,7 @@ static void put_settings(json_t *o, const tutti_run *run)
     json_object_set_new(o, "collective", json_string(c->collective));
     json_object_set_new(o, "batch", json_integer(c->batch));
     json_object_set_new(o, "batch_share", json_string(c->batch_share));
+    json_object_set_new(o, "elastic_shares", json_integer(c->elastic_shares));
     json_object_set_new(o, "partition", json_string(c->partition));
     json_object_set_new(o, "stream", c->stream[0] != 0 ? json_string(c->stream) : json_null());
     json_object_set_new(o, "accumulate", json_integer(c->accumulate));

@@ -21,7 +21,7 @@ char *tutti_train_facts(const tutti_run *run)
     json_object_set_new(facts, "data_hash", json_string(hash));
     json_object_set_new(facts, "parameters", json_integer((json_int_t)run->parameters));
     json_object_set_new(facts, "samples_per_step",
-                        json_integer((json_int_t)(run->config->n * run->config->batch * run->config->accumulate)));
+                        json_integer((json_int_t)tutti_train_step_samples(run->config)));
     text = json_dumps(facts, JSON_SORT_KEYS | JSON_COMPACT);
     json_decref(facts);
     return text;
@@ -111,9 +111,10 @@ static tutti_status same_samples(const tutti_run *run, const char *path, const j
         snprintf(others, sizeof others, ", or %lld as the remaining %lld had", (long long)rest,
                  (long long)survivors(saved));
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "cannot resume %s: its run has samples_per_step %lld, this one %lld (n x batch x accumulate); "
+                      "cannot resume %s: its run has samples_per_step %lld, this one %lld (%s x batch x accumulate); "
                       "it decides the numbers and must be the same%s%s",
-                      path, (long long)was, (long long)step, others,
+                      path, (long long)was, (long long)step, run->config->elastic_shares > 0 ? "elastic-shares" : "n",
+                      others,
                       run->is_async ? ", or batch x accumulate must" : "");
 }
 

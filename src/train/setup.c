@@ -115,6 +115,7 @@ static void plan_steps(tutti_run *run, uint64_t samples)
     run->share = (tutti_share){
         samples, run->is_async ? 1 : run->workers, c->batch, c->accumulate, (uint64_t)c->seed, run->batch_of
     };
+    run->share.logical = (int)c->elastic_shares;
     per_epoch = tutti_share_steps(&run->share);
     run->gradients_in_all = c->steps > 0 ? (uint64_t)c->steps * run->step_gradients : (uint64_t)c->epochs * per_epoch;
     run->steps = (run->gradients_in_all + run->step_gradients - 1) / run->step_gradients;
@@ -154,6 +155,7 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
         .loss_scale = c->loss_scale,
         .batch = c->batch,
         .accumulate = c->accumulate,
+        .elastic_shares = (int)c->elastic_shares,
         .batch_of = run->batch_of,
         .parts = run->parts.first != NULL ? &run->parts : NULL,
         .data_samples = samples,
@@ -187,7 +189,7 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
     };
     TUTTI_TRY(tutti_engine_open(&run->engine, run->world, params, run->n_params, &options, err));
     run->variable_batch = tutti_engine_takes(run->engine) > 0;
-    run->samples_in_all = c->steps > 0 ? (uint64_t)(c->steps * c->batch * c->accumulate * run->workers)
+    run->samples_in_all = c->steps > 0 ? (uint64_t)(c->steps * tutti_train_step_samples(c))
                                        : (uint64_t)c->epochs * samples;
     return TUTTI_OK;
 }
@@ -367,6 +369,7 @@ void tutti_train_close_all(tutti_run *run)
     tutti_data_close(run->data);
     tutti_file_close(run->metrics, NULL);
     tutti_free(run->figures_of);
+    tutti_free(run->share_loss);
     tutti_free(run->passed_over);
     tutti_free(run->batch_of);
     tutti_free(run->sample_seconds);

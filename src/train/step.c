@@ -149,6 +149,18 @@ static tutti_status take_samples(tutti_run *run, const tutti_pass *pass, tutti_b
     return TUTTI_OK;
 }
 
+static void add_loss(tutti_run *run, const tutti_pass *pass, double loss)
+{
+    int shares;
+
+    if (pass->again)
+        return;
+    run->loss_sum += loss;
+    if (run->share_loss != NULL)
+        run->share_loss[tutti_share_logical(&run->share, run->rank, &shares) + pass->index / run->share.accumulate] +=
+            loss;
+}
+
 tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(run->engine);
@@ -175,7 +187,7 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
         TUTTI_TRY(tutti_engine_pass_end(run->engine, loss, err));
         if (run->nn != NULL) /* else a planned run without a network */
             TUTTI_TRY(tutti_engine_use_device(run->engine, tutti_nn_bytes(run->nn), err));
-        run->loss_sum += pass.again ? 0 : loss;
+        add_loss(run, &pass, loss);
         run->loss_samples += pass.again ? 0 : (double)batch.samples;
         run->shares_samples += (double)batch.samples;
     }

@@ -23,7 +23,8 @@ typedef struct tutti_train_config {
         *collective_table, *codec, *codec_hierarchy, *loss_scale, *stream, *hosts, *rsh, *meet,
         *device_memory, *trace_steps;
     int64_t n, servers, epochs, steps, batch, accumulate, seed, threads, report_every,
-        codec_report, eval_every, checkpoint_every, checkpoint_keep, min_workers, stream_buffer;
+        codec_report, eval_every, checkpoint_every, checkpoint_keep, min_workers, stream_buffer,
+        elastic_shares;
     double validation, clip_norm, step_time, start_timeout;
     int on_loss, nonfinite, lane, precision, codec_cost, final_eval;
     bool codec_checksum, checkpoint_on_signal, overwrite, trace, quiet;
@@ -36,6 +37,9 @@ enum { TUTTI_SHARES_SETTLE = 10 };
 enum { TUTTI_PRECISION_FP32, TUTTI_PRECISION_BF16, TUTTI_PRECISION_FP16 };
 enum { TUTTI_FINAL_EVAL_OFF, TUTTI_FINAL_EVAL_ON, TUTTI_FINAL_EVAL_ALL };
 enum { TUTTI_ON_LOSS_AUTO, TUTTI_ON_LOSS_STOP, TUTTI_ON_LOSS_CONTINUE };
+
+/* Returns the samples of a full step over all workers. */
+int64_t tutti_train_step_samples(const tutti_train_config *config);
 
 /* Completes model and data where one of them is a synthetic problem (problem.h), which is both
    model and data. If only one of the two was given, sets the other from it. If both are the same

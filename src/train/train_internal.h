@@ -144,6 +144,8 @@ typedef struct tutti_run {
                                         values of its first unit are there */
 
     double loss_sum, loss_samples;   /* this worker's, since the last report */
+    double *share_loss;              /* [logical shares]: loss_sum by share, 0 for those of other
+                                        workers; NULL: no logical shares */
     int64_t reported_ns;             /* time of the last report */
     uint64_t first_samples;          /* samples of the run before this process */
     tutti_figures reported;          /* the engine's figures at the last report */

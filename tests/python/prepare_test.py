@@ -282,6 +282,37 @@ def test_accumulated_passes_are_one_step(method):
     torch.testing.assert_close(whole, halves, rtol=1e-5, atol=1e-6)
 
 
+def shared(method, shares, accumulate=1, samples=34):
+    """Of 34 samples the last step of an epoch has fewer than its shares have room for; of 30 not, and the model has
+    running statistics."""
+    torch.manual_seed(0)
+    norm = [torch.nn.BatchNorm1d(7, momentum=0.3)] if samples == 30 else []
+    model = torch.nn.Sequential(*norm, torch.nn.ReLU(), torch.nn.Dropout(0.4), torch.nn.Linear(7, 2))
+    sampler = tutti.torch.sampler(samples, 2, 5, accumulate=accumulate)
+    model, optimizer = prepared(method, model, sampler=sampler, elastic_shares=shares)
+    x = torch.randn(samples, 7, generator=torch.Generator().manual_seed(3))
+    seen = 0
+    for _ in range(2):
+        for ids in sampler:
+            seen += 1
+            torch.nn.functional.cross_entropy(model(x[ids]), (x[ids].sum(1) > 0).long()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert seen == 2 * len(sampler)
+    own = [b.tolist() for b in model.buffers()]
+    with optimizer.evaluate():
+        assert own == [b.tolist() for b in model.buffers()]
+    optimizer.finish()
+    return values(model), own[:2]
+
+
+@pytest.mark.parametrize("given", [("ddp", 5, 2), ("zero", 5, 1, 30), ("bytescheduler", 5)])
+def test_shares_of_a_step_give_the_same_bits_with_any_number_of_workers(given):
+    one = alone(shared, "ddp", *given[1:])
+    for n in (2, 3):
+        assert alone(shared, *given, n=n) == one * n
+
+
 def looking(method):
     model, optimizer = prepared(method, model=net(norm=True))
     rank = optimizer.world.rank

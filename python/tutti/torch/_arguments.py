@@ -22,6 +22,8 @@ from torch.nn.parallel import DistributedDataParallel as _Torch
 from .. import _abi
 
 _DEFAULTS = {name: of.default for name, of in list(inspect.signature(_Torch.__init__).parameters.items())[2:]}
+# What an older torch does not know, as a newer one has it by default.
+_NEWER = {"forward_sync_buffers": None, "batched_grad_copy": False, "skip_all_reduce_unused_params": False}
 _PIECES = "the method determines how much is exchanged at once"
 _AS_THEY_COME = "all gradients are exchanged as backward has them"
 _NO_EFFECT = {
@@ -40,8 +42,9 @@ _TAKEN = {
 }  # fmt: skip
 # What a module that trains with an optimiser of torch's has no use for.
 _NOT_OF_USE = {
-    "user", "initial", "evaluate", "update", "optimizer", "lr_schedule", "loss_scale", "own_values", "batch",
-    "accumulate", "batch_of", "parts", "data_samples", "servers", "fingerprint", "nonfinite", "whole_batches",
+    "user", "initial", "evaluate", "update", "values", "keeps_gradients", "optimizer", "lr_schedule", "loss_scale", "own_values", "batch",
+    "accumulate", "batch_of", "parts", "data_samples", "elastic_shares", "servers", "fingerprint", "nonfinite",
+    "whole_batches",
 }  # fmt: skip
 _ENGINE = {name for name, _ in _abi.tutti_engine_options._fields_} - _NOT_OF_USE
 _warned: set[str] = set()  # names of arguments
@@ -118,7 +121,7 @@ def _check_group(torchs: Mapping[str, Any]) -> None:
 
 def read(positional: Sequence[Any], given: Mapping[str, Any]) -> Arguments:
     """Takes the arguments apart. TypeError, ValueError: one that cannot be."""
-    torchs: dict[str, Any] = _DEFAULTS | {"gradient_as_bucket_view": True}
+    torchs: dict[str, Any] = _NEWER | _DEFAULTS | {"gradient_as_bucket_view": True}
     engine: dict[str, Any] = {}
     no_effect: dict[str, str] = {}
     for name, value in _named(positional, given).items():

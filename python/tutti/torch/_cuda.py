@@ -125,7 +125,8 @@ class Cuda:
 class Windows:
     """Host memory of an engine that is page-locked until close().
 
-    ranges: address and bytes of each piece of memory.
+    ranges: address and bytes of each piece of memory. A piece of less than a page is left alone: the page has other
+    memory, too, and CUDA refuses a copy of memory that is locked in part.
     """
 
     def __init__(self, device: Device, ranges: Sequence[tuple[int, int]]) -> None:
@@ -153,10 +154,13 @@ class Windows:
 
 
 def _pages(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Returns begin and end of whole pages, those that touch as one: no page can be locked twice."""
+    """Returns begin and end of the pages of each piece that has pages to itself (tutti_alloc), those that touch as one:
+    no page can be locked twice."""
     page, found = mmap.PAGESIZE, []
-    for address, size in sorted(ranges):
-        begin, end = address // page * page, -(-(address + size) // page) * page
+    for begin, size in sorted(ranges):
+        if size < page or begin % page != 0:
+            continue
+        end = -(-(begin + size) // page) * page
         if found and begin <= found[-1][1]:
             found[-1] = (found[-1][0], max(end, found[-1][1]))
         else:

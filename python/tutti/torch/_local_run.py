@@ -38,6 +38,7 @@ def _refuse(given: dict[str, Any]) -> None:
     apart = "ranks of a host would decide apart, each by its shard; leave it out"
     _local.refuse({
         "servers": (bool(given["servers"]), "ranks that only serve have no host's group; leave servers out"),
+        "elastic_shares": (bool(given["elastic_shares"]), "it has no logical shares; leave elastic_shares out"),
         "sampler": (given["sampler"] is not None, f"it would count hosts and not ranks; {others}"),
         "validation": (given["validation"] is not None, apart),
         "loss_scale": (given["loss_scale"] not in (None, "", "off"), f"{apart}. torch.bfloat16 needs none"),

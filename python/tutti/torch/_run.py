@@ -356,6 +356,8 @@ class Run:
             self._spans.append((p.epoch, p.position, p.samples))
         samples = self.engine.method.samples if dealt else p.samples
         self._factor = samples / p.divisor if p.divisor else 0.0
+        if self.engine.share().logical:  # what a share draws does not depend on the worker that computes it
+            torch.manual_seed(self._seed_of(p))
         self._pass, self._given = p, [None] * len(self.binding.bound)
         if self.units is not None:
             self.units.pass_begins()
@@ -363,11 +365,20 @@ class Run:
             self._draws = torch.get_rng_state()
         return True
 
+    def _seed_of(self, p: _abi.tutti_pass) -> int:
+        seed = self.engine.share().seed
+        return int(seed * 0x9E3779B97F4A7C15 + p.epoch * 0xC2B2AE3D27D4EB4F + p.position) % (1 << 63)
+
     def _begin_pass(self) -> _abi.tutti_pass | None:
         self._take_written()
         self._wait_copied()
         warn_unscaled(self.engine)
+        shared = self.engine.share().logical > 0
+        if shared:
+            self._put_own()
         p = self.engine.pass_begin()
+        if shared:  # a share begins with the running statistics with which the step began
+            self._take_own()
         assert p is not None or self.closes, "a pass that was announced (more) has not come"
         self._deliver()
         return p
@@ -643,6 +654,8 @@ class Run:
         self.optimizer._opt_called = True  # torch's schedulers warn if no update came before them
         self._tell_lr()
         self.engine.step()
+        if self.engine.share().logical:  # the mean over the shares
+            self._take_own()
         self.within = False
         self.steps += 1
         if self.record is not None:

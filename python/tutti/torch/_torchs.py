@@ -162,8 +162,7 @@ class Torchs(_Torch):
         self._module_parameters = [p for name, p in module.named_parameters() if name not in self.parameters_to_ignore]
         for name in ("dim", "find_unused_parameters", "static_graph", "gradient_as_bucket_view", "batched_grad_copy",
                      "skip_all_reduce_unused_params", "mixed_precision"):  # fmt: skip
-            if name in given:  # an older torch does not have all of them
-                setattr(self, name, given[name])
+            setattr(self, name, given[name])
         for name, value in (("process_group", arguments.group), ("device_mesh", given["device_mesh"])):
             if value is not None:
                 setattr(self, name, value)

@@ -164,8 +164,9 @@ class Optimizer(torch.optim.Optimizer):
 
 def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "ddp", *, codec: str | None = None,
             transport: str | None = None, servers: int = 0, batch: int = 1, accumulate: int = 1,
-            validation: Callable[[], Any] | None = None, collective: str | None = None, clip_norm: float = 0.0,
-            nonfinite: str = "stop", loss_scale: str | None = None, seed: int = 0,
+            elastic_shares: int = 0, validation: Callable[[], Any] | None = None,
+            collective: str | None = None, clip_norm: float = 0.0, nonfinite: str = "stop",
+            loss_scale: str | None = None, seed: int = 0,
             steps: int = 0, sampler: BatchSampler | None = None, trace: str | os.PathLike[str] | None = None,
             trace_overwrite: bool = False, codec_cost: str = "off", codec_report: int = 0,
             local_group: dist.ProcessGroup | None = None) -> tuple[nn.Module, Optimizer]:
@@ -179,6 +180,10 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
     accumulate: backward passes in a step. The loop stays as it is: every `accumulate`-th call of step() makes a step,
         and gradients are divided by `accumulate` here, not by the user. If the loop ends in the middle of a step, the
         gradients so far are applied, divided by `accumulate`, too.
+    elastic_shares: shares into which a step is cut, of which each worker computes several: the run has the same bits
+        with any number of workers up to it, and when it is resumed with another. A call of step() is one pass of one
+        share, and every worker's last one makes the step. Each pass seeds torch's random numbers by its samples.
+        For the methods ddp, bytescheduler and zero(stage=1). 0: none.
     validation: returns the mean loss of the present model on samples held out of training, the same on all ranks. For
         methods that use it.
     clip_norm: largest norm of the exchanged gradient, in place of clip_grad_norm_; 0: no clipping.
@@ -204,9 +209,9 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
     check_second(servers)
     make = Run if local_group is None else functools.partial(LocalRun, local_group=local_group)
     run = make(model, optimizer, method, codec=codec, transport=transport, servers=servers, batch=batch,
-               accumulate=accumulate, validation=validation, collective=collective, clip_norm=clip_norm,
-               nonfinite=nonfinite, loss_scale=loss_scale, seed=seed, steps=steps, sampler=sampler, trace=trace,
-               trace_overwrite=trace_overwrite, codec_cost=codec_cost, codec_report=codec_report)
+               accumulate=accumulate, elastic_shares=elastic_shares, validation=validation, collective=collective,
+               clip_norm=clip_norm, nonfinite=nonfinite, loss_scale=loss_scale, seed=seed, steps=steps, sampler=sampler,
+               trace=trace, trace_overwrite=trace_overwrite, codec_cost=codec_cost, codec_report=codec_report)
     if run.only_serves:
         _serve.until_finished(run)
         sys.exit(0)

@@ -54,6 +54,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         self._share: _abi.tutti_share | None = None
         self._parts: _abi.tutti_parts | None = None
         self._batch_of: Any = None
+        self._logical = 0  # logical shares of the run
         self.rank = -1
         if place is not None:
             self._place(*place)
@@ -74,6 +75,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
             seed=self.seed,
             batch_of=self._batch_of,
             parts=ctypes.pointer(self._parts) if self._parts is not None else None,
+            logical=self._logical,
         )
 
     def _unequal(self, workers: int) -> Any:
@@ -126,6 +128,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def bind(self, run: Run) -> None:
         self._bound = weakref.ref(run)
+        self._logical = run.engine.share().logical
         self._place(run.engine.rank, run.engine.workers)
 
     @property
@@ -149,7 +152,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         """Returns the batches of an epoch; for asynchronous methods: if all workers were equally fast."""
         share = self._settle()
         last = _c.tutti_share_steps(share) - 1
-        return last * self.accumulate + sum(1 for _ in self._passes(share, last))
+        return last * _c.tutti_share_passes(share, self.rank) + sum(1 for _ in self._passes(share, last))
 
     def __iter__(self) -> Iterator[list[int]]:
         share = self._settle()
@@ -170,12 +173,12 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def _passes(self, share: _abi.tutti_share, step: int) -> Iterator[list[int]]:
         """Yields the batches of this worker in a step. If a tail step has none for it, yields a batch of one sample
-        that does not count, so that the worker takes part in the step."""
+        that does not count, so that the worker takes part in the step; with logical shares also for each share."""
         number = 0
-        while number < self.accumulate:
+        while number < _c.tutti_share_passes(share, self.rank):
             epoch, position = ctypes.c_uint64(), ctypes.c_uint64()
             n = _c.tutti_share_pass(share, step, self.rank, number, epoch, position)
-            if n == 0 and number > 0:
+            if n == 0 and number > 0 and not share.logical:
                 return
             yield self._indices(share, epoch.value, position.value if n > 0 else 0, max(n, 1))
             number += 1

@@ -30,11 +30,10 @@
 #include <string.h>
 
 #include "sharded.h"
+#include "engine/hooks.h"
 #include "engine/refuse.h"
 #include "collective/table.h"
 #include "optim/placed.h"
-
-enum { LINE = 64 / sizeof(float) };
 
 tutti_shards *tutti_shards_of(const tutti_engine *e)
 {
@@ -42,15 +41,6 @@ tutti_shards *tutti_shards_of(const tutti_engine *e)
 }
 
 /* ---- the partition ---- */
-
-/* The first element of shard w of `count` elements that are split over `workers`; w = workers:
-   count. */
-static size_t shard_at(size_t count, int workers, int w)
-{
-    const size_t lines = (count + LINE - 1) / LINE, base = lines / (size_t)workers, more = lines % (size_t)workers,
-                 k = (size_t)w, first = (k * base + (k < more ? k : more)) * LINE;
-    return first < count ? first : count;
-}
 
 /* The part of a block of the norm that one worker of a group has: elements of one piece. */
 typedef struct stretch {
@@ -66,8 +56,8 @@ static bool next_stretch(const tutti_engine *e, stretch *s)
 
     while (s->piece < e->layout.n_pieces) {
         const tutti_piece *p = &e->pieces[s->piece];
-        const size_t end = p->first + shard_at(p->count, workers, s->worker + 1), block = at / TUTTI_NORM_BLOCK,
-                     until = (block + 1) * TUTTI_NORM_BLOCK;
+        const size_t end = p->first + tutti_engine_part_at(p->count, workers, s->worker + 1),
+                     block = at / TUTTI_NORM_BLOCK, until = (block + 1) * TUTTI_NORM_BLOCK;
         if (at < end) {
             s->first = at;
             s->count = (end < until ? end : until) - at;
@@ -284,8 +274,9 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
     for (int k = 0; k < e->layout.n_pieces; k++) {
         const tutti_piece *p = &e->pieces[k];
         for (int w = 0; w < s->team; w++)
-            s->counts[k * s->team + w] = shard_at(p->count, s->team, w + 1) - shard_at(p->count, s->team, w);
-        s->mine[k].first = p->first + shard_at(p->count, s->team, s->index);
+            s->counts[k * s->team + w] =
+                tutti_engine_part_at(p->count, s->team, w + 1) - tutti_engine_part_at(p->count, s->team, w);
+        s->mine[k].first = p->first + tutti_engine_part_at(p->count, s->team, s->index);
         s->mine[k].count = s->counts[k * s->team + s->index];
         s->at[k] = all;
         all += s->mine[k].count;
@@ -349,23 +340,35 @@ static tutti_status sum_of_teams(tutti_engine *e, const tutti_piece *p, float *s
     return status;
 }
 
+/* shard := the sum of my shard over the workers of my group. */
+static tutti_status sum_in_team(tutti_engine *e, tutti_piece *p, float *shard, tutti_error *err)
+{
+    const tutti_shards *shards = tutti_shards_of(e);
+    bool done;
+
+    TUTTI_TRY(tutti_facilities_sum(e, p, shard, &done, err));
+    if (done)
+        return TUTTI_OK;
+    if ((float)p->weight != 1)
+        tutti_scale(e->m.device, p->count, (float)p->weight, p->g);
+    return tutti_reduce_scatter_v(&p->group, TUTTI_SUM, shards->counts + p->index * shards->team,
+                                  tutti_f32(e->m.device, p->g, p->count),
+                                  tutti_f32(e->m.device, shard, shards->mine[p->index].count), err);
+}
+
 tutti_status tutti_shards_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     const tutti_shards *shards = tutti_shards_of(e);
     const tutti_range *mine = &shards->mine[p->index];
-    const tutti_buffer whole = tutti_f32(m->device, p->g, p->count);
     const bool adds = tutti_engine_adds_up(e);
     float *to = gradient_of(e, p->index), *sum;
     tutti_status status;
 
-    if ((float)p->weight != 1)
-        tutti_scale(m->device, p->count, (float)p->weight, p->g);
     status = tutti_offload_stage(e, p->index, adds, &to, err);
     sum = adds ? p->g + (mine->first - p->first) : to;
     if (status == TUTTI_OK)
-        status = tutti_reduce_scatter_v(&p->group, TUTTI_SUM, shards->counts + p->index * shards->team, whole,
-                                        tutti_f32(m->device, sum, mine->count), err);
+        status = sum_in_team(e, p, sum, err);
     TUTTI_TRY(sum_of_teams(e, p, sum, status, err));
     if (adds)
         tutti_add(m->device, mine->count, sum, to);
@@ -477,9 +480,9 @@ static tutti_range saved_part(const void *self, size_t count)
     const tutti_shards *shards = tutti_shards_of(e);
     const bool several = shards->ranks != NULL;
     const int teams = several ? shards->between.size : 1, mine = several ? shards->between.index : 0;
-    const size_t first = shard_at(count, teams, mine);
+    const size_t first = tutti_engine_part_at(count, teams, mine);
 
-    return (tutti_range){ first, shard_at(count, teams, mine + 1) - first };
+    return (tutti_range){ first, tutti_engine_part_at(count, teams, mine + 1) - first };
 }
 
 /* The job that gathers the updated values of a piece. TUTTI_CLOSED: it was not begun, since another

@@ -1,0 +1,421 @@
+/* logical.c: logical shares (engine_options.elastic_shares). A step is cut into V shares, V fixed
+   for the run; each worker computes a block of them, and the mean gradient has the same bits
+   whichever worker computes which share. So a run has the same bits with 1 to V workers, and when
+   it is resumed with another number. They are those of V workers without logical shares.
+
+     g_s            gradient of share s: the mean over its samples, which the share determines
+     w_s            samples of s / samples of the step
+     sum            the tree over w_0 g_0, ..., w_(V-1) g_(V-1), each product rounded once, split at
+                    the largest power of two (docs/design/numbers.md)
+
+   A worker adds what of this tree lies in its block: nodes whose parent does not. It computes its
+   shares in their order and adds two nodes as soon as they are the children of one, so it keeps few
+   of them (`level`).
+
+   Between workers there are two ways.
+     1. If every block is a node and the tree over them is that over workers, as with V = n 2^k: the
+        usual all-reduce, or reduce-scatter.
+     2. Else every piece is divided evenly, each worker sends all its nodes of a part to the part's
+        owner, the owner adds them in the tree, and the parts are gathered. With k_r nodes worker
+        r sends k_r (c - c_r) values of a piece of c of which c_r are its own, and an all-gather
+        follows.
+   Both send each element at least once to its owner, and k_r is 1 to 4 in most divisions. What was
+   considered instead is in docs/design/membership.md.
+
+   Levels that are sent are stored owner by owner, so that they are what the all-to-all sends.
+
+   Client state (own_values), as running statistics of batch norms, begins each share of a step as
+   the step began. After the step it is the mean over the shares that have samples, the same on all
+   workers. Each worker gathers that of all shares, V times the state, and adds it in the tree. */
+#include <errno.h>
+#include <string.h>
+
+#include "engine_internal.h"
+#include "logical.h"
+#include "logical_tree.h"
+#include "refuse.h"
+
+typedef struct logical {
+    tutti_engine *e;
+    int shares;                  /* V */
+    int first, mine;             /* this worker's shares: [first, first + mine) */
+    bool direct;                 /* the tree over the blocks is that over workers (way 1) */
+    int *depth;                  /* [mine]: nodes that are kept when the gradient of a share is there */
+    int *joins;                  /* [mine]: how many of them it is then added to */
+    int levels;                  /* the most nodes that are kept */
+    int sent;                    /* nodes that this worker sends; 0: `direct` */
+    float *cut;                  /* declared, sent x n: levels below `sent`, piece by piece and
+                                    within a piece part by part */
+    float *rest;                 /* declared, (levels - sent) x n: the levels above */
+    int *nodes_of;               /* [workers]: number of nodes of each worker */
+    int nodes;                   /* the sum */
+    tutti_logical_node *node;    /* [nodes]: of all workers, in ascending order */
+    float *in;                   /* declared: the nodes of this worker's part of every piece */
+    size_t *counts;              /* [most pieces][3 x workers]: elements sent to, received from, and
+                                    owned by each worker */
+    float *state;                /* declared, (1 + V) x state_size: the client's state when the step
+                                    began, and after each share; NULL: none */
+    size_t state_size;           /* own_values, and 1 if the share has samples */
+    size_t *state_counts;        /* [workers]: elements of `state` of each worker's shares */
+    tutti_engine_bad *bad;       /* [most pieces]: a number that is not finite in an earlier share
+                                    of the step */
+} logical;
+
+static tutti_status no_memory(const logical *s, tutti_error *err)
+{
+    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %d logical shares", s->shares);
+}
+
+static void close_logical(void *self)
+{
+    logical *s = self;
+
+    tutti_free(s->depth);
+    tutti_free(s->joins);
+    tutti_free(s->nodes_of);
+    tutti_free(s->node);
+    tutti_free(s->counts);
+    tutti_free(s->state_counts);
+    tutti_free(s->bad);
+    tutti_free(s);
+}
+
+/* ---- a share ---- */
+
+/* The first element of part `index` of a piece. */
+static size_t part_at(const logical *s, const tutti_piece *p, int index)
+{
+    return tutti_engine_part_at(p->count, s->e->m.workers, index);
+}
+
+/* level := p->g, or else p->g := level + p->g. */
+static void move_level(const logical *s, tutti_piece *p, int level, bool store)
+{
+    tutti_device *d = s->e->m.device;
+    const bool cut = level < s->sent;
+
+    for (int w = 0; w < (cut ? s->e->m.workers : 1); w++) {
+        const size_t first = cut ? part_at(s, p, w) : 0, count = (cut ? part_at(s, p, w + 1) : p->count) - first;
+        float *const at = cut ? s->cut + (size_t)s->sent * (p->first + first) + (size_t)level * count
+                              : s->rest + (size_t)(level - s->sent) * s->e->m.n + p->first,
+                     *const g = p->g + first;
+        if (store)
+            tutti_copy(d, count, g, at);
+        else
+            tutti_add(d, count, at, g);
+    }
+}
+
+/* p->g is the gradient of this worker's share `at`: weighs it, and adds it to the nodes with which
+   it makes larger ones. Returns the number of nodes that are kept besides. */
+static int join_share(const logical *s, tutti_piece *p, uint64_t step, int at)
+{
+    const tutti_share of = tutti_share_by_logical(&s->e->division.share);
+    const int64_t all = tutti_share_step(&of, step, -1);
+    const float weight = (float)((double)tutti_share_step(&of, step, s->first + at) / (double)all);
+
+    if (weight != 1)
+        tutti_scale(s->e->m.device, p->count, weight, p->g);
+    for (int k = 1; k <= s->joins[at]; k++)
+        move_level(s, p, s->depth[at] - k, false);
+    return s->depth[at] - s->joins[at];
+}
+
+/* Keeps the first number of a step that is not finite, by piece. */
+static tutti_status check_share(const logical *s, int piece, int at, tutti_error *err)
+{
+    tutti_engine_bad *bad = &s->bad[piece];
+
+    if (at > 0 && bad->found)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_engine_check_gradient(s->e, piece, err));
+    *bad = s->e->piece_state[piece].bad;
+    return TUTTI_OK;
+}
+
+/* The client's state after share v of the step. */
+static float *state_of(const logical *s, int v)
+{
+    return s->state + (size_t)(1 + v) * s->state_size;
+}
+
+static tutti_status begin_pass(void *self, const tutti_pass *pass, tutti_error *err)
+{
+    const logical *s = self;
+    tutti_engine *e = s->e;
+
+    (void)err;
+    if (s->state != NULL && pass->index == 0)
+        tutti_copy(e->m.device, s->state_size, e->own_values.now, s->state);
+    else if (s->state != NULL && pass->index % e->division.share.accumulate == 0)
+        tutti_copy(e->m.device, s->state_size, s->state, e->own_values.now);
+    return TUTTI_OK;
+}
+
+static void keep_state(const logical *s, int v)
+{
+    const tutti_engine *e = s->e;
+    const tutti_share of = tutti_share_by_logical(&e->division.share);
+    const bool any = tutti_share_step(&of, e->counts.progress.step, v) > 0;
+    float *const state = state_of(s, v);
+
+    tutti_copy(e->m.device, s->state_size, e->own_values.now, state);
+    if (!any)
+        tutti_fill(e->m.device, s->state_size, 0, state);
+    state[s->state_size - 1] = any;
+}
+
+/* The step is over: the client's state becomes the mean over the shares with samples. */
+static tutti_status end_step(void *self, tutti_error *err)
+{
+    const logical *s = self;
+    tutti_engine *e = s->e;
+    tutti_device *d = e->m.device;
+    tutti_group g = tutti_group_keyed(&e->m.all, tutti_port_of("shares", 0, 0), (uint32_t)e->groups.steps);
+    const float *all[TUTTI_LOGICAL_MOST];
+    float *const now = e->own_values.now;
+    tutti_doing was;
+    tutti_status status;
+
+    if (s->state == NULL)
+        return TUTTI_OK;
+    was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
+    status = tutti_allgather_v(&g, s->state_counts, tutti_f32(d, state_of(s, s->first), s->state_counts[e->m.rank]),
+                               tutti_f32(d, state_of(s, 0), (size_t)s->shares * s->state_size), err);
+    tutti_engine_doing(e, was);
+    TUTTI_TRY(status);
+    for (int v = 0; v < s->shares; v++)
+        all[v] = state_of(s, v);
+    tutti_tree_sum(d, s->state_size, s->shares, all, NULL, now);
+    tutti_scale(d, s->state_size - 1, 1 / now[s->state_size - 1], now); /* no step is without samples */
+    now[s->state_size - 1] = 1;
+    return TUTTI_OK;
+}
+
+/* After each share but the last one, whose pieces are exchanged as they become ready. */
+static tutti_status end_pass(void *self, tutti_error *err)
+{
+    const logical *s = self;
+    tutti_engine *e = s->e;
+    const int64_t index = e->step.pass.index, each = e->division.share.accumulate;
+    const int at = (int)(index / each);
+
+    if ((index + 1) % each == 0 && s->state != NULL)
+        keep_state(s, s->first + at);
+    if ((index + 1) % each != 0 || at + 1 == s->mine)
+        return TUTTI_OK;
+    for (int k = 0; k < e->layout.n_pieces; k++) {
+        tutti_piece *p = &e->pieces[k];
+        tutti_engine_unscale(e, p, e->scaler.now.scale);
+        TUTTI_TRY(check_share(s, k, at, err));
+        move_level(s, p, join_share(s, p, e->counts.progress.step, at), true);
+    }
+    return TUTTI_OK;
+}
+
+/* ---- between workers ---- */
+
+/* Adds the nodes below `of` in s->in, from *next on, and returns where the sum is: in place of its
+   first node. own: elements of each. */
+static float *add_nodes(const logical *s, tutti_logical_node of, float *in, size_t own, int *next)
+{
+    const int half = of.count > 1 ? tutti_logical_split(of.count) : 0;
+    float *left, *right;
+
+    if (s->node[*next].first == of.first && s->node[*next].count == of.count)
+        return in + (size_t)(*next)++ * own;
+    left = add_nodes(s, (tutti_logical_node){ of.first, half }, in, own, next);
+    right = add_nodes(s, (tutti_logical_node){ of.first + half, of.count - half }, in, own, next);
+    tutti_add(s->e->m.device, own, right, left);
+    return left;
+}
+
+/* By way of the parts' owners. */
+static tutti_status sum_by_parts(const logical *s, tutti_piece *p, float *part, tutti_error *err)
+{
+    tutti_engine *e = s->e;
+    const int n = e->m.workers;
+    const size_t first = part_at(s, p, e->m.rank), own = part_at(s, p, e->m.rank + 1) - first;
+    size_t *const to = s->counts + (size_t)p->index * 3 * (size_t)n, *const from = to + n, *const owned = from + n;
+    float *const in = s->in + (size_t)s->nodes * (p->first / (size_t)n + (size_t)p->index * TUTTI_ENGINE_PART_OVER),
+                 *const result = part != NULL ? part : p->g + first;
+    int next = 0;
+
+    for (int w = 0; w < n; w++) {
+        owned[w] = part_at(s, p, w + 1) - part_at(s, p, w);
+        to[w] = (size_t)s->sent * owned[w];
+        from[w] = (size_t)s->nodes_of[w] * own;
+    }
+    TUTTI_TRY(tutti_alltoall_v(
+        &p->group, to, tutti_f32(e->m.device, s->cut + (size_t)s->sent * p->first, (size_t)s->sent * p->count),
+        tutti_f32(e->m.device, in, (size_t)s->nodes * own), err));
+    tutti_copy(e->m.device, own, add_nodes(s, (tutti_logical_node){ 0, s->shares }, in, own, &next), result);
+    return part != NULL ? TUTTI_OK
+                        : tutti_allgather_v(&p->group, owned, tutti_f32(e->m.device, result, own),
+                                            tutti_f32(e->m.device, p->g, p->count), err);
+}
+
+static tutti_status sum_directly(const logical *s, tutti_piece *p, float *part, tutti_error *err)
+{
+    tutti_engine *e = s->e;
+    const int n = e->m.workers;
+    const tutti_buffer whole = tutti_f32(e->m.device, p->g, p->count);
+    size_t *const owned = s->counts + (size_t)p->index * 3 * (size_t)n;
+
+    if (part == NULL)
+        return tutti_allreduce(&p->group, TUTTI_SUM, whole, err);
+    for (int w = 0; w < n; w++)
+        owned[w] = part_at(s, p, w + 1) - part_at(s, p, w);
+    return tutti_reduce_scatter_v(&p->group, TUTTI_SUM, owned, whole,
+                                  tutti_f32(e->m.device, part, owned[e->m.rank]), err);
+}
+
+static tutti_status sum(void *self, tutti_piece *p, float *part, tutti_error *err)
+{
+    const logical *s = self;
+    const int depth = join_share(s, p, p->step, s->mine - 1);
+
+    if (s->mine > 1 && s->bad[p->index].found)
+        s->e->piece_state[p->index].bad = s->bad[p->index];
+    if (s->direct)
+        return sum_directly(s, p, part, err);
+    move_level(s, p, depth, true);
+    return sum_by_parts(s, p, part, err);
+}
+
+/* ---- declaring ---- */
+
+/* Which nodes this worker keeps when each of its shares is there. */
+static void plan_levels(logical *s)
+{
+    tutti_logical_node kept[TUTTI_LOGICAL_NODES + 1];
+    int n = 0;
+
+    for (int i = 0; i < s->mine; i++) {
+        tutti_logical_node now = { s->first + i, 1 };
+        s->depth[i] = n;
+        while (n > 0 && tutti_logical_joins(s->shares, kept[n - 1], now)) {
+            now = (tutti_logical_node){ kept[n - 1].first, kept[n - 1].count + now.count };
+            n--;
+            s->joins[i]++;
+        }
+        kept[n++] = now;
+        s->levels = (i + 1 < s->mine || !s->direct) && n > s->levels ? n : s->levels;
+    }
+}
+
+/* Finds each worker's nodes. */
+static tutti_status plan_nodes(logical *s, tutti_error *err)
+{
+    const tutti_engine *e = s->e;
+    tutti_logical_node blocks[TUTTI_LOGICAL_MOST], nodes[TUTTI_LOGICAL_NODES];
+
+    for (int w = 0; w < e->m.workers; w++) {
+        blocks[w].first = tutti_share_logical(&e->division.share, w, &blocks[w].count);
+        s->nodes_of[w] = tutti_logical_nodes(s->shares, blocks[w], nodes);
+        s->nodes += s->nodes_of[w];
+    }
+    s->direct = tutti_logical_is_workers(s->shares, e->m.workers, blocks);
+    s->sent = s->direct ? 0 : s->nodes_of[e->m.rank];
+    s->node = tutti_alloc((size_t)s->nodes, sizeof *s->node);
+    if (s->node == NULL)
+        return no_memory(s, err);
+    for (int w = 0, at = 0; w < e->m.workers; w++) {
+        const int n = tutti_logical_nodes(s->shares, blocks[w], nodes);
+        for (int k = 0; k < n; k++)
+            s->node[at++] = nodes[k];
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status refuse_logical(const tutti_engine *e, tutti_error *err)
+{
+    static const tutti_conflict codec = {
+        TUTTI_ASKED_CODEC, "adds the gradients of logical shares here (elastic-shares)",
+        ", and it would encode the gradient of each worker, which depends on their number", ", or elastic-shares"
+    };
+    const tutti_engine_options *o = &e->options;
+    const char *why = (e->m.traits & TUTTI_LOGICAL_SHARES) == 0
+                          ? "does more in a step than to add gradients, or its options do, and what it does depends "
+                            "on the number of workers"
+                      : o->batch_of != NULL ? "cannot have them together with batch-share, which cuts a step by worker"
+                      : o->parts != NULL    ? "cannot have them together with a partition, which gives each worker "
+                                              "samples of its own"
+                      : e->sums.collective != NULL && strstr(e->sums.collective, "order=any") != NULL
+                          ? "cannot have them with a collective that adds in an order of its own (order=any)"
+                      : tutti_optim_lazy(e->m.optim) ? "exchanges tables whole then, and which rows a step has touched "
+                                                       "is not known: omit lazy in the optimizer"
+                                                     : NULL;
+
+    if (why != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "elastic-shares is %d, but method '%s' %s; or omit elastic-shares "
+                          "(docs/design/membership.md)",
+                          o->elastic_shares, e->m.ops->name, why);
+    return tutti_refuse(&e->m, &codec, 1, err);
+}
+
+/* Declares the memory for the client's state. */
+static tutti_status declare_state(logical *s, tutti_error *err)
+{
+    tutti_engine *e = s->e;
+    int mine;
+
+    if (e->options.own_values == 0)
+        return TUTTI_OK;
+    s->state_size = e->options.own_values + 1;
+    s->state_counts = tutti_alloc((size_t)e->m.workers, sizeof *s->state_counts);
+    if (s->state_counts == NULL)
+        return no_memory(s, err);
+    for (int w = 0; w < e->m.workers; w++) {
+        tutti_share_logical(&e->division.share, w, &mine);
+        s->state_counts[w] = (size_t)mine * s->state_size;
+    }
+    tutti_declare(e->plan, &(tutti_state){ .name = "logical.client", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                           .count = (size_t)(1 + s->shares) * s->state_size }, &s->state);
+    return TUTTI_OK;
+}
+
+static const tutti_facility_ops logical_shares = { .close = close_logical, .begin_pass = begin_pass,
+                                                   .end_pass = end_pass, .sum = sum, .end_step = end_step };
+
+tutti_status tutti_engine_logical_declare(tutti_engine *e, tutti_error *err)
+{
+    const size_t workers = (size_t)e->m.workers, n = e->m.n;
+    size_t pieces;
+    logical *s;
+
+    if (e->options.elastic_shares == 0)
+        return TUTTI_OK;
+    TUTTI_TRY(refuse_logical(e, err));
+    TUTTI_TRY(tutti_engine_cut(e, err));
+    pieces = (size_t)tutti_engine_most_pieces(e);
+    s = tutti_alloc(1, sizeof *s);
+    if (s == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %d logical shares", e->options.elastic_shares);
+    s->e = e;
+    s->shares = e->options.elastic_shares;
+    tutti_facility_add(&e->m, &logical_shares, s);
+    s->first = tutti_share_logical(&e->division.share, e->m.rank, &s->mine);
+    s->depth = tutti_alloc((size_t)s->mine, sizeof *s->depth);
+    s->joins = tutti_alloc((size_t)s->mine, sizeof *s->joins);
+    s->nodes_of = tutti_alloc(workers, sizeof *s->nodes_of);
+    s->bad = tutti_alloc(pieces, sizeof *s->bad);
+    s->counts = tutti_alloc(pieces, 3 * workers * sizeof *s->counts);
+    if (s->depth == NULL || s->joins == NULL || s->nodes_of == NULL || s->bad == NULL || s->counts == NULL)
+        return no_memory(s, err);
+    TUTTI_TRY(plan_nodes(s, err));
+    plan_levels(s);
+    TUTTI_TRY(declare_state(s, err));
+    if (s->sent > 0) {
+        const size_t in = (size_t)s->nodes * (n / workers + (pieces + 1) * TUTTI_ENGINE_PART_OVER);
+        tutti_declare(e->plan, &(tutti_state){ .name = "logical.cut", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                               .count = (size_t)s->sent * n }, &s->cut);
+        tutti_declare(e->plan, &(tutti_state){ .name = "logical.in", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                               .count = in }, &s->in);
+    }
+    if (s->levels > s->sent)
+        tutti_declare(e->plan, &(tutti_state){ .name = "logical.rest", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                               .count = (size_t)(s->levels - s->sent) * n }, &s->rest);
+    return TUTTI_OK;
+}

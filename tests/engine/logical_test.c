@@ -1,0 +1,489 @@
+/* Goal: with logical shares a run has the same bits with any number of workers: those of as many
+   workers as there are shares. Each sample is computed once, and what is sent is the formula of
+   src/engine/logical.c. What depends on the number of workers is refused.
+   Method: a client whose gradient is a sum of rough numbers of its samples, by position, so that
+   the order of adding is seen. The reference is a run without logical shares with V workers. Ranks
+   are threads. Resuming and whole trainings are in tests/cli/elastic_test.py, schedules and
+   mutants in tests/explore (logical-shares). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/logical_tree.h"
+#include "tutti/method.h"
+#include "tutti/tutti.h"
+
+enum { TENSORS = 4, SIZE = 1201, STEPS = 5, RANKS = 16, SAMPLES = 120, OWN = 3 };
+
+static const size_t count[TENSORS] = { 700, 33, 337, 131 };
+
+typedef struct job {
+    tutti_engine_options options;
+    int bad_position, bad_step;          /* the sample whose gradient is not finite; -1: none */
+    float x[STEPS][SIZE];                /* of rank 0, after each step */
+    uint64_t hash[RANKS];                /* of x at the end */
+    _Atomic int taken[SAMPLES];          /* how often each position was computed in the first epoch */
+    uint64_t bytes[RANKS];               /* sent in the first step */
+    uint64_t expected;                   /* by all in a step, by the formula */
+    float own[RANKS][OWN];               /* client state at the end */
+    tutti_figures figures;
+} job;
+
+static float rough(uint64_t epoch, uint64_t position, size_t i)
+{
+    const uint64_t draw = tutti_random((tutti_rng){ position + 1, epoch, 5 }, i);
+
+    return (float)((double)(draw >> 11) * 0x1p-53 - 0.5) * (float)(1 + draw % 1000) / 300;
+}
+
+static void fill(void *user, int tensor, float *values)
+{
+    (void)user;
+    for (size_t i = 0; i < count[tensor]; i++)
+        values[i] = (float)tutti_uniform((tutti_rng){ 9, 100 + (uint64_t)tensor, 0 }, i) - 0.5f;
+}
+
+static tutti_status announce(job *j, tutti_engine *e, const tutti_pass *p, int k, tutti_error *err)
+{
+    const uint64_t step = tutti_engine_method(e)->step;
+    float *g = tutti_engine_gradient(e, k);
+
+    for (size_t i = 0; i < count[k]; i++) {
+        float sum = 0;
+        for (int64_t s = 0; s < p->samples; s++) {
+            const uint64_t at = p->position + (uint64_t)s;
+            sum += rough(p->epoch, at, i + (size_t)k * 1000) +
+                   ((int)at == j->bad_position && (int)step == j->bad_step && i == 7 ? INFINITY : 0);
+        }
+        sum = p->samples > 0 ? sum * (float)p->scale / (float)p->divisor : 0;
+        g[i] = p->keep ? g[i] + sum : sum;
+    }
+    return tutti_engine_grad_ready(e, k, err);
+}
+
+/* What a pass makes of running statistics. */
+static float move(float own, uint64_t epoch, uint64_t position, size_t i)
+{
+    return 0.75f * own + 0.25f * rough(epoch, position, 5000 + i);
+}
+
+static tutti_status one_step(job *j, tutti_engine *e, tutti_error *err)
+{
+    tutti_pass p;
+    tutti_status status;
+
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
+        for (int64_t s = 0; s < p.samples && p.epoch == 0; s++)
+            j->taken[p.position + (uint64_t)s]++;
+        for (size_t i = 0; i < j->options.own_values && p.samples > 0; i++) {
+            float *own = tutti_engine_client_state(e);
+            own[i] = move(own[i], p.epoch, p.position, i);
+        }
+        for (int k = 0; k < TENSORS; k++)
+            TUTTI_TRY(announce(j, e, &p, k, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, (double)p.samples, err));
+    }
+    return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
+}
+
+/* Nodes of the tree over `size` shares from `first` on that lie in [begin, end), and not their
+   parents. */
+static uint64_t nodes_in(int first, int size, int begin, int end)
+{
+    int half = 1;
+
+    if (first >= end || first + size <= begin)
+        return 0;
+    if (first >= begin && first + size <= end)
+        return 1;
+    while (2 * half < size)
+        half *= 2;
+    return nodes_in(first, half, begin, end) + nodes_in(first + half, size - half, begin, end);
+}
+
+/* What all workers send in a step in way 2. */
+static uint64_t bytes_by_parts(const tutti_method *m, int shares)
+{
+    const uint64_t n = (uint64_t)m->workers;
+    uint64_t values = 0;
+
+    for (int k = 0; k < m->layout->n_pieces; k++) {
+        const uint64_t c = m->layout->piece[k].count, lines = (c + 15) / 16;
+        uint64_t first = 0;
+        values += (n - 1) * c;
+        for (int r = 0; r < m->workers; r++) {
+            const int each = shares / m->workers, more = shares % m->workers,
+                      begin = r * each + (r < more ? r : more), end = begin + each + (r < more);
+            const uint64_t mine = 16 * (lines / n + ((uint64_t)r < lines % n)), last = first + mine,
+                           own = first >= c ? 0 : last < c ? mine : c - first;
+            values += nodes_in(0, shares, begin, end) * (c - own);
+            first = last;
+        }
+    }
+    return 4 * values;
+}
+
+static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    static const char *const names[TENSORS] = { "d", "c", "b", "a" };
+    job *j = arg;
+    tutti_param params[TENSORS];
+    tutti_engine_options options = j->options;
+    tutti_engine *e = NULL;
+    uint64_t before, after, messages;
+    tutti_status status;
+
+    for (int k = 0; k < TENSORS; k++)
+        params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { count[k] }, .unit = TENSORS - 1 - k };
+    options.initial = fill;
+    options.user = j;
+    status = tutti_engine_open(&e, world, params, TENSORS, &options, err);
+    for (int s = 0; s < STEPS && status == TUTTI_OK; s++) {
+        const tutti_method *m = tutti_engine_method(e);
+        tutti_world_sent(world, TUTTI_ANY, &before, &messages);
+        status = one_step(j, e, err);
+        tutti_world_sent(world, TUTTI_ANY, &after, &messages);
+        if (s == 0)
+            j->bytes[m->rank] = after - before;
+        if (s == 0 && m->rank == 0)
+            j->expected = bytes_by_parts(m, options.elastic_shares > 0 ? options.elastic_shares : m->workers);
+        if (m->rank == 0 && !m->overlaps_steps)
+            memcpy(j->x[s], m->x, sizeof j->x[s]);
+    }
+    if (status == TUTTI_OK)
+        status = tutti_engine_finish(e, err);
+    if (status == TUTTI_OK) {
+        const tutti_method *m = tutti_engine_method(e);
+        j->hash[m->rank] = tutti_hash(m->x, SIZE * sizeof(float));
+        if (j->options.own_values > 0)
+            memcpy(j->own[m->rank], tutti_engine_client_state(e), sizeof j->own[m->rank]);
+        if (m->rank == 0) {
+            memcpy(j->x[STEPS - 1], m->x, sizeof j->x[STEPS - 1]);
+            tutti_engine_figures(e, &j->figures);
+        }
+    }
+    tutti_engine_close(e);
+    return status;
+}
+
+static job job_of(const char *method, int shares)
+{
+    return (job){ .options = { .method = method, .optimizer = "sgd(lr=0.1,momentum=0.9)", .batch = 2,
+                               .data_samples = SAMPLES, .seed = 3, .elastic_shares = shares },
+                  .bad_position = -1, .bad_step = -1 };
+}
+
+static void go(job *j, int n)
+{
+    tutti_error err;
+
+    if (tutti_world_run("shm", n, run_rank, j, &err) != TUTTI_OK)
+        fail_msg("%s with %d shares, %d workers: %s", j->options.method, j->options.elastic_shares, n, err.text);
+    for (int r = 1; r < n; r++)
+        assert_true(j->hash[r] == j->hash[0]);
+}
+
+static const char *const methods[] = {
+    "ddp(bucket_mb=0.001,first_bucket_mb=0.0005)", "ddp", "zero(bucket_mb=0.001,first_bucket_mb=0.0005)",
+    "bytescheduler(partition_mb=0.0005,credit_mb=0.002,fuse_mb=0.0002)"
+};
+
+/* The run of V workers without logical shares. */
+static const job *reference(const job *like)
+{
+    static job a;
+    const int shares = like->options.elastic_shares;
+
+    a = *like;
+    a.options.method = "ddp";
+    a.options.elastic_shares = 0;
+    go(&a, shares);
+    return &a;
+}
+
+static void compare(const job *a, const job *like, const char *method, int n)
+{
+    static job b;
+
+    b = *like;
+    b.options.method = method;
+    go(&b, n);
+    assert_memory_equal(a->x[STEPS - 1], b.x[STEPS - 1], sizeof b.x[STEPS - 1]);
+    assert_int_equal(a->figures.samples, b.figures.samples);
+    assert_int_equal(a->figures.skipped, b.figures.skipped);
+    for (int i = 0; i < SAMPLES && like->options.data_samples == SAMPLES; i++)
+        assert_int_equal(b.taken[i], a->taken[i]);
+}
+
+static void any_number_of_workers_has_the_bits_of_as_many_workers_as_shares(void **state)
+{
+    static const int shares[] = { 6, 7, 12, 13 };
+
+    (void)state;
+    for (size_t v = 0; v < TUTTI_LENGTH(shares); v++) {
+        const job like = job_of("ddp", shares[v]);
+        const job *a = reference(&like);
+        for (int n = 1; n <= 6; n++)
+            for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
+                compare(a, &like, methods[k], n);
+        compare(a, &like, methods[0], shares[v]);
+    }
+}
+
+/* Passes of several batches, a last step of an epoch in which shares have fewer samples than
+   passes, or none, and clipping. */
+static void passes_tails_and_clipping_change_no_bit(void **state)
+{
+    (void)state;
+    for (int samples = 37; samples <= 58; samples += 7) {
+        job like = job_of("ddp", 12);
+        const job *a;
+        like.options.accumulate = 1 + samples % 3;
+        like.options.data_samples = (uint64_t)samples;
+        like.options.clip_norm = 0.5;
+        like.options.optimizer = "adamw(lr=0.01)";
+        a = reference(&like);
+        for (int n = 1; n <= 5; n++)
+            for (int k = 0; k < 3; k += 2)
+                compare(a, &like, methods[k], n);
+    }
+}
+
+static void a_share_that_is_not_finite_skips_the_step_on_all(void **state)
+{
+    static const int bad[] = { 24, 30, 47 }; /* in the first share of a worker, a later one, the last */
+
+    (void)state;
+    for (size_t b = 0; b < TUTTI_LENGTH(bad); b++)
+        for (int scales = 0; scales < 2; scales++) {
+            job like = job_of("ddp", 12);
+            const job *a;
+            like.bad_position = bad[b];
+            like.bad_step = 1;
+            if (scales == 1)
+                like.options.loss_scale = "dynamic(init=1024,interval=2)";
+            else
+                like.options.nonfinite = TUTTI_NONFINITE_SKIP;
+            a = reference(&like);
+            assert_int_equal(a->figures.skipped, 1);
+            for (int n = 1; n <= 5; n += 2)
+                for (int k = 0; k < 3; k += 2)
+                    compare(a, &like, methods[k], n);
+        }
+}
+
+static void a_share_that_is_not_finite_stops_the_run(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 4; n += 3) {
+        static job j;
+        tutti_error err;
+        j = job_of("ddp", 12);
+        j.bad_position = 26;
+        j.bad_step = 1;
+        assert_int_equal(tutti_world_run("shm", n, run_rank, &j, &err), TUTTI_ERR_NUMBER);
+        assert_non_null(strstr(err.text, "the gradient of d is inf at element 7 in step 1"));
+    }
+}
+
+static void each_sample_is_computed_once(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 5; n++) {
+        static job j;
+        j = job_of("ddp", 10);
+        j.options.batch = 3; /* four steps an epoch */
+        go(&j, n);
+        for (int i = 0; i < SAMPLES; i++)
+            assert_int_equal(j.taken[i], 1);
+    }
+}
+
+/* The tree over n of the values, split at the largest power of two below n. */
+static float tree(const float *values, int n)
+{
+    int half = 1;
+
+    if (n == 1)
+        return values[0];
+    while (2 * half < n)
+        half *= 2;
+    return tree(values, half) + tree(values + half, n - half);
+}
+
+/* Each share begins with the state of the step's beginning, and the next step with the mean over
+   the shares that had samples. */
+static void client_state_is_the_mean_over_shares(void **state)
+{
+    enum { V = 6 };
+    job like = job_of("ddp", V);
+    const tutti_share alone = { .samples = 41, .workers = V, .batch = 2, .accumulate = 2, .seed = 3 };
+    float expected[OWN] = { 0 };
+
+    (void)state;
+    like.options.accumulate = 2;
+    like.options.data_samples = 41; /* the second step of an epoch has 17 samples */
+    like.options.own_values = OWN;
+    for (uint64_t s = 0; s < STEPS; s++)
+        for (size_t i = 0; i < OWN; i++) {
+            float part[V];
+            int with = 0;
+            for (int v = 0; v < V; v++) {
+                part[v] = expected[i];
+                for (int64_t a = 0; a < 2; a++) {
+                    uint64_t epoch, position;
+                    if (tutti_share_pass(&alone, s, v, a, &epoch, &position) > 0)
+                        part[v] = move(part[v], epoch, position, i);
+                }
+                with += tutti_share_step(&alone, s, v) > 0;
+                part[v] = tutti_share_step(&alone, s, v) > 0 ? part[v] : 0;
+            }
+            expected[i] = tree(part, V) * (1 / (float)with);
+        }
+    for (int n = 1; n <= V; n++) {
+        static job j;
+        j = like;
+        go(&j, n);
+        for (int r = 0; r < n; r++)
+            assert_memory_equal(j.own[r], expected, sizeof expected);
+    }
+}
+
+/* Where the tree over the blocks is that over workers: what ddp sends. Else the formula. */
+static void the_traffic_of_a_step_is_exactly_the_formula(void **state)
+{
+    static const struct { int shares, n; bool parts; } of[] = {
+        { 12, 3, false }, { 12, 6, false }, { 8, 4, false }, { 7, 4, false }, { 12, 12, false },
+        { 12, 4, true }, { 12, 5, true }, { 12, 2, true }, { 5, 4, true }, { 13, 6, true }
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(of); i++)
+        for (int k = 0; k < 2; k++) {
+            static job j, plain;
+            uint64_t sent = 0, usual = 0;
+            j = job_of(methods[k], of[i].shares);
+            plain = job_of(methods[k], 0);
+            go(&j, of[i].n);
+            go(&plain, of[i].n);
+            for (int r = 0; r < of[i].n; r++) {
+                sent += j.bytes[r];
+                usual += plain.bytes[r];
+            }
+            assert_int_equal(sent, of[i].parts ? j.expected : usual);
+        }
+}
+
+static void what_depends_on_the_number_of_workers_is_refused(void **state)
+{
+    static const int64_t uneven[] = { 3, 1 };
+    static const struct {
+        const char *method, *codec, *collective, *optimizer, *sentence;
+        int shares;
+        bool batch_of;
+    } cases[] = {
+        { .method = "local-sgd", .shares = 4,
+          .sentence = "elastic-shares is 4, but method 'local-sgd' does more in a step than to add gradients, or its "
+                      "options do, and what it does depends on the number of workers; or omit elastic-shares "
+                      "(docs/design/membership.md)" },
+        { .method = "zero(stage=2)", .shares = 4, .sentence = "does more in a step" },
+        { .method = "zero(group=1)", .shares = 4, .sentence = "does more in a step" },
+        { .method = "bytescheduler(over=servers)", .shares = 4, .sentence = "does more in a step" },
+        { .method = "ddp", .shares = 1,
+          .sentence = "elastic-shares is 1 for 2 workers; it must be from the number of workers to 1024, since each "
+                      "worker computes at least one share" },
+        { .method = "ddp", .shares = 1025, .sentence = "elastic-shares is 1025 for 2 workers" },
+        { .method = "ddp", .shares = 4, .batch_of = true, .sentence = "batch-share, which cuts a step by worker" },
+        { .method = "ddp", .shares = 4, .collective = "ring(order=any)", .sentence = "an order of its own" },
+        { .method = "ddp", .shares = 4, .optimizer = "adam(lazy=true)", .sentence = "omit lazy in the optimizer" },
+        { .method = "ddp", .shares = 4, .codec = "bf16",
+          .sentence = "codec is 'bf16', and it would encode the gradient of each worker, which depends on their "
+                      "number, but method 'ddp' adds the gradients of logical shares here (elastic-shares); omit "
+                      "codec, or elastic-shares" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        static job j;
+        tutti_error err;
+        j = job_of(cases[i].method, cases[i].shares);
+        j.options.codec = cases[i].codec;
+        j.options.collective = cases[i].collective;
+        j.options.batch_of = cases[i].batch_of ? uneven : NULL;
+        if (cases[i].optimizer != NULL)
+            j.options.optimizer = cases[i].optimizer;
+        assert_int_equal(tutti_world_run("shm", 2, run_rank, &j, &err), TUTTI_ERR_USAGE);
+        if (strstr(err.text, cases[i].sentence) == NULL)
+            fail_msg("case %zu: %s", i, err.text);
+    }
+}
+
+/* ---- the tree ---- */
+
+/* The nodes of a block cover it, each is the sum of what a worker adds in order, and a block is of
+   as few as the tree allows. */
+static void nodes_cover_their_block(void **state)
+{
+    (void)state;
+    for (int shares = 1; shares <= 40; shares++)
+        for (int first = 0; first < shares; first++)
+            for (int n = 1; first + n <= shares; n++) {
+                tutti_logical_node nodes[TUTTI_LOGICAL_NODES];
+                const int k = tutti_logical_nodes(shares, (tutti_logical_node){ first, n }, nodes);
+                int at = first;
+                assert_int_equal(k, nodes_in(0, shares, first, first + n));
+                for (int i = 0; i < k; i++) {
+                    assert_int_equal(nodes[i].first, at);
+                    at += nodes[i].count;
+                    assert_false(i > 0 && tutti_logical_joins(shares, nodes[i - 1], nodes[i]));
+                }
+                assert_int_equal(at, first + n);
+            }
+}
+
+static void the_largest_run_has_room_for_the_nodes_of_any_block(void **state)
+{
+    (void)state;
+    for (int first = 0; first < TUTTI_LOGICAL_MOST; first += 7)
+        for (int end = first + 1; end <= TUTTI_LOGICAL_MOST; end += 5)
+            for (int shares = TUTTI_LOGICAL_MOST - 1; shares <= TUTTI_LOGICAL_MOST; shares++)
+                assert_true(end > shares || nodes_in(0, shares, first, end) <= TUTTI_LOGICAL_NODES);
+}
+
+static void blocks_that_are_the_tree_over_workers_are_recognised(void **state)
+{
+    static const tutti_logical_node four_of_five[] = { { 0, 2 }, { 2, 1 }, { 3, 1 }, { 4, 1 } },
+                                    three_of_five[] = { { 0, 2 }, { 2, 2 }, { 4, 1 } },
+                                    two_of_twelve[] = { { 0, 6 }, { 6, 6 } },
+                                    three_of_twelve[] = { { 0, 4 }, { 4, 4 }, { 8, 4 } };
+
+    (void)state;
+    assert_false(tutti_logical_is_workers(5, 4, four_of_five));
+    assert_true(tutti_logical_is_workers(5, 3, three_of_five));
+    assert_false(tutti_logical_is_workers(12, 2, two_of_twelve));
+    assert_true(tutti_logical_is_workers(12, 3, three_of_twelve));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nodes_cover_their_block),
+        cmocka_unit_test(the_largest_run_has_room_for_the_nodes_of_any_block),
+        cmocka_unit_test(blocks_that_are_the_tree_over_workers_are_recognised),
+        cmocka_unit_test(any_number_of_workers_has_the_bits_of_as_many_workers_as_shares),
+        cmocka_unit_test(passes_tails_and_clipping_change_no_bit),
+        cmocka_unit_test(a_share_that_is_not_finite_skips_the_step_on_all),
+        cmocka_unit_test(a_share_that_is_not_finite_stops_the_run),
+        cmocka_unit_test(each_sample_is_computed_once),
+        cmocka_unit_test(client_state_is_the_mean_over_shares),
+        cmocka_unit_test(the_traffic_of_a_step_is_exactly_the_formula),
+        cmocka_unit_test(what_depends_on_the_number_of_workers_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
