@@ -12,6 +12,8 @@
 #include "runtime/team.h"
 #include "state/plan.h"
 #include "tutti/method.h"
+#include "base/machine.h"
+#include "kernels/device.h"
 
 enum { ROUNDS_MOST = 1000, WARM = 2 };
 

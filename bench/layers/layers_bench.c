@@ -11,6 +11,8 @@
 #include <time.h>
 
 #include "nn/math/math.h"
+#include "base/machine.h"
+#include "kernels/device.h"
 
 enum {
     TOKENS = 1024,

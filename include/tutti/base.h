@@ -84,12 +84,6 @@ char *tutti_copy_text(const char *text); /* tutti_free it; NULL: no memory */
    nothing is set. Returns NULL if it is not set. */
 const char *tutti_variable(char *const *environment, const char *name);
 
-/* What this process may use of the machine. bytes: its memory, or the limit of control groups (a
-   container's, a batch system's) if that is less. quota: the number of cores whose time those
-   allow, rounded down, at least 1; INT_MAX where they set no limit. */
-size_t tutti_machine_bytes(void);
-int tutti_machine_quota(void);
-
 /* false and *out = 0 on overflow; for sizes from outside. */
 bool tutti_size_mul(size_t a, size_t b, size_t *out);
 bool tutti_size_add(size_t a, size_t b, size_t *out);
@@ -121,10 +115,6 @@ uint64_t tutti_hash(const void *data, size_t bytes);
 
 /* ---- CPU: instruction sets for kernels ---- */
 typedef enum { TUTTI_CPU_SCALAR, TUTTI_CPU_AVX2, TUTTI_CPU_AVX512 } tutti_cpu;
-
-/* AVX2 means AVX2+FMA+F16C; AVX512 means F+BW+DQ+VL. OS support included. */
-tutti_cpu tutti_cpu_best(void);
-const char *tutti_cpu_name(tutti_cpu cpu); /* "scalar", "avx2", "avx512" */
 
 /* ---- option tables. A table is used to parse, to validate, to print help, and for `tutti
    methods --json`, `tutti config --explain` and the docs. Specs (`adam(lr=0.001)`), the command's
@@ -165,8 +155,6 @@ typedef struct tutti_option {
 } tutti_option;
 #define TUTTI_AT(type, member) offsetof(type, member)
 
-/* "int", "real", "bool", "choice", "text", "spec". */
-const char *tutti_option_type_name(tutti_option_type type);
 void tutti_options_default(const tutti_option *options, void *self);
 
 /* Checks a user-written table before it is used: each option must have a name that is legal in a
@@ -176,28 +164,10 @@ void tutti_options_default(const tutti_option *options, void *self);
 tutti_status tutti_options_check(const tutti_option *options, const char *what, size_t self_bytes,
                                  tutti_error *err);
 
-/* Is `when` a valid condition for the table's rows? NULL is. */
-bool tutti_option_is_condition(const tutti_option *options, const char *when);
-/* Does the condition, which must be valid, hold for these values? NULL: yes. */
-bool tutti_option_holds(const tutti_option *options, const char *when, const void *self);
-
-/* Parses one value and writes it; a refused one writes nothing. The sentence has `what`, the
-   option's name, the value and what is allowed. Independent of the locale.
-     - BOOL, and a CHOICE that has on and off: true|on|yes|1 or false|off|no|0 in any case.
-     - Numbers: 12, 1e-3. "64k", " 1", "0x10" and "inf" are invalid.
-     - TEXT, SPEC: keeps the pointer `value`. SPEC values are checked for form (name, arguments,
-       balanced brackets). "" is valid where it is the default. */
-tutti_status tutti_option_set(const tutti_option *option, const char *what, const char *value,
-                              void *self, tutti_error *err);
-
 /* Parses a list a:b:c of positive reals of at most 1e9, as in TEXT values: returns how many there
    are, and writes as many of the first as fit to values. "" has none. -1: invalid list.
    Independent of the locale. */
 int tutti_option_positives(const char *text, double *values, int room);
-
-/* The value as written in a spec (in quotes if need be); returns strlen, as snprintf. Doubles in
-   the shortest form that reads back equal. */
-int tutti_option_print(const tutti_option *option, const void *self, char *out, size_t bytes);
 
 /* '-' and '_' are equivalent; NULL: none. */
 const tutti_option *tutti_option_find(const tutti_option *options, const char *name);
@@ -220,26 +190,11 @@ typedef struct tutti_spec tutti_spec;
 tutti_status tutti_spec_open(tutti_spec **out, const char *text, tutti_error *err); /* allocates */
 void tutti_spec_close(tutti_spec *spec);
 const char *tutti_spec_name(const tutti_spec *spec);
-size_t tutti_spec_count(const tutti_spec *spec); /* args given */
-
-/* The option of the table that arg i, below count, sets, and its value, which lives as long as
-   the spec. NULL: it is not in the table. */
-const tutti_option *tutti_spec_arg(const tutti_spec *spec, const tutti_option *options, size_t i,
-                                   const char **value);
 
 /* Defaults first, then the args; on failure self has some of them. `what`: "method 'ddp'".
    TEXT and SPEC values point into `spec`, which must outlive self. */
 tutti_status tutti_spec_apply(const tutti_spec *spec, const char *what,
                               const tutti_option *options, void *self, tutti_error *err);
-
-/* Canonical text "name(key=value,...)" with every option of the table that is not at its default;
-   returns strlen, as snprintf. */
-int tutti_spec_print(const char *name, const tutti_option *options, const void *self, char *out,
-                     size_t bytes);
-
-/* Parses a size in bytes from text of `length` bytes: "4", "64KiB", "512MiB": from 1 B to 1024
-   GiB, with at most one unit B, KiB, MiB or GiB. TUTTI_ERR_USAGE: invalid. */
-tutti_status tutti_bytes_parse(const char *text, size_t length, size_t *bytes, tutti_error *err);
 
 /* ---- knobs: parameters that change only the speed of a run, which is tuned while it trains
    (steps.h, tutti_tune_declare) ---- */
@@ -309,19 +264,6 @@ typedef struct tutti_share {
        depend on the number of workers. Never with the three above. 0: a share is a worker. */
     int logical;
 } tutti_share;
-
-int64_t tutti_share_batch(const tutti_share *s, int worker); /* of a full pass */
-
-/* With logical shares: the first one of that worker, and how many it has. Blocks are contiguous by
-   rank, and the first V mod workers have one more. Without: `worker`, and 1. */
-int tutti_share_logical(const tutti_share *s, int worker, int *count);
-
-/* The same division with a worker for each logical share: tutti_share_step and tutti_share_pass of
-   it are those of a share. */
-tutti_share tutti_share_by_logical(const tutti_share *s);
-
-/* Passes of a full step; 0: that worker has none. */
-int64_t tutti_share_passes(const tutti_share *s, int worker);
 
 /* Divides `total` in proportion to weight[0..workers) (finite, not negative, not all 0) by
    largest remainders, ties to the lower rank. A worker that would get less than `least` gets

@@ -33,14 +33,6 @@ tutti_status tutti_world_open_telling(tutti_world **out, const char *transport_s
                                       void (*waits)(void *user, const char *line), void *user,
                                       tutti_error *err);
 
-/* Is the spec valid? Checks the transport's name and options, TUTTI_CPU and TUTTI_NODES without
-   opening anything: for a launcher, before it starts workers. */
-tutti_status tutti_world_check(const char *transport_spec, tutti_error *err);
-
-/* Is this transport simulated (sim): are its ranks not processes, and its time virtual? Then a
-   command calls tutti_world_run itself. False for an invalid spec. */
-bool tutti_world_simulated(const char *transport_spec);
-
 /* Runs rank_main as n ranks that are threads of this process (transports with run()). Returns the
    root failure. */
 tutti_status tutti_world_run(const char *transport_spec, int n,
@@ -63,30 +55,17 @@ int tutti_world_rank(const tutti_world *world);
 int tutti_world_size(const tutti_world *world);
 const char *tutti_world_transport(const tutti_world *world); /* "shm" */
 
-/* The lowest rank known to be dead, or -1; why: its failure report, or how it ended. */
-int tutti_world_dead(tutti_world *world, char *why, size_t bytes);
-
-/* Location of a rank: ranks with equal numbers share a host, or one NUMA node of a host. The same
-   on every rank.
-
-   host: 0 for all where the transport does not know. node: the lowest rank on the same node; -1:
-   the transport does not know, or the rank may run on several. TUTTI_NODES=N in the environment
-   of all ranks overrides it: N nodes per host, its ranks on them in equal blocks, in order. With
-   1 nodes are ignored. */
+/* Location of a rank: ranks with equal numbers share a host. The same on every rank. 0 for all
+   where the transport does not know. */
 int tutti_world_host(const tutti_world *world, int rank);
-int tutti_world_node(const tutti_world *world, int rank);
 
-/* Membership, as this rank knows it (transport.h: events, expel). Any thread.
+/* Membership, as this rank knows it (transport.h: events). Any thread.
 
-   survives: does the transport report losses individually and continue after them? can_survive:
-   would a world over that spec? It loads a plug-in. lost: is that rank lost, and (why may be
-   NULL) how did it end? expel: declares the rank lost for all; does nothing where the transport
-   does not survive a loss. */
+   survives: does the transport report losses individually and continue after them? lost: is that
+   rank lost, and (why may be NULL) how did it end? */
 bool tutti_world_survives(const tutti_world *world);
-bool tutti_world_can_survive(const char *transport_spec);
 int tutti_world_events(tutti_world *world, int first, tutti_peer_event *out, int room);
 bool tutti_world_lost(tutti_world *world, int rank, char *why, size_t bytes);
-void tutti_world_expel(tutti_world *world, int rank, const char *why);
 
 /* Call on failure, before close: leaves a failure report for the launcher and the peers. */
 void tutti_world_failure_report(tutti_world *world, const tutti_error *err);
@@ -102,31 +81,15 @@ void tutti_world_sent(const tutti_world *world, int to, uint64_t *bytes, uint64_
 bool tutti_world_take(tutti_world *world);
 void tutti_world_give_back(tutti_world *world);
 
-/* Shared windows: all ranks call in the same order.
-
-   window: `bytes` for this rank (may differ by rank). Collectives on this host reduce in it in
-   place, without a copy. common: one block for all ranks of a host. *fill: this rank must fill
-   it, and a barrier must follow. Both are private memory where the transport has no windows. The
-   memory is zeroed, 64-byte aligned and freed with the world. */
-tutti_status tutti_world_window(tutti_world *world, const char *name, size_t bytes, void **mine,
-                                tutti_error *err);
+/* One block of memory for all ranks of a host: all ranks call in the same order. *fill: this rank
+   must fill it, and a barrier must follow. It is private memory where the transport has no windows.
+   The memory is zeroed, 64-byte aligned and freed with the world. */
 tutti_status tutti_world_common(tutti_world *world, const char *name, size_t bytes, void **memory,
                                 bool *fill, tutti_error *err);
 
-/* Does the transport share windows, so that other ranks reach the memory of `window` and `there`?
-   The same on every rank. */
+/* Does the transport share windows, so that other ranks reach that memory? The same on every
+   rank. */
 bool tutti_world_shares(const tutti_world *world);
-
-/* Address of [offset, offset + bytes) in `rank`'s window of that name, whatever this rank's size
-   of it. NULL: there is no such window, or it is not shared, or that rank's is smaller. Any
-   thread.
-
-   Reads and writes there need messages that order them. They are not counted as sent unless
-   sent_there reports them: bytes that `to` has read from a window of this rank, or that this rank
-   has written into one of `to`, instead of a message. */
-void *tutti_world_there(tutti_world *world, const char *window, size_t offset, size_t bytes,
-                        int rank);
-void tutti_world_sent_there(tutti_world *world, int to, uint64_t bytes);
 
 /* ---- ports: point to point. A port number identifies a conversation. Both ends derive it; it is
    not registered anywhere. ---- */
@@ -183,16 +146,6 @@ typedef struct tutti_group {
        earlier members. The same on all members. */
     bool apart;
 } tutti_group;
-
-/* Generates the schedules of all members of such an all-reduce and verifies them
-   (src/collective/schedule.h). count: number of elements, some thousands at most. Allocates. */
-tutti_status tutti_algorithm_prove(const char *algorithm, int size, size_t count,
-                                   tutti_error *err);
-
-/* Number of rounds of "stragglar" over `size` members after the straggler has arrived, counted on
-   its schedule. greedy: of "stragglar-greedy". 0: no memory. About as much work as generating one
-   member's schedule. Allocates. */
-int tutti_stragglar_rounds(int size, bool greedy);
 
 /* Groups that share a rank and may be in use at one time need different contexts (or keys). */
 tutti_group tutti_group_of(tutti_world *world, const int *ranks, int n, uint64_t context);
@@ -300,30 +253,6 @@ tutti_status tutti_alltoall_v(tutti_group *g, const size_t *counts, tutti_buffer
 
 tutti_status tutti_broadcast(tutti_group *g, int root_index, tutti_buffer x, tutti_error *err);
 tutti_status tutti_barrier(tutti_group *g, tutti_error *err);
-
-/* ---- leaders: hierarchical collectives (src/collective/leaders.c). Members are divided into
-   node groups of consecutive indexes, as the workers of machines are. The first of each node
-   group is its leader. A collective runs inside the node groups, among the leaders, and inside
-   again, so that each element is sent between node groups once per group. A value, except for
-   `ranks`. ---- */
-typedef struct tutti_leaders {
-    tutti_group inside;    /* this rank's node group; member 0 leads */
-    tutti_group between;   /* the leaders; index -1: not a leader */
-    int *ranks;            /* the leaders' ranks, owned */
-} tutti_leaders;
-
-/* Node groups of `team` members of g, which divides its size. name: of their contexts. Allocates;
-   sends nothing. */
-tutti_status tutti_leaders_open(tutti_leaders *l, const tutti_group *g, int team, const char *name,
-                                tutti_error *err);
-/* Accepts a zeroed one. */
-void tutti_leaders_close(tutti_leaders *l);
-
-/* A copy for one job, as tutti_group_keyed; it borrows l's ranks and is not closed. */
-tutti_leaders tutti_leaders_keyed(const tutti_leaders *l, uint64_t key, uint32_t turn);
-
-/* tutti_allreduce_weighted over all. The same bits if a node group's size is a power of two. */
-tutti_status tutti_leaders_sum(tutti_leaders *l, float weight, tutti_buffer x, tutti_error *err);
 
 /* An all-reduce of a few host values. */
 tutti_status tutti_reduce_double(tutti_group *g, tutti_reduction op, double *x, size_t n,

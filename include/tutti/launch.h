@@ -112,96 +112,6 @@ typedef struct tutti_launch_result {
 tutti_status tutti_launch_run(const tutti_launch_options *options, tutti_launch_result *result,
                               tutti_error *err);
 
-/* For a program that computes in this process, without a launcher: makes its waiting OpenMP
-   threads spin as long as those of workers that have a core each. The OpenMP library reads that
-   setting when it is loaded, so this executes the program again, with argv (NULL-ended, the
-   program's name first). It returns if the environment already states how they wait
-   (OMP_WAIT_POLICY, GOMP_SPINCOUNT), as in that second execution, or if the program cannot be
-   started. Call it before anything else. */
-void tutti_launch_patient(tutti_runtime *rt, char *const argv[]);
-
-/* ---- several hosts ---- */
-typedef struct tutti_launch_host {
-    char name[128];
-    int workers, first;          /* ranks first ... first + workers - 1 */
-} tutti_launch_host;
-
-/* Reads "a:4,b:4", "gpu[01-16]:8", "me@c": hosts with their workers (1 where none are given), in
-   the order of the ranks. *hosts: tutti_free it. *workers: in total. TUTTI_ERR_USAGE: invalid
-   list, a host twice, too many workers. */
-tutti_status tutti_launch_parse_hosts(const char *text, tutti_launch_host **hosts, int *n_hosts,
-                                      int *workers, tutti_error *err);
-
-/* rsh: what starts a command on a host, as `RSH HOST COMMAND`: words between blanks, quotes keep
-   blanks, no shell reads it. NULL, "": ssh.
-
-   environment: NULL: this process's. Passed on are TUTTI_*, the usual variables of OpenMP, BLAS
-   and sanitizers, and LD_LIBRARY_PATH.
-
-   threads: per worker. 0: the minimum over the hosts of cores / workers on them, at least 1.
-   Hosts that are names of one machine share its cores, unless their affinities have none in
-   common.
-
-   output: receives the text for the user. stream 1: the workers' standard output, in whole lines:
-   those of worker 0's host unchanged, those of others prefixed by "HOST: ". stream 2: standard
-   error, and which workers are still missing. Never NULL. */
-typedef struct tutti_launch_hosts_options {
-    const tutti_launch_host *hosts;
-    int n_hosts;
-    const char *rsh;
-    const char *agent;           /* path of the tutti command on the hosts, which runs `agent` */
-    const char *const *argv;     /* of the workers, as in tutti_launch_options */
-    int threads_word;            /* argv[threads_word] becomes "--threads=N"; 0: no word does */
-    char *const *environment;
-    const char *directory;       /* to work in, on every host */
-    int threads;
-    bool pin;
-    /* Serve a rendezvous (tcp). Without it the workers of different hosts do not find each
-       other. */
-    bool meet;
-    /* Address by which the hosts reach this one: "10.0.0.1" or "10.0.0.1:29500". NULL, "": that
-       of the route to them. */
-    const char *address;
-    int64_t start_ns;            /* until all agents answered and all workers joined; 0: 60 s */
-    int64_t grace_ns;            /* as above */
-    bool continue_on_loss;       /* as above; lines go to output; only with meet, after it */
-    int servers;                 /* as above */
-    int least;
-    int64_t stop_ns;             /* as above */
-    int64_t silence_ns;          /* as above */
-    bool torch;                  /* as above; and MASTER_ADDR, MASTER_PORT are passed on */
-    bool tag;                    /* each line of a worker begins with its rank: "[3] " */
-    /* "NAME,NAME": further variables to pass on. NULL: none. */
-    const char *exports;
-    void (*output)(void *user, int stream, const char *text, size_t bytes);
-    void *user;
-} tutti_launch_hosts_options;
-
-/* As tutti_launch_run, over several hosts. On each one `RSH HOST 'AGENT agent'` is started. It
-   receives everything else, the key included, on its standard input. Workers end when their agent
-   does, an agent when its input closes. Missing workers are named after 2 s and then every 5 s.
-   Signals are handled as in tutti_launch_run. */
-tutti_status tutti_launch_hosts(const tutti_launch_hosts_options *options,
-                                tutti_launch_result *result, tutti_error *err);
-
-/* The agent on a host: reads a job from `in`, runs it, reports on `out`. Returns the exit code.
-   For a process with one thread that does nothing else. */
-int tutti_launch_agent(int in, int out);
-
-/* ---- exclusive use of a directory while a run writes into it ---- */
-typedef struct tutti_launch_claim tutti_launch_claim;
-
-/* Makes the directory, with those above it, and claims it for this process by a lock on its file
-   `lock`. TUTTI_ERR_USAGE, with process and host of the owner, while another process holds it.
-   The kernel releases the lock when its owner ends, in whatever way. On a file system without
-   locks (some NFS) it succeeds without a claim. */
-tutti_status tutti_launch_claim_open(tutti_launch_claim **out, tutti_runtime *rt,
-                                     const char *directory, tutti_error *err);
-
-/* Releases the claim, and removes the directories that open has made if they are still empty.
-   Accepts NULL. */
-void tutti_launch_claim_close(tutti_launch_claim *claim);
-
 /* ---- the place of a process in a run (rank, size, rendezvous), from its environment alone ---- */
 typedef enum tutti_launch_by { /* in the order in which they are asked */
     TUTTI_BY_NOBODY,
@@ -240,17 +150,6 @@ typedef struct tutti_launch_place {
 tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_place *out,
                                      tutti_error *err);
 
-/* The transport for a place where none was named: "shm" where another launcher has started all
-   ranks on one host. Else "mpi" under an MPI launcher, "tcp" where there is a rendezvous address,
-   "shm" otherwise. */
-const char *tutti_launch_place_transport(const tutti_launch_place *place);
-
-/* ---- ranks of one host that were not started by Tutti's launcher ---- */
-typedef struct tutti_launch_gathering tutti_launch_gathering;
-
-/* Cores that this process may use: by its affinity, and by the time that control groups leave it
-   (tutti_machine_quota). */
-int tutti_cores(void);
 #ifdef __cplusplus
 }
 #endif

@@ -80,7 +80,6 @@ struct tutti_optim {
                                           addresses */
     tutti_place place[TUTTI_SLOTS_MAX]; /* likewise, of slots that are in a tier */
 };
-extern const tutti_optim_ops *const tutti_optims[]; /* registry; NULL-ended */
 const tutti_optim_ops *tutti_optim_find(const char *name);
 
 /* Within declare(): an optimiser over [first, first+count) with slots kept as `keep`. Their states
@@ -90,8 +89,6 @@ tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char
                                  tutti_device *device, tutti_error *err);
 void tutti_optim_close(tutti_optim *o);
 double tutti_optim_lr(const tutti_optim *o);
-bool tutti_optim_by_rows(const tutti_optim *o); /* false for NULL */
-bool tutti_optim_lazy(const tutti_optim *o);    /* likewise */
 
 /* Updates a range within one of those that the slots cover. w, g: its element `first`. */
 void tutti_update(tutti_optim *o, size_t first, size_t count, float *w, const float *g,
@@ -118,38 +115,12 @@ tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err);
 /* Call within open(), before the first tutti_exchange_all: TUTTI_ERR_USAGE where the codec cannot
    encode displacements (TUTTI_CODEC_VOTES). */
 tutti_status tutti_exchange_check_all(const tutti_method *m, tutti_error *err);
-/* tutti_exchange that bypasses the method's codec: sums g uncompressed. The codec's state,
-   residuals included, does not change. Requires tutti_exchange_declare. */
-tutti_status tutti_exchange_plain(tutti_method *m, tutti_piece *p, double weight, tutti_error *err);
-/* How would tutti_exchange encode this worker's gradient, with that weight, if all its pieces
-   were exchanged now? For each tensor, in the order of the layout, whole[t] is the squared norm
-   of what would be encoded, including what wrappers have retained; sent[t] is that of what would
-   be sent, as decoded. Nothing is sent, and the codecs' state does not change. All are NaN for a
-   gradient that is not finite, which wrappers pass through. Within the exchange of a step's first
-   piece, with `m->whole`. It uses the same views as an exchange: where owners of parts add, those
-   parts.
-
-   declare: within declare(), after tutti_exchange_declare. TUTTI_ERR_USAGE where not every
-   worker's own gradient is encoded (codec-hierarchy, codec-cost=auto-off), or the codec sums a
-   part of it. Tensors that are summed uncompressed count as sent in full. */
-tutti_status tutti_exchange_ask_declare(tutti_method *m, tutti_plan *plan, tutti_error *err);
-tutti_status tutti_exchange_ask(tutti_method *m, double weight, double *whole, double *sent,
-                                tutti_error *err);
 /* An exchange hook: the mean, each worker weighted by its samples. */
 tutti_status tutti_base_exchange(tutti_method *m, tutti_piece *p, tutti_error *err);
 /* Within declare(): gradients are encoded by `spec` (codec.h), whose states are declared.
    TUTTI_ERR_USAGE where the run has a codec too. */
 tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const char *spec,
                                     tutti_error *err);
-/* After it, within declare(): gradients are encoded only once and all-gathered, whatever the
-   number of workers: no owner of a part adds and encodes the sum again. TUTTI_ERR_USAGE, naming
-   `option` ("requantize=off"), where collective=alltoall requests exactly that. */
-tutti_status tutti_exchange_once(tutti_method *m, const char *option, tutti_error *err);
-/* Within declare(), before tutti_exchange_declare: sums are hierarchical, through the leaders of
-   groups of `team` workers (comm.h). The codec, if there is one, is used between leaders, as with
-   codec-hierarchy for a run. TUTTI_ERR_USAGE, naming `option`: the run has a codec-hierarchy too,
-   or an algorithm for sums over all. */
-tutti_status tutti_exchange_teams(tutti_method *m, const char *option, int team, tutti_error *err);
 /* *team := the number of workers of consecutive ranks in a group, parsed from the value of
    `option`: "none" (1), "machine" (the workers of one machine, equally many on each), or a
    number, which must divide the workers. TUTTI_ERR_USAGE: the value is invalid. */
@@ -166,14 +137,9 @@ const char *tutti_exchange_codec(const tutti_method *m);
    client's optimiser for methods with TUTTI_OWNS_UPDATE or TUTTI_NON_GRADIENT_UPDATE, and where
    tutti_optimizer_declare keeps TUTTI_SLICE: such methods may use m->optim as they like. */
 
-/* lr, scale 1, t = updates + 1: skipped steps do not count. */
-tutti_rate tutti_rate_now(const tutti_method *m);
-/* The rate of the update that follows `updates` updates (rate.t - 1 of tutti_rate_now). Any
-   thread. */
+/* The rate of the update that follows `updates` updates (those
+   that were skipped do not count). Any thread. */
 tutti_rate tutti_rate_at(const tutti_method *m, uint64_t updates);
-/* Within pass(), of a step without exchange: divides the run's loss scale out of the previous
-   pass's gradient in g. tutti_base_check does the same. */
-void tutti_base_unscale(tutti_method *m);
 /* Votes on non-finite gradients, clips, updates. An exchange-only client makes the update itself,
    after step() is over. */
 tutti_status tutti_base_step(tutti_method *m, tutti_error *err);
@@ -185,23 +151,6 @@ tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *lock, 
 /* tutti_base_step for several updates in a step, which the method counts: *updates is incremented
    if an update was made, and is its rate.t. */
 tutti_status tutti_base_step_counted(tutti_method *m, int64_t *updates, tutti_error *err);
-/* Locks of a vector of the layout in memory that all workers share (tutti_world_common), each a
-   word of that memory, 0 at first (src/engine/locks.c). With `rows` there is one lock per row of
-   each matrix or table and one per vector, in the order of the tensors, else a single lock. A
-   lock is held for an update or a copy; one held by a lost worker is taken over. Client thread. */
-typedef struct tutti_locks { uint32_t *word; bool rows; } tutti_locks;
-size_t tutti_locks_count(const tutti_method *m, bool rows);       /* words */
-void tutti_locks_take(const tutti_method *m, uint32_t *word);
-void tutti_locks_leave(uint32_t *word);
-/* tutti_base_step_on, each part of the update under its lock. */
-tutti_status tutti_base_step_locked(tutti_method *m, float *x, const tutti_locks *locks,
-                                    tutti_error *err);
-/* m->x := from (n elements), each part under its lock, except tables whose rows are requested
-   (asks_rows). */
-void tutti_locked_read(tutti_method *m, const tutti_locks *locks, const float *from);
-/* The same for the n rows ids of such a table. */
-void tutti_locked_read_rows(tutti_method *m, const tutti_locks *locks, const float *from,
-                            int tensor, const uint32_t *ids, size_t n);
 /* What tutti_base_step does before the update, on the gradient in g. *rate: that of this step,
    with the scale that clip-norm requires. *skip: skip the step; it has been counted, and an event
    reports it. Client thread; a collective with nonfinite=skip in a step that was exchanged, else
@@ -210,20 +159,6 @@ tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tut
 /* tutti_base_check for methods whose gradient is applied elsewhere, by a server: g itself is
    scaled as clip-norm requires, and rate->scale is 1. */
 tutti_status tutti_base_gradient(tutti_method *m, tutti_rate *rate, bool *skip, tutti_error *err);
-/* A norm that does not depend on how a vector is partitioned (src/engine/norm.c). The flat space
-   has blocks of TUTTI_NORM_BLOCK elements, from element 0 on; a vector's squared norm is the sum
-   of the blocks' in their order, and a block's is tutti_norm2 of it. The padding is 0 and adds
-   nothing. clip-norm uses this norm of g. So workers that each have a shard of whole blocks send
-   each other the blocks' sums, a double per block, add all in order, and get the same bits as a
-   worker with the whole vector.
-
-   sums (a double for each block of the range) := the squared norms of the blocks of g in [first,
-   first + count), which is whole blocks, or ends at layout->used or n. Of tables whose touched
-   rows are known only those are read, which gives the same bits. Client thread, after all
-   exchanges of the step; sends nothing. For another vector use tutti_norm2 of each of its
-   blocks. */
-enum { TUTTI_NORM_BLOCK = 4096 };
-void tutti_norm2_blocks(const tutti_method *m, size_t first, size_t count, double *sums);
 /* Under TUTTI_ASKS_FOR_VALUES, within pass and step. get: x := this worker's newest values, which
    the client may have; at no cost where x has them. set: x was written to, so the client is handed
    it before it reads values; x must have been complete before (tutti_values_get), or have been
@@ -247,20 +182,6 @@ tutti_status tutti_buffers_declare(tutti_method *m, tutti_plan *plan, bool avera
                                    tutti_error *err);
 void tutti_buffers_reset(tutti_method *m);
 tutti_status tutti_buffers_average(tutti_method *m, tutti_error *err);
-/* Where replicas are equal: this worker's samples of this step are in no update, so the run's
-   count of samples (tutti_figures) excludes them from the next time the run is quiescent. Client
-   thread, in step(). */
-void tutti_discarded(tutti_method *m);
-/* For workers that count common steps without synchronising (their step numbers may differ by
-   what the method allows): this worker skips this step. Its passes had 0 samples, and step()
-   makes no update. It still counts as a step of the run, for tutti_engine_more, reports, epochs,
-   checkpoints and the learning rate's schedule. It does not count as an update (rate.t) or as a
-   step of this worker (own_steps), and its samples are subtracted from the run's the next time
-   the run is quiescent. No worker computes them in that epoch. declare: within declare();
-   sit_out: client thread, in step(). For methods with services whose replicas differ, not under
-   TUTTI_ASYNC. */
-void tutti_sit_out_declare(tutti_method *m, tutti_plan *plan);
-void tutti_sit_out(tutti_method *m);
 /* Ends the run: no more gradients are handed out, those already handed out are computed, and then
    all clients are notified (tutti_engine_ended). One worker calls it. Client thread, in step(),
    under TUTTI_ASYNC, with clients that call tutti_engine_more. */
@@ -275,9 +196,6 @@ void tutti_stale(tutti_method *m, uint64_t staleness);
 tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err);
 /* x (n numbers of any meaning) := their sum over the workers, plain fp32. Blocks; client thread. */
 tutti_status tutti_sum(tutti_method *m, float *x, size_t n, tutti_error *err);
-/* x := the x of the first worker of this worker's group (m->team), plain fp32. All of the group
-   call it. Blocks; client thread. In a group of one it does nothing. */
-tutti_status tutti_take_over(tutti_method *m, float *x, tutti_error *err);
 /* all[r] := worker r's n values, this worker's included; 0 for a lost worker. Blocks; client
    thread. */
 tutti_status tutti_gather(tutti_method *m, const float *mine, size_t n, float *all,
@@ -297,15 +215,6 @@ tutti_status tutti_round_next(tutti_method *m, int service, bool free, tutti_err
 void tutti_round_post(tutti_method *m, int service, int64_t rounds);
 /* Client thread: blocks until at most `most` rounds are pending or in progress. */
 tutti_status tutti_round_await(tutti_method *m, int service, int64_t most, tutti_error *err);
-/* Client thread, within a hook of a method with services, which holds `at`, a monitor of the
-   method: releases `at` and blocks until ready(of) is true. ready is called with `at` held; the
-   thread that makes it true wakes `at`. The time is exposed (tutti.h), in virtual time too.
-   TUTTI_TIMEOUT: deadline_ns, a time of tutti_now_ns, has passed. If a service of this worker
-   fails, its error is returned, also when it fails because a worker is lost without which the run
-   cannot continue. In a run that continues after losses ready() must become true without the lost
-   worker; a service that learns of the loss wakes `at`. */
-tutti_status tutti_await(tutti_method *m, tutti_monitor *at, bool (*ready)(void *of), void *of,
-                         int64_t deadline_ns, tutti_error *err);
 /* Sends a request to that service of a member and blocks for its reply (RPC); a reply matches
    only its own request. Any thread. note: the request's kind, a, b; on return the reply's. Kinds
    above 0xFFFFFFF0 are reserved for the engine. TUTTI_ERR_PEER: that worker is lost, or its
@@ -328,12 +237,6 @@ tutti_status tutti_rpc_reply(tutti_method *m, const tutti_header *request,
                              const tutti_header *answer, tutti_error *err);
 /* Does `status` mean that worker err->rank is lost, and that this run continues without it? */
 bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_error *err);
-/* Maps the result of a collective among a group that this worker cannot do without; `peers` names
-   it ("the workers of its node"). If a peer of the group is lost, this worker fails too:
-   TUTTI_ERR_PEER with this worker's own rank, so that the peer lost first remains the cause, and
-   a sentence that blames that peer. Any other status is returned unchanged. */
-tutti_status tutti_fails_with(const tutti_method *m, const char *peers, tutti_status status,
-                              tutti_error *err);
 
 /* ---- figures and events ---- */
 
@@ -353,10 +256,6 @@ void tutti_metric_histogram(tutti_method *m, const char *name, int worker,
    workers are dropped. kind: the pointer is kept. Client thread; allocates. */
 void tutti_event(tutti_method *m, const char *kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Records an event of one worker that others may not know of: those of all workers are listed, with
-   their ranks, and equal ones once. kind: the pointer is kept. Client thread; allocates. */
-void tutti_event_of(tutti_method *m, int worker, const char *kind, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
 
 /* ---- a method ---- */
 
@@ -686,16 +585,9 @@ enum {
 bool tutti_method_default_of(const tutti_method_ops *ops, const char *spec, const char *option,
                              const char *given, int workers,
                              char value[TUTTI_METHOD_DEFAULT_BYTES]);
-/* Does the row add to a given value of its option? */
-bool tutti_method_default_completes(const tutti_method_default *row);
 /* *traits := those of a built-in method with its options. false and 0 where the spec is wrong,
    which the engine reports. Allocates. */
 bool tutti_method_traits(const char *spec, unsigned *traits);
-/* Do both specs have the same built-in method and, as far as checkpoints require
-   (tutti_method_ops), the same options? false where one is wrong. Allocates. */
-bool tutti_method_alike(const char *spec, const char *other);
-/* What `settles` of that method returns; 0 where the spec is wrong. Allocates. */
-uint64_t tutti_method_settles(const char *spec, uint64_t steps, uint64_t epoch);
 #ifdef __cplusplus
 }
 #endif

@@ -75,12 +75,6 @@ tutti_status tutti_record_step(tutti_record *r, tutti_error *err);
    stay as they are. */
 tutti_status tutti_record_close(tutti_record *r, bool ended, tutti_error *err);
 
-/* Makes trace.json, and summary.json if all ranks have closed, of the files of ranks in a folder.
-   *ranks: how many were in the run, *closed: how many have closed; both 0: there is nothing to
-   merge, as in the folder of `tutti train`. TUTTI_ERR_CORRUPT: a file is malformed. Blocks. */
-tutti_status tutti_record_merge(tutti_runtime *rt, const char *folder, int *ranks, int *closed,
-                                tutti_error *err);
-
 #ifdef __cplusplus
 }
 #endif

@@ -221,9 +221,6 @@ typedef struct tutti_transport_ops {
     int (*node)(void *t, int rank);
 } tutti_transport_ops;
 
-extern const tutti_transport_ops *const tutti_transports[]; /* the built-in ones; NULL-ended */
-const tutti_transport_ops *tutti_transport_find(const char *name); /* a built-in one, or NULL */
-
 /* The built-in transport of that name, or else a plug-in, libtutti_transport_NAME.so.
 
    The plug-in is searched for in the folder of this library, or of the program that links it
@@ -244,8 +241,6 @@ tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **
 tutti_status tutti_transport_check(const tutti_transport_ops *ops, const char *whose,
                                    tutti_error *err);
 
-/* The same check for a runtime that the caller has opened. */
-tutti_status tutti_runtime_check(const tutti_runtime *rt, const char *whose, tutti_error *err);
 #ifdef __cplusplus
 }
 #endif

@@ -8,6 +8,7 @@
    limit counts. A container often sees a path that does not exist in it, and its own group as the
    root. So folders that do not exist are skipped, and the root is always read. */
 #include "base_internal.h"
+#include "machine.h"
 
 #include <fcntl.h>
 #include <limits.h>

@@ -3,6 +3,7 @@
    the first wide instruction although cpuid lists it. Nothing is remembered here, since the
    library has no globals and cpuid traps under a hypervisor: callers ask once and keep it. */
 #include "tutti/base.h"
+#include "machine.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>

@@ -2,6 +2,7 @@
    printing. Numbers are read and written with '.' whatever the locale of the process: the library
    may live in a program that has set one. */
 #include "base_internal.h"
+#include "options.h"
 
 #include <assert.h>
 #include <ctype.h>

@@ -12,6 +12,7 @@
    Logical shares are the workers of a larger run: all about them is asked of that run, and a
    worker of this one has a block of its workers. */
 #include "tutti/base.h"
+#include "share.h"
 
 #include <assert.h>
 #include <math.h>

@@ -15,6 +15,7 @@
    and count, then once more to fill a spec, which is one allocation: the struct, its arguments,
    then their text. */
 #include "base_internal.h"
+#include "options.h"
 
 #include <assert.h>
 #include <errno.h>

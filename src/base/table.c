@@ -2,6 +2,7 @@
    forgotten a member, values would be written beyond the struct, or a default would be a value that
    is not allowed. */
 #include "base_internal.h"
+#include "options.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -2,6 +2,7 @@
    untrusted text in messages, suggestions for misspelt names. Contracts: tutti/base.h,
    base_internal.h. */
 #include "base_internal.h"
+#include "options.h"
 
 #include <ctype.h>
 #include <stdio.h>

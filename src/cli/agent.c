@@ -4,6 +4,7 @@
 
 #include "cli_internal.h"
 #include "tutti/launch.h"
+#include "launch/launch.h"
 
 int tutti_cli_agent(int argc, char **argv)
 {

@@ -22,6 +22,8 @@
 #include "collective/table.h"
 #include "tutti/launch.h"
 #include "tutti/comm.h"
+#include "base/options.h"
+#include "collective/world.h"
 
 typedef struct config {
     tutti_bench_common common;

@@ -20,6 +20,9 @@
 #include "bench_internal.h"
 #include "state/plan.h"
 #include "tutti/codec.h"
+#include "base/machine.h"
+#include "codec/codec.h"
+#include "kernels/device.h"
 
 typedef struct config { tutti_bench_common common; int64_t rows, cols; int level; const char *codec; } config;
 const tutti_option tutti_bench_codec_options[] = {

@@ -18,6 +18,8 @@
 
 #include "bench_internal.h"
 #include "runtime/files.h"
+#include "base/options.h"
+#include "kernels/device.h"
 
 typedef struct config { tutti_bench_common common; const char *dir, *bytes; } config;
 const tutti_option tutti_bench_io_options[] = {

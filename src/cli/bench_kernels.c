@@ -12,6 +12,10 @@
 
 #include "bench_internal.h"
 #include "kernels/vectors.h"
+#include "base/machine.h"
+#include "base/options.h"
+#include "kernels/device.h"
+#include "kernels/compensate.h"
 
 typedef struct config { tutti_bench_common common; const char *bytes, *only; } config;
 const tutti_option tutti_bench_kernels_options[] = {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli_internal.h"
+#include "base/options.h"
 
 json_t *tutti_cli_option_json(const tutti_option *o)
 {

@@ -10,6 +10,7 @@
 #include "base/settings.h"
 #include "train/train.h"
 #include "tutti/launch.h"
+#include "launch/launch.h"
 
 typedef struct tutti_command {
     const char *name;

@@ -19,6 +19,8 @@
 #include "compare_internal.h"
 #include "runtime/files.h"
 #include "tutti/launch.h"
+#include "base/options.h"
+#include "launch/launch.h"
 
 #define AT(member) TUTTI_AT(tutti_compare_config, member)
 const tutti_option tutti_cli_compare_options[] = {

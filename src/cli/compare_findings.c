@@ -15,6 +15,7 @@
 #include "compare_internal.h"
 #include "runtime/files.h"
 #include "tutti/method.h"
+#include "base/options.h"
 
 size_t tutti_compare_index(const json_t *run, const char *what)
 {

@@ -16,6 +16,10 @@
 #include "data/data.h"
 #include "tutti/launch.h"
 #include "tutti/method.h"
+#include "base/options.h"
+#include "codec/codec.h"
+#include "collective/world.h"
+#include "launch/launch.h"
 
 enum { MOST_RUNS = 10000 };
 

@@ -15,6 +15,9 @@
 #include "runtime/files.h"
 #include "tutti/launch.h"
 #include "tutti/comm.h"
+#include "base/machine.h"
+#include "collective/world.h"
+#include "launch/launch.h"
 
 enum { MOST_JOBS = 256, LOOK_NS = 50 * 1000 * 1000 };
 

@@ -14,6 +14,9 @@
 #include "data/data.h"
 #include "tutti/method.h"
 #include "nn/nn.h"
+#include "codec/codec.h"
+#include "transport/registry.h"
+#include "optim/optim.h"
 
 /* An entry of a registry; name NULL: the end. */
 typedef struct entry {

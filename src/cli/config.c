@@ -5,6 +5,8 @@
 #include "cli_internal.h"
 #include "base/settings.h"
 #include "tutti/launch.h"
+#include "base/options.h"
+#include "launch/launch.h"
 
 /* Sets the number of workers as `train` does: from the hosts, unless -n alone was given, and from a
    checkpoint that only that number can resume. */

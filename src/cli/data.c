@@ -5,6 +5,7 @@
 
 #include "cli_internal.h"
 #include "data/data.h"
+#include "base/options.h"
 
 /* A data set that is open: close_set closes it. path: where it lies. */
 typedef struct opened_set {

@@ -9,6 +9,7 @@
 #include "data/data.h"
 #include "data/text.h"
 #include "runtime/files.h"
+#include "base/options.h"
 
 typedef struct given {
     const char *word;             /* the one argument without a flag; NULL: none */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "doctor_internal.h"
+#include "base/machine.h"
 #include "runtime/names.h"
 
 #define MIB ((uint64_t)1 << 20)

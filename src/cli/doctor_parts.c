@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "doctor_internal.h"
+#include "transport/registry.h"
 #include "tutti/transport.h"
 
 static const int64_t load_ns = INT64_C(20) * 1000000000;

@@ -7,6 +7,7 @@
 #include "cli_internal.h"
 #include "tutti/launch.h"
 #include "train/trained.h"
+#include "launch/launch.h"
 
 typedef struct eval_config {
     const char *data, *logits;

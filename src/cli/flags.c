@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli_internal.h"
+#include "base/options.h"
 
 static tutti_status set(void *user, const tutti_option *option, const char *value, tutti_error *err)
 {

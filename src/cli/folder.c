@@ -10,6 +10,8 @@
 #include "cli_internal.h"
 #include "base/settings.h"
 #include "tutti/launch.h"
+#include "base/options.h"
+#include "launch/launch.h"
 
 static bool is_default(const tutti_option *option, const char *value)
 {

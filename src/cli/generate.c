@@ -7,6 +7,7 @@
 #include "tutti/launch.h"
 #include "data/text.h"
 #include "train/trained.h"
+#include "launch/launch.h"
 
 typedef struct generate_config {
     const char *prompt, *bpe;

@@ -6,6 +6,7 @@
 
 #include "cli_internal.h"
 #include "tutti/launch.h"
+#include "launch/launch.h"
 
 static const tutti_command commands[] = {
     { "train", "[FILE] [--OPTION VALUE ...]", "train a network with several workers", tutti_cli_train,

@@ -4,6 +4,7 @@
 #include "cli_internal.h"
 #include "tier/tier.h"
 #include "tutti/method.h"
+#include "method/registry.h"
 
 static json_t *text_or_null(const char *text)
 {

@@ -7,6 +7,8 @@
 #include "cli_internal.h"
 #include "tutti/launch.h"
 #include "tutti/tutti.h"
+#include "collective/world.h"
+#include "launch/launch.h"
 
 enum { OVER = 16, OVER_MOST = 100000 }; /* steps that are simulated */
 

@@ -18,6 +18,9 @@
 #include "runtime/files.h"
 #include "tutti/launch.h"
 #include "tutti/method.h"
+#include "collective/world.h"
+#include "launch/launch.h"
+#include "method/registry.h"
 
 typedef struct plan_config {
     const char *methods, *codecs, *platform, *slow, *out;

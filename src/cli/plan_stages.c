@@ -13,6 +13,7 @@
 #include "nn/stages.h"
 #include "placement/placement.h"
 #include "runtime/files.h"
+#include "base/options.h"
 
 enum { UNITS = 200, PARAMS = 1024, RESOURCES_MOST = 1 << 20, FLOAT = 4, KEY = 8, JSON = 1, COMPARE = 2 };
 

@@ -8,6 +8,7 @@
 #include "data/pictures.h"
 #include "data/text.h"
 #include "train/trained.h"
+#include "launch/launch.h"
 
 typedef struct predict_config {
     int64_t top, threads;

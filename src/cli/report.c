@@ -10,6 +10,7 @@
 #include "page_internal.h"
 #include "base/settings.h"
 #include "tutti/record.h"
+#include "record/merge.h"
 
 typedef struct report_config {
     bool pictures;

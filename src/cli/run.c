@@ -13,6 +13,9 @@
 #include "tutti/launch.h"
 #include "tutti/comm.h"
 #include "tutti/runtime.h"
+#include "base/options.h"
+#include "collective/world.h"
+#include "launch/launch.h"
 
 typedef struct run_config {
     int64_t n, servers, threads, min_workers;

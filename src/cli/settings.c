@@ -11,6 +11,7 @@
 #include "base/settings.h"
 #include "runtime/files.h"
 #include "tutti/method.h"
+#include "base/options.h"
 
 static tutti_status no_such_flag(const char *flag, const char *const *extra, tutti_error *err)
 {

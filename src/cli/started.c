@@ -5,6 +5,7 @@
 
 #include "cli_internal.h"
 #include "tutti/launch.h"
+#include "launch/launch.h"
 
 /* Ranks that only serve are the last ones. So each host gets a second entry for its servers, except
    the last host, whose servers follow its workers directly. */

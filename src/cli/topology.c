@@ -5,6 +5,8 @@
 
 #include "cli_internal.h"
 #include "tutti/method/gossip.h"
+#include "base/options.h"
+#include "topology/graph.h"
 
 /* The most members for which the matrix is printed, and how many rounds are shown of a graph that
    is drawn again in each round. */

@@ -15,6 +15,8 @@
 #include "runtime/files.h"
 #include "tutti/launch.h"
 #include "tutti/tutti.h"
+#include "collective/world.h"
+#include "launch/launch.h"
 
 static bool is_tcp(const char *transport)
 {

@@ -3,6 +3,7 @@
 
 #include "cli_internal.h"
 #include "tutti/transport.h"
+#include "transport/registry.h"
 
 /* Lists the built-in transports, then the plug-ins of this installation. */
 static const tutti_transport_ops *transport(size_t i)

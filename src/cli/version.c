@@ -3,6 +3,8 @@
 #include "runtime/queue.h"
 #include "tutti/launch.h"
 #include "data/pictures.h"
+#include "base/machine.h"
+#include "launch/launch.h"
 
 int tutti_cli_version(int argc, char **argv)
 {

@@ -5,6 +5,8 @@
 
 #include "page_internal.h"
 #include "base/settings.h"
+#include "base/options.h"
+#include "collective/world.h"
 
 /* Does the option concern only how this process is started? */
 static bool of_the_start(const char *name)

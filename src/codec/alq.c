@@ -44,6 +44,7 @@
 #include "mixture.h"
 #include "registry.h"
 #include "rows.h"
+#include "kernels/codes.h"
 #include <assert.h>
 #include <stdio.h>
 

@@ -6,6 +6,7 @@
                   2^-7 of the number */
 #include "codec_internal.h"
 #include "registry.h"
+#include "kernels/codes.h"
 
 static const tutti_option options[] = { { 0 } };
 

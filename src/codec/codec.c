@@ -1,6 +1,7 @@
 /* codec.c: opens a codec from its spec (options, inner codecs, declared state), and makes the
    calls that involve a codec and the codecs inside it. What codecs share is in common.c. */
 #include "codec_internal.h"
+#include "codec.h"
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>

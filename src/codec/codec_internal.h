@@ -7,6 +7,8 @@
 #ifndef TUTTI_CODEC_INTERNAL_H
 #define TUTTI_CODEC_INTERNAL_H
 #include <tutti/codec.h>
+#include "codec.h"
+#include "kernels/codes.h"
 #include <math.h>
 #include <string.h>
 

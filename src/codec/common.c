@@ -2,6 +2,7 @@
    of which codecs may be inside one that feeds losses back. They call no codec, so every codec may
    call them. */
 #include "codec_internal.h"
+#include "kernels/codes.h"
 #include <assert.h>
 #include <stdio.h>
 

@@ -27,6 +27,8 @@
    The encoder takes the shorter form of each bucket, so the dense form bounds the size. Elias
    codes are encoded serially and slowly, for links that are slower still. */
 #include "codec_internal.h"
+#include "codec.h"
+#include "kernels/codes.h"
 
 static int top_bit(uint32_t k)
 {

@@ -14,6 +14,8 @@
    code that would be longer than fixed width (lengths are limited to 12) is written as fixed width,
    so that fixed width bounds the size. */
 #include "codec_internal.h"
+#include "codec.h"
+#include "kernels/codes.h"
 #include <assert.h>
 
 enum { LONGEST = TUTTI_CODEC_HUFFMAN_LONGEST, SYMBOLS = 256 };

@@ -9,6 +9,7 @@
 #include "codec_internal.h"
 #include "registry.h"
 #include "rows.h"
+#include "kernels/codes.h"
 
 typedef struct minmax8 { int64_t chunk; } minmax8;
 static const tutti_option options[] = {

@@ -20,6 +20,7 @@
 #include "mixture.h"
 #include "registry.h"
 #include "rows.h"
+#include "kernels/codes.h"
 #include <stdio.h>
 
 #define VARIANCE_MOST 1.25 /* of the gradient's square, beyond which it is warned of */

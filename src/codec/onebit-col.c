@@ -17,6 +17,7 @@
    negative). The mean of an empty group is 0. */
 #include "codec_internal.h"
 #include "registry.h"
+#include "kernels/codes.h"
 
 typedef struct onebit_col { int64_t min_rows; } onebit_col;
 typedef struct sums { double of[2]; uint32_t count[2]; } sums; /* of a column: 0 and more, a NaN among them; negative */

@@ -8,6 +8,7 @@
    one that depends on the others, then becomes noise or NaN, and a dead layer, whose factor is 0,
    stays dead. Here it is replaced by a drawn one. */
 #include "codec_internal.h"
+#include "kernels/device.h"
 #include <assert.h>
 
 enum { ATTEMPTS = 16 };

@@ -8,6 +8,7 @@
         sum of the first over all workers; wrappers that feed back, whose residual belongs to a
         mean; codecs that learn from all workers (TUTTI_CODEC_MERGES); and codecs that vote. */
 #include "codec_internal.h"
+#include "codec.h"
 
 static size_t up(size_t bytes)
 {

@@ -52,6 +52,8 @@
 #include "codec_internal.h"
 #include "registry.h"
 #include "rows.h"
+#include "kernels/codes.h"
+#include "kernels/device.h"
 #include <assert.h>
 #include <stdio.h>
 

@@ -13,6 +13,8 @@
    Elements are processed in blocks small enough that input, random draws and codes stay in the L1
    cache. Encoding is bound by arithmetic, not by memory (measurements: docs/methods/alq.md). */
 #include "codec_internal.h"
+#include "codec.h"
+#include "kernels/codes.h"
 
 /* Up to this many bits the level table fits vector registers, and a lookup is faster than
    computing levels. */

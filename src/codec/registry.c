@@ -1,6 +1,7 @@
 /* registry.c: the built-in codecs, a line each. A test compares this list with the tables of the
    folder. */
 #include "registry.h"
+#include "codec.h"
 #include <string.h>
 #include <tutti/codec.h>
 

@@ -10,6 +10,9 @@
 #include "codec_internal.h"
 #include "state/plan.h"
 #include "tutti/codec.h"
+#include "base/machine.h"
+#include "codec.h"
+#include "kernels/device.h"
 
 enum { ROUNDS = 8, PREFIX = 4 };
 static const tutti_dtype types[] = { TUTTI_F32, TUTTI_F16, TUTTI_BF16 };

@@ -23,6 +23,7 @@
    if n is a multiple of 8. */
 #include "codec_internal.h"
 #include "registry.h"
+#include "kernels/codes.h"
 
 enum { RUN = 2048 }; /* elements at once; two runs share no byte of bits */
 static const tutti_option options[] = { { 0 } };

@@ -10,6 +10,7 @@
 #include "codec_internal.h"
 #include "registry.h"
 #include "rows.h"
+#include "kernels/codes.h"
 
 /* RUN: elements whose magnitudes are added up before their sum is added to the others; a multiple
    of 8 */

@@ -5,6 +5,7 @@
 #include "codec_internal.h"
 #include "registry.h"
 #include "rows.h"
+#include "kernels/codes.h"
 
 enum { INT32 }; /* of index_code */
 

@@ -13,6 +13,7 @@
 #include "codec_internal.h"
 #include "registry.h"
 #include "rows.h"
+#include "kernels/codes.h"
 
 enum { WARMUP_MOST = TUTTI_TOPK_WARMUP_MOST };
 typedef struct topk {

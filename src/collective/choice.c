@@ -6,6 +6,8 @@
 #include "collective/table.h"
 #include "tutti/base.h"
 #include "tutti/comm.h"
+#include "base/options.h"
+#include "stragglar.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -2,6 +2,7 @@
    an algorithm (choice.c), and send the call through shared memory or through messages. Both do
    what the list of that algorithm defines, to the bit and to the byte. */
 #include "collective_internal.h"
+#include "world.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -22,6 +22,7 @@
 #include "tutti/comm.h"
 #include "tutti/launch.h"
 #include "schedule.h"
+#include "launch/launch.h"
 
 #define TUTTI_WINDOWS 64            /* the most shared windows of a world */
 #define TUTTI_RENDEZVOUS_MEMBERS 64 /* the largest group that uses the rendezvous table: it has one

@@ -39,6 +39,7 @@
    message brings their table, so that its memory is needed once and not for each peer. */
 #include "collective_internal.h"
 #include "collective/members.h"
+#include "world.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

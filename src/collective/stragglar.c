@@ -26,6 +26,7 @@
    built: this one needs no more for any n that they name (198 for 192). */
 #include "builder.h"
 #include "tutti/comm.h"
+#include "stragglar.h"
 #include <string.h>
 
 typedef struct plan {

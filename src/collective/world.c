@@ -4,6 +4,11 @@
 #include "launch/gather.h"
 #include "tutti/launch.h"
 #include "tutti/comm.h"
+#include "base/machine.h"
+#include "world.h"
+#include "kernels/device.h"
+#include "launch/launch.h"
+#include "transport/registry.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

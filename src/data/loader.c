@@ -9,6 +9,7 @@
    Every pass of every step has a batch, also those of a tail step that have no sample for this
    worker, so that the trainer's loop needs no special case. */
 #include "data_internal.h"
+#include "base/share.h"
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>

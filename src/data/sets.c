@@ -6,6 +6,7 @@
 #include "data_internal.h"
 #include "data/pictures.h"
 #include "runtime/files.h"
+#include "base/options.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

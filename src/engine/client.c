@@ -15,6 +15,7 @@
 
 #include "engine_internal.h"
 #include "hooks.h"
+#include "locks.h"
 
 enum { CHUNK = 1024 }; /* floats on the stack */
 

@@ -8,6 +8,7 @@
 #define TUTTI_ENGINE_CLIENT_H
 #include "tutti/tutti.h"
 #include "tutti/method.h"
+#include "locks.h"
 
 #pragma GCC visibility push(default)     /* for src/engine/modes */
 

@@ -8,6 +8,7 @@
 
 #include "engine_internal.h"
 #include "hooks.h"
+#include "calls.h"
 
 enum { SHORTEST_WAIT_NS = 1000 }; /* that a trace has */
 

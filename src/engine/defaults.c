@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "base/options.h"
+#include "method/registry.h"
 
 /* Bytes of the number that `at` begins with, if "/n" follows it; else 0. */
 static size_t over_n(const char *at)

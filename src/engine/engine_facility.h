@@ -10,6 +10,7 @@
 #include "tutti/codec.h"
 #include "tutti/tutti.h"
 #include "tutti/method.h"
+#include "codec/codec.h"
 #pragma GCC visibility push(default) /* for modules, not exported by the library:
                                         cmake/Install.cmake */
 

@@ -25,6 +25,7 @@
 #include "tier/tier.h"
 #include "tutti/method/pipeline.h"
 #include "tutti/method/steps.h"
+#include "locks.h"
 
 #pragma GCC visibility push(default)     /* for src/engine/modes */
 

@@ -6,6 +6,7 @@
 
 #include "engine_internal.h"
 #include "collective/compare.h"
+#include "base/options.h"
 
 typedef struct text {
     char *at;

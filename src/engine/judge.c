@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "engine_internal.h"
+#include "calls.h"
 
 static tutti_status fail_own(const tutti_engine *e, const tutti_engine_bad *bad, uint64_t step, tutti_error *err)
 {

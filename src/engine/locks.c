@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "engine_internal.h"
+#include "locks.h"
 
 /* updating a row takes less than that many tries, updating a large model milliseconds */
 enum { TRIES = 64, AGAIN_NS = 5000 };

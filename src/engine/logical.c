@@ -30,9 +30,11 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/share.h"
 #include "engine_internal.h"
 #include "logical.h"
 #include "logical_tree.h"
+#include "optim/optim.h"
 #include "refuse.h"
 
 typedef struct logical {

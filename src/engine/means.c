@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "calls.h"
 
 static tutti_status all_reduce(tutti_method *m, tutti_reduction op, const char *what, float *x, size_t n,
                                tutti_error *err)

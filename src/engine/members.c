@@ -15,6 +15,7 @@
 #include "engine_internal.h"
 #include "hooks.h"
 #include "collective/members.h"
+#include "calls.h"
 
 /* True if all workers vote in every step. A loss would make the vote fail on some workers and not
    on others. */

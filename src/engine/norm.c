@@ -12,6 +12,8 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "kernels/codes.h"
+#include "calls.h"
 
 enum { LANES = 16, AT_A_TIME = 64 }; /* blocks */
 

@@ -10,6 +10,7 @@
 #include "logical_tree.h"
 #include "refuse.h"
 #include "collective/table.h"
+#include "check.h"
 
 /* The options that are strings, which the engine copies (e->text, in this order). */
 static const struct text_option {

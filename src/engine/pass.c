@@ -5,6 +5,7 @@
 #include "engine_internal.h"
 #include "hooks.h"
 #include "optim/schedule.h"
+#include "base/share.h"
 
 static int64_t passes_over(const tutti_engine *e, int64_t samples, int worker)
 {

@@ -6,6 +6,7 @@
 #include "engine_internal.h"
 #include "hooks.h"
 #include "engine/lane.h"
+#include "engine/modes/by_piece.h"
 
 /* Pieces of fewer bytes do not go to the lane, because a hand-over takes longer than the exchange
    that it would hide. Nor does the last piece of a step, which has no computation left to overlap

@@ -3,6 +3,7 @@
 #include "engine_internal.h"
 #include "hooks.h"
 #include "optim/schedule.h"
+#include "calls.h"
 
 /* Steps so far that moved the model, as bias corrections count them; schedules also count the
    steps that a worker sat out. A step that was skipped counts for neither. */

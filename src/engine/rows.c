@@ -21,6 +21,7 @@
 
 #include "engine_internal.h"
 #include "hooks.h"
+#include "optim/optim.h"
 
 enum { WORD = 64 };
 

@@ -27,6 +27,7 @@
 #include "collective/members.h"
 #include "engine/facility.h"
 #include "state/plan.h"
+#include "state/parse.h"
 
 typedef struct items { tutti_saved *at; size_t count, capacity; } items;
 /* The run that saved a checkpoint. */

@@ -30,6 +30,8 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "check.h"
+#include "calls.h"
 
 static const double scale_max = 0x1p127; /* the largest power of two of a float32 */
 

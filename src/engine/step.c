@@ -5,6 +5,7 @@
 #include "engine_internal.h"
 #include "hooks.h"
 #include "optim/schedule.h"
+#include "calls.h"
 
 tutti_status tutti_engine_lr(tutti_engine *e, double lr, tutti_error *err)
 {

@@ -70,6 +70,7 @@
 #include "mixer_internal.h"
 #include "collective/members.h"
 #include "engine/facility.h"
+#include "averager_clock.h"
 
 /* A snapshot of the model (tutti.h). Rounds that were pending when it was taken still add to
    it. */

@@ -36,6 +36,7 @@
 #include "engine/facility.h"
 #include "engine/lane.h"
 #include "mixer_internal.h"
+#include "cross.h"
 
 enum { CHUNK = 1 << 20, SLOTS = 2, TERMS_MAX = 4096 }; /* tutti_tree_sum's limit */
 static const size_t ahead_bytes = 256 * 1024; /* as for pieces: below this size, handing over

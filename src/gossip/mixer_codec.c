@@ -40,6 +40,8 @@
 #include "mixer_internal.h"
 #include "tutti/codec.h"
 #include "tutti/method/gossip.h"
+#include "codec/codec.h"
+#include "kernels/device.h"
 
 enum { ELEMENTS = 1 << 20, SAMPLE = 1 << 16, PREFIX = 4, BLOCK = 4096 };
 static const uint64_t late_step = UINT64_MAX; /* beyond any warm-up */

@@ -21,6 +21,7 @@
 #include "mixer_internal.h"
 #include "tutti/codec.h"
 #include "tutti/method/gossip.h"
+#include "cross.h"
 
 struct tutti_mixer_cross {
     /* without a codec */

@@ -9,6 +9,7 @@
 #include "../engine/engine_facility.h"
 #include "engine/lane.h"
 #include "tutti/method/gossip.h"
+#include "collective/leaders.h"
 
 typedef struct tutti_mixer_codec tutti_mixer_codec;
 typedef struct tutti_mixer_cross tutti_mixer_cross;

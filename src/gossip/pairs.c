@@ -52,6 +52,8 @@
 #include "apart.h"
 #include "engine/facility.h"
 #include "tutti/method/gossip.h"
+#include "engine/calls.h"
+#include "topology/graph.h"
 
 enum { RANDOM, CYCLIC };
 enum { ANY, BIPARTITE };

@@ -5,6 +5,8 @@
 #include "kernels_internal.h"
 #include "base/random.h"
 #include "kernels/vectors.h"
+#include "base/machine.h"
+#include "device.h"
 #include <assert.h>
 #include <errno.h>
 #include <math.h>

@@ -15,6 +15,8 @@
 #include <tutti/runtime.h>
 #include <string.h>
 #include "kernels/vectors.h"
+#include "compensate.h"
+#include "codes.h"
 
 /* Most vectors that `tree` adds in one pass: sixteen registers hold them and their weights. */
 #define TUTTI_KERNELS_LEAVES 8

@@ -13,6 +13,7 @@
 #include "tutti/runtime.h"
 #include "tutti/launch.h"
 #include "launch_internal.h"
+#include "launch.h"
 
 #define WORKERS_MOST 65536
 #define HOSTS_MOST 4096          /* each is compared with all before it */

@@ -22,6 +22,7 @@
 #include "tutti/runtime.h"
 #include "tutti/launch.h"
 #include "launch_internal.h"
+#include "launch.h"
 
 enum { MOST_MEETS = 8, TURN_MS = 10 };
 #define CONNECT_MS 3000

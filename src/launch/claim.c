@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "launch_internal.h"
 #include "runtime/files.h"
+#include "launch.h"
 
 enum { PATH = 4096, TRIES = 100 };
 

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 #include "launch_internal.h"
+#include "base/machine.h"
+#include "launch.h"
 
 int tutti_cores(void)
 {

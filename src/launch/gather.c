@@ -21,6 +21,8 @@
 #include "launch_internal.h"
 #include "launch/gather.h"
 #include "transport/meet.h"
+#include "base/machine.h"
+#include "launch.h"
 
 #define WAIT_NS INT64_C(60000000000)
 #define REPORT_NS INT64_C(2000000000)

@@ -8,6 +8,7 @@
 #ifndef TUTTI_LAUNCH_GATHER_H
 #define TUTTI_LAUNCH_GATHER_H
 #include "tutti/launch.h"
+#include "launch.h"
 #pragma GCC visibility push(default)
 
 /* Sets *out to a copy of `environment` with the variables by which a transport finds the process'

@@ -33,6 +33,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "hosts_internal.h"
+#include "launch.h"
 
 #define NS_PER_MS ((int64_t)1000000)
 #define NS_PER_S ((int64_t)1000000000)

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include "launch_internal.h"
 #include "transport/meet.h"
+#include "launch.h"
 
 enum { LINE = 1024,              /* most bytes of a line of text; longer ones are split */
        RECEIVE_BYTES = TUTTI_AGENT_FRAME + TUTTI_AGENT_HEAD }; /* of one frame */

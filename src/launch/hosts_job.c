@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "hosts_internal.h"
+#include "launch.h"
 
 extern char **environ;
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "hosts_internal.h"
+#include "launch.h"
 
 /* How long to wait for the failure report of a worker that has exited with a code: the report comes
    to the meeting place over another connection than the agent's frame. */

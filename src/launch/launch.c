@@ -35,6 +35,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "launcher.h"
+#include "launch.h"
 
 extern char **environ;
 

@@ -21,6 +21,7 @@
 #include <string.h>
 #include "launch_internal.h"
 #include "launch/gather.h"
+#include "launch.h"
 
 #define RANKS_MAX (1L << 20)     /* most ranks that are believed; bounds the sizes of tables */
 /* The port at which the ranks of a Slurm job meet: below those that kernels choose, and different

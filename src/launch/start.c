@@ -18,6 +18,7 @@
 #include <unistd.h>
 #include "../transport/shm/shm_region.h"
 #include "launch_internal.h"
+#include "launch.h"
 
 extern char **environ;
 

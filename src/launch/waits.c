@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "launch_internal.h"
+#include "launch.h"
 
 extern char **environ;
 

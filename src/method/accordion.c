@@ -51,6 +51,7 @@
 #include "coded.h"
 #include "codec/regime.h"
 #include "tutti/method/steps.h"
+#include "engine/modes/merge.h"
 
 enum { CODEC, BATCH, LOCALSTEPS, TIMES = 8 };
 typedef struct accordion {

@@ -45,6 +45,9 @@
 #include <math.h>
 
 #include "tutti/method/server.h"
+#include "engine/locks.h"
+#include "server/server.h"
+#include "kernels/compensate.h"
 
 typedef struct asgd {
     int64_t servers, softsync;

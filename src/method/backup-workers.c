@@ -26,6 +26,8 @@
 #include <string.h>
 
 #include "tutti/method/server.h"
+#include "engine/calls.h"
+#include "server/server.h"
 
 typedef struct backup_workers {
     int64_t backup, servers;

@@ -56,6 +56,7 @@
 
 #include "tutti/method/server.h"
 #include "tutti/method/steps.h"
+#include "engine/modes/by_piece.h"
 
 enum { ALLREDUCE, SERVERS };
 enum { LAYER, FIFO };

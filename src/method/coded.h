@@ -11,6 +11,7 @@
 #include "../codec/rows.h"
 #include "tutti/codec.h"
 #include "tutti/method.h"
+#include "base/options.h"
 
 /* ---- rows of options that are not the codec's. at: TUTTI_AT of the option; first: its default;
    when: the condition under which it has an effect, NULL: always ---- */

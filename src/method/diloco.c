@@ -28,6 +28,7 @@
 
 #include "periodic.h"
 #include "tutti/method/steps.h"
+#include "engine/modes/displacement.h"
 
 typedef struct diloco {
     periodic local;

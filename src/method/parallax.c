@@ -28,6 +28,7 @@
 #include "buckets.h"
 #include "partitions.h"
 #include "tutti/method/server.h"
+#include "server/tables.h"
 
 typedef struct parallax {
     int64_t servers, partitions, warmup, timed, profile, reduce;

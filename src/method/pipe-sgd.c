@@ -25,6 +25,7 @@
       Their number multiplies the latency; bucket_mb=65536 makes one message of all. */
 #include "coded.h"
 #include "tutti/method/steps.h"
+#include "engine/modes/late.h"
 
 typedef struct pipe_sgd {
     int64_t width, warmup;

@@ -13,6 +13,7 @@
    Layers of fewer than skip_below elements travel as they are, as in the paper, whose bound is
    10000. So do those that `exclude` names. */
 #include "coded.h"
+#include "engine/exchange/ask.h"
 
 typedef struct qsgd {
     int64_t bits, bucket, skip_below, levels;

@@ -37,6 +37,7 @@
 #include <math.h>
 #include "rule.h"
 #include "tutti/method/gossip.h"
+#include "kernels/compensate.h"
 
 typedef struct quasi_global {
     double decay;                /* option: mu; -1: the optimiser's momentum, or Adam's beta2.

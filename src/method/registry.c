@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "tutti/method.h"
+#include "base/options.h"
+#include "registry.h"
 
 #define METHOD(name) extern const tutti_method_ops tutti_method_##name;
 #include "methods.def"

@@ -30,6 +30,7 @@
 #include <errno.h>
 
 #include "arrivals.h"
+#include "server/server.h"
 
 typedef struct ringmaster {
     tutti_server *server;        /* first: arrivals.h */

@@ -25,6 +25,8 @@
    3. A consensus step below 1 is for codecs. Without one a lazy graph is the same.
    4. variant=n with a codec: a neighbour's model is its public copy. */
 #include "quasi-global.h"
+#include "engine/calls.h"
+#include "gossip/cross.h"
 
 typedef struct saddle {
     const char *graph;

@@ -41,6 +41,7 @@
 #include "neighbours.h"
 #include "push-sum.h"
 #include "rule.h"
+#include "gossip/cross.h"
 
 typedef struct slowmo {
     int base, buffers;

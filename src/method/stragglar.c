@@ -31,6 +31,7 @@
 #include <string.h>
 #include "priced.h"
 #include "tutti/method/steps.h"
+#include "collective/stragglar.h"
 
 /* WINDOW: steps between decisions; LEAST: workers for which it may be faster: with 3, 1.5 s
    against a ring's 1.33 s */

@@ -36,6 +36,7 @@
 #include "buckets.h"
 #include "tutti/method.h"
 #include "tutti/method/steps.h"
+#include "engine/modes/offload.h"
 
 typedef struct zero_infinity {
     const char *tier;

@@ -34,6 +34,7 @@
 #include "buckets.h"
 #include "tutti/method.h"
 #include "tutti/method/steps.h"
+#include "engine/modes/offload.h"
 
 typedef struct zero_offload {
     const char *tier;

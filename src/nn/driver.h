@@ -15,7 +15,7 @@
 #include "sequence.h"
 
 /* With blocks of one sample the largest pass has 2^20 blocks: 20 gradient sets and the leaf. */
-enum { NN_SETS_MAX = 21, NN_BATCH_MAX = 1 << 20 };
+enum { NN_SETS_MAX = 21, NN_BATCH_MAX = 1 << 20, NN_BATCH_DEFAULT = 64 };
 
 /* What the driver knows of a unit. */
 typedef struct nn_driver_unit {

@@ -6,6 +6,7 @@
 #ifndef TUTTI_NN_LOOPS_H
 #define TUTTI_NN_LOOPS_H
 #include "nn_internal.h"
+#include "base/machine.h"
 
 /* Shape and layout of maps: images x channels x height x width. `lanes` channels, a divisor of
    channels, are adjacent at each position: all channels in nhwc, 16 or 8 in oneDNN's nChw16c and

@@ -67,6 +67,18 @@ bool tutti_nn_layer_of_tokens(tutti_layer_kind kind)
     return (size_t)kind < TUTTI_LENGTH(kinds) && kinds[kind].of_tokens;
 }
 
+/* Does the layer's window fit into the images? */
+static tutti_status check_window(const tutti_layer *layer, int i, const nn_shape *shape, tutti_error *err)
+{
+    if (layer->kernel >= 1 && layer->kernel <= shape->height && layer->kernel <= shape->width)
+        return TUTTI_OK;
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "layer %d (%s): a window of %dx%d does not fit into images of %lldx%lld; "
+                      "use larger images or fewer layers",
+                      i, tutti_nn_layer_name(layer->kind), layer->kernel, layer->kernel, (long long)shape->height,
+                      (long long)shape->width);
+}
+
 /* Sets the window of a convolution's unit, and the shape that it makes of *shape. */
 static tutti_status set_window(nn_net *net, nn_unit *u, const tutti_layer *layer,
                                const nn_shape *shape, tutti_error *err)
@@ -76,12 +88,7 @@ static tutti_status set_window(nn_net *net, nn_unit *u, const tutti_layer *layer
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "layer %d (conv2d) comes after a linear layer; put convolutions first",
                           i);
-    if (layer->kernel < 1 || layer->kernel > shape->height || layer->kernel > shape->width)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "layer %d (conv2d): a window of %dx%d does not fit into images of %lldx%lld; "
-            "use larger images or fewer layers",
-            i, layer->kernel, layer->kernel, (long long)shape->height, (long long)shape->width);
+    TUTTI_TRY(check_window(layer, i, shape, err));
     u->kernel = layer->kernel;
     u->wide = (nn_shape){ layer->out, shape->height - u->kernel + 1, shape->width - u->kernel + 1 };
     if (shape->channels > values_max / (u->kernel * u->kernel))
@@ -139,12 +146,7 @@ static tutti_status add_pooling(nn_unit *u, const tutti_layer *layer, int i, nn_
     if (u->kind != TUTTI_LAYER_CONV2D || u->pool != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "layer %d (maxpool2d) must follow a conv2d layer, once", i);
-    if (layer->kernel < 1 || layer->kernel > shape->height || layer->kernel > shape->width)
-        return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0,
-            "layer %d (maxpool2d): a window of %dx%d does not fit into images of %lldx%lld; "
-            "use larger images or fewer layers",
-            i, layer->kernel, layer->kernel, (long long)shape->height, (long long)shape->width);
+    TUTTI_TRY(check_window(layer, i, shape, err));
     u->pool = layer->kernel;
     u->out.height = shape->height / u->pool;
     u->out.width = shape->width / u->pool;

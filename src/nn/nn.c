@@ -1,5 +1,7 @@
 /* nn.c: opens and closes networks, and implements the public calls of nn.h (driver.h). */
 #include "driver.h"
+#include "base/machine.h"
+#include "kernels/device.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -238,7 +240,7 @@ static tutti_status open_times(tutti_nn *nn, const nn_net *net, tutti_error *err
 
 tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn_options *options, tutti_error *err)
 {
-    const tutti_nn_options o = options != NULL ? *options : (tutti_nn_options){ 0 };
+    const tutti_nn_options o = options != NULL ? *options : (tutti_nn_options){ .batch = NN_BATCH_DEFAULT };
     const nn_backend *ops = find_backend(o.backend);
     nn_settings settings;
     nn_net mine = *net;
@@ -329,22 +331,28 @@ static tutti_status check_kind(const tutti_nn *nn, nn_sample_kind given, tutti_e
                       names[nn_kind_of(nn)]);
 }
 
+/* Returns a run over samples, with nothing else set. */
+static nn_run run_of(const tutti_nn_samples *s)
+{
+    return (nn_run){ .x = s->x,
+                     .labels = s->labels,
+                     .tokens = s->tokens,
+                     .next = s->next,
+                     .rows = s->rows,
+                     .samples = s->count };
+}
+
 /* Makes a pass over samples of a kind. */
 static tutti_status pass(tutti_nn *nn, nn_sample_kind kind, const tutti_nn_samples *s,
                          const tutti_nn_step *step, double *loss_sum, tutti_error *err)
 {
-    const nn_run run = { .x = s->x,
-                         .labels = s->labels,
-                         .tokens = s->tokens,
-                         .next = s->next,
-                         .rows = s->rows,
-                         .samples = s->count,
-                         .train = true,
-                         .add = step->add,
-                         .same_weights = step->same_weights,
-                         .values = step->values,
-                         .gradients = step->gradients };
+    nn_run run = run_of(s);
 
+    run.train = true;
+    run.add = step->add;
+    run.same_weights = step->same_weights;
+    run.values = step->values;
+    run.gradients = step->gradients;
     *loss_sum = 0;
     TUTTI_TRY(check_kind(nn, kind, err));
     return tutti_nn_train(nn, run, step->divisor, step->hooks, loss_sum, err);
@@ -405,15 +413,10 @@ static tutti_status evaluate(tutti_nn *nn, nn_sample_kind kind, const tutti_nn_s
                              const float *const *values, const tutti_nn_score *score,
                              tutti_error *err)
 {
-    const nn_run run = { .x = s->x,
-                         .labels = s->labels,
-                         .tokens = s->tokens,
-                         .next = s->next,
-                         .rows = s->rows,
-                         .samples = s->count,
-                         .values = values,
-                         .logits = score->logits };
+    nn_run run = run_of(s);
 
+    run.values = values;
+    run.logits = score->logits;
     *score->loss_sum = 0;
     *score->correct = 0;
     TUTTI_TRY(check_kind(nn, kind, err));

@@ -295,7 +295,7 @@ typedef struct tutti_nn_options {
     struct tutti_runtime *clock; /* times the layers (tutti_nn_times), in use until nn is closed;
                                     NULL: they are not timed */
 } tutti_nn_options;
-/* Opens a network for a model spec. options: NULL is all 0, which fails since batch is then 0.
+/* Opens a network for a model spec. options: NULL is a batch of 64, and all others 0.
    TUTTI_ERR_USAGE: invalid model, task or option. TUTTI_ERR_MEMORY. *out is NULL on failure. */
 tutti_status tutti_nn_open(tutti_nn **out, const char *model, const tutti_nn_task *task,
                            const tutti_nn_options *options, tutti_error *err);

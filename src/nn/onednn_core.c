@@ -9,6 +9,7 @@
    - No primitive may be the library's reference code. This is checked when a primitive is made; its
      name is kept for `describe`. */
 #include "onednn_internal.h"
+#include "kernels/device.h"
 #include <stdio.h>
 #include <string.h>
 

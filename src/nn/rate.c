@@ -2,6 +2,7 @@
    (tutti_nn_product_rate). The matrices fit into the second-level cache of no CPU and into the
    third of most, as a step's do. */
 #include "onednn_internal.h"
+#include "base/machine.h"
 #include <stdlib.h>
 
 enum { SIDE = 1024, RUNS_MOST = 1000 };

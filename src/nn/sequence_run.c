@@ -1,6 +1,7 @@
 /* sequence_run.c: the backend of sequence_run.h: begins a run, computes the loss, and defines the
    backend's table. */
 #include "sequence_run.h"
+#include "kernels/device.h"
 #include <string.h>
 
 static const double rotary_base = 10000;

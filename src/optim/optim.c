@@ -2,6 +2,7 @@
    the parameters. The arithmetic is in the file of each rule and, fused, in src/kernels/step*. */
 #include "optim_internal.h"
 #include "optim/placed.h"
+#include "optim.h"
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>

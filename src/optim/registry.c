@@ -1,6 +1,7 @@
 /* registry.c: the optimisers, a line each. A test compares the table with the files of this
    folder. */
 #include "optim_internal.h"
+#include "optim.h"
 #include <string.h>
 
 const tutti_optim_ops *const tutti_optims[] = {

@@ -1,5 +1,6 @@
 /* allocate.c: tutti_pipeline_allocate (tutti/method/pipeline.h). */
 #include "tutti/method/pipeline.h"
+#include "allocate.h"
 
 /* [n] workers: the node and the speed of each. */
 typedef struct placed_workers {

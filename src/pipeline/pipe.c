@@ -15,6 +15,7 @@
    The first unfinished micro-batch is never delayed, since every rank works in order. */
 #include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
+#include "pipe.h"
 
 #include <string.h>
 

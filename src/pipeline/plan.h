@@ -1,11 +1,28 @@
 /* plan.h: partitions and schedules of pipelines, as pure functions of numbers. It extends
-   tutti/method/pipeline.h, which defines profile, plan, unit and stage, and how they are numbered.
+   tutti/method/pipeline.h, which defines plan and stage, and how they are numbered.
    partition.c, widths.c, turns.c and waves.c implement it. Methods hetpipe and heterps use it, the
    engine (src/engine/modes/cut.c) and pipe.c. */
 #ifndef TUTTI_PIPELINE_PLAN_H
 #define TUTTI_PIPELINE_PLAN_H
 #include "tutti/method/pipeline.h"
 #pragma GCC visibility push(default)
+
+/* ---- a profile of a model on heterogeneous workers ---- */
+typedef struct tutti_pipeline_unit {
+    bool cut;                    /* a stage may begin here; of unit 0 true */
+    double enters;               /* bytes of a micro-batch that then enter; unit 0: 0 */
+    double values;               /* bytes of its parameters */
+    double state;                /* further permanent bytes: gradient, sums, optimiser */
+    double kept;                 /* bytes that a micro-batch keeps between forward and backward */
+} tutti_pipeline_unit;
+typedef struct tutti_pipeline_profile {
+    int units, workers;
+    const tutti_pipeline_unit *unit;
+    /* workers x units: seconds of forward and backward of a micro-batch, measured or modelled. */
+    const double *seconds;
+    const double *memory;        /* bytes of each worker; 0: it has no limit */
+    double latency, bandwidth;   /* seconds per message, bytes per second; bandwidth 0: free */
+} tutti_pipeline_profile;
 
 /* ---- partitions ---- */
 

@@ -1,6 +1,7 @@
 /* ticktock.c: tick and tock (tutti/method/pipeline.h). The rules never make a worker wait: if no
    part can be computed, no micro-batch is in progress. */
 #include "tutti/method/pipeline.h"
+#include "ticktock.h"
 
 static int slot_of(const tutti_ticktock *t, int64_t micro)
 {

@@ -7,6 +7,7 @@
 
 #include "placement_internal.h"
 #include "placement/placement.h"
+#include "base/options.h"
 
 enum { BYTES_MOST = 1 << 20 };
 

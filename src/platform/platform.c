@@ -10,6 +10,7 @@
    `latency` and `rate` of a spec are those between two hosts, not those of a link: a link has half
    of the latency, and links above a machine have what remains beyond the machine's own network. */
 #include "platform/platform.h"
+#include "base/options.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

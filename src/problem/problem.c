@@ -1,5 +1,6 @@
 /* problem.c: the tables of options, and reading and printing of specs (problem.h). */
 #include "problem/problem.h"
+#include "base/options.h"
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>

@@ -13,6 +13,7 @@
 
 #include "record/files.h"
 #include "tutti/comm.h"
+#include "collective/world.h"
 
 enum { BARRIERS = 16 };
 

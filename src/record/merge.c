@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "record_internal.h"
+#include "merge.h"
 
 enum { CLOCKS = 256 };           /* measurements of a rank that are used: they are at steps 1, 2, 4 ... */
 

@@ -10,6 +10,7 @@
 #include "record_internal.h"
 #include "collective/compare.h"
 #include "tutti/method.h"
+#include "base/options.h"
 
 struct tutti_record {
     tutti_engine *engine;

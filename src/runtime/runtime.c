@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include "tutti/runtime.h"
+#include "clock.h"
 
 struct tutti_thread {
     tutti_runtime *rt;

@@ -14,6 +14,8 @@
 #include <string.h>
 
 #include "server_internal.h"
+#include "server.h"
+#include "tables.h"
 
 static bool open_caller(tutti_server_caller *c, size_t n)
 {

@@ -38,6 +38,7 @@
 #include "server_internal.h"
 #include "engine/refuse.h"
 #include "state/plan.h"
+#include "codec/codec.h"
 
 /* A server's part of a piece. The last three members are used at that server only. */
 typedef struct part {

@@ -1,6 +1,7 @@
 /* figures.c: turns the measurements of servers that sum pieces, made by each worker and server in
    its process, into figures of the run. */
 #include "server_internal.h"
+#include "server.h"
 
 enum { MOST, MEAN, TRIP, TRIP_MOST, BUSY, HIDDEN, SERVER, BYTES, SHARDS, IMBALANCE, FIGURES }; /* of a worker */
 

@@ -18,6 +18,8 @@
 #include <string.h>
 
 #include "server_internal.h"
+#include "optim/optim.h"
+#include "server.h"
 
 /* The first element, in a range of `count`, of a part that has `before` of `all` shares before it.
    In tables it is rounded to a row, since a row is read and written by one server. */

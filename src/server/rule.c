@@ -6,6 +6,10 @@
 
 #include "server_internal.h"
 #include "kernels/vectors.h"
+#include "collective/world.h"
+#include "optim/optim.h"
+#include "server.h"
+#include "kernels/compensate.h"
 
 /* A shard from `first` on in a worker's window, of its x or of its g. */
 static float *in_window(const tutti_server *s, const char *window, int worker, size_t first, size_t count)

@@ -32,6 +32,9 @@
 
 #include "server_internal.h"
 #include "engine/facility.h"
+#include "base/machine.h"
+#include "optim/optim.h"
+#include "server.h"
 
 enum { AT_ONCE_BYTES = 1 << 30 }; /* of requests that do not wait for others, and of messages sent unasked */
 

@@ -13,6 +13,7 @@
 #include "slice.h"
 #include "engine/facility.h"
 #include "tutti/method/server.h"
+#include "tables.h"
 
 /* The calls that one thread makes to several servers at once. The arrays have an entry for each
    call: [n], with a capacity of one call for each server, or of TUTTI_SERVER_CHUNKS for each. */

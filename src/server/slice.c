@@ -2,6 +2,8 @@
    over memory that no cache holds, and each row is a few cache lines. So an update of rows would
    wait for the latency of memory; loops over rows therefore prefetch some rows ahead. */
 #include "slice.h"
+#include "optim/optim.h"
+#include "kernels/compensate.h"
 #include <inttypes.h>
 #include <string.h>
 

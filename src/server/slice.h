@@ -14,6 +14,7 @@
 #ifndef TUTTI_SLICE_H
 #define TUTTI_SLICE_H
 #include "../engine/engine_facility.h"
+#include "kernels/compensate.h"
 
 typedef struct tutti_slice {
     size_t first, count;                 /* in the flat space */

@@ -20,6 +20,8 @@
 
 #include "server_internal.h"
 #include "engine/facility.h"
+#include "engine/calls.h"
+#include "server.h"
 
 enum { TREE_MOST = 4096 }; /* tutti_tree_sum's */
 

@@ -19,6 +19,9 @@
 
 #include "server_internal.h"
 #include "engine/facility.h"
+#include "optim/optim.h"
+#include "server.h"
+#include "tables.h"
 
 enum { TREE_MOST = 4096 };      /* tutti_tree_sum's */
 enum { STATES = 1 + TUTTI_SLOTS_MAX }; /* of a table: its values, and the optimiser's slots */

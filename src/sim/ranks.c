@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "sim_internal.h"
+#include "base/machine.h"
 
 /* Keeps why a rank has failed, and whom it blames. */
 static void keep_reason(sim_run *run, int rank, const tutti_error *why)

@@ -3,6 +3,7 @@
    compared; reading compares the rest (read.c). */
 #include "state_internal.h"
 #include "runtime/files.h"
+#include "parse.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

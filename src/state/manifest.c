@@ -13,6 +13,7 @@
    taken from a file. States are sorted by (state, tensor), ranges by (owner, begin), and must tile
    [0, count) for every owner. */
 #include "state_internal.h"
+#include "parse.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -10,6 +10,7 @@
 #include "tier/tier.h"
 #include "tutti/comm.h"
 #include "tutti/runtime.h"
+#include "collective/world.h"
 
 enum { ALIGNMENT = 64, NOWHERE = 4096 }; /* NOWHERE: an address below is a member of a struct at NULL */
 

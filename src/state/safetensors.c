@@ -4,6 +4,7 @@
    section exactly. The writer is safetensors_write.c. */
 #include "state_internal.h"
 #include "runtime/files.h"
+#include "parse.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,6 +8,7 @@
    up. */
 #include "save_internal.h"
 #include "runtime/files.h"
+#include "parse.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

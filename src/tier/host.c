@@ -7,6 +7,7 @@
 #include "tier_internal.h"
 #include "runtime/files.h"
 #include "tier/tier.h"
+#include "base/machine.h"
 
 typedef struct host { void *memory; } host;
 

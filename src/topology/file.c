@@ -28,6 +28,7 @@
 #include "runtime/files.h"
 #include "tutti/runtime.h"
 #include "tutti/method/gossip.h"
+#include "base/options.h"
 
 enum { FILE_MAX = 16 << 20, LINE_MAX_BYTES = 255, PLACES_MAX = 1 << 22, WORDS = 5 };
 

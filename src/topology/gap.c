@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "topology_internal.h"
+#include "graph.h"
 
 /* next := W_k p, row by row. */
 static void multiply(const tutti_graph *g, uint64_t k, const double *p, double *next, int *index, double *w)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "topology_internal.h"
+#include "base/options.h"
 
 static const tutti_graph_rules alone = { .name = "alone", .help = "one member", .regular = true };
 

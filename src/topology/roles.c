@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "topology_internal.h"
+#include "graph.h"
 
 /* Sets met[j] of each member j that is a neighbour of i in some round. at[n]: scratch. */
 static void mark(const tutti_graph *g, int i, int *at, bool *met)

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "train_internal.h"
+#include "base/share.h"
 
 /* Parses --stream. *rate: set to the rate of that worker; NULL: only check. */
 static tutti_status parse(const char *text, int64_t workers, int worker, double *rate, tutti_error *err)

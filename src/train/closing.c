@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "train_internal.h"
+#include "collective/world.h"
 
 static void row(const tutti_run *run, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static void row(const tutti_run *run, const char *name, const char *format, ...)

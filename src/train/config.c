@@ -9,6 +9,10 @@
 #include "train_internal.h"
 #include "collective/compare.h"
 #include "nn/nn.h"
+#include "base/options.h"
+#include "collective/world.h"
+#include "engine/check.h"
+#include "transport/registry.h"
 
 #define AT(member) TUTTI_AT(tutti_train_config, member)
 const tutti_option tutti_train_options[] = {

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <math.h>
 
+#include "base/share.h"
 #include "train_internal.h"
 #include "data/clicks.h"
 

@@ -21,6 +21,8 @@
 #include "tutti/launch.h"
 #include "tutti/transport.h"
 #include "tutti/tutti.h"
+#include "base/machine.h"
+#include "launch/launch.h"
 
 /* ---- a rank ---- */
 

@@ -6,6 +6,8 @@
 
 #include "train_internal.h"
 #include "runtime/files.h"
+#include "base/share.h"
+#include "collective/world.h"
 
 /* ---- summary ---- */
 

@@ -8,6 +8,7 @@
 
 #include "train_internal.h"
 #include "runtime/files.h"
+#include "method/registry.h"
 
 char *tutti_train_facts(const tutti_run *run)
 {

@@ -8,6 +8,9 @@
 #include "runtime/files.h"
 #include "tutti/launch.h"
 #include "tutti/method.h"
+#include "base/share.h"
+#include "kernels/device.h"
+#include "launch/launch.h"
 
 enum { LOADER_DEPTH = 4, TRACE_EVENTS = 200000 };
 

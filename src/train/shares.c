@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "train_internal.h"
+#include "base/options.h"
 
 /* auto: steps before the first measurement; later ones come every TUTTI_SHARES_SETTLE steps */
 enum { FIRST_MEASUREMENT = 3 };

@@ -10,6 +10,9 @@
 #include <string.h>
 
 #include "train_internal.h"
+#include "base/options.h"
+#include "collective/world.h"
+#include "kernels/device.h"
 
 /* An option of the transport that is also an option of `tutti train`, and its value there. */
 typedef struct passed_on { const char *name, *value; } passed_on;

@@ -8,6 +8,8 @@
 
 #include "train_internal.h"
 #include "tutti/tutti.h"
+#include "base/machine.h"
+#include "kernels/device.h"
 
 enum { SHOWN = 80 };
 

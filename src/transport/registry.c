@@ -8,6 +8,7 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 #include "transport_internal.h"
+#include "registry.h"
 
 const tutti_transport_ops *const tutti_transports[] = {
     &tutti_transport_shm,

@@ -1,6 +1,7 @@
 /* version.c: checks the version of a transport's table (tutti_transport_check). Uses no other file,
    so that a plug-in that opens plug-ins (mpi/choose.c) can have its own copy. */
 #include "tutti/transport.h"
+#include "registry.h"
 
 /* The number of an interface, and the bytes of its table. */
 typedef struct version {

@@ -1,6 +1,7 @@
 /* Goal: memory is zeroed, aligned and refused rather than wrapped round; hashes and CPU levels
    agree with independent sources. */
 #include "base_test.h"
+#include "base/machine.h"
 
 #include <errno.h>
 #include <ftw.h>

@@ -1,6 +1,7 @@
 /* Goal: every value that a table allows is read and printed so that it reads back equal; every
    other one is refused with a sentence that names value, place and mend. */
 #include "base_test.h"
+#include "base/options.h"
 
 #include <float.h>
 #include <limits.h>

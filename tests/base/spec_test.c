@@ -1,6 +1,7 @@
 /* Goal: specs are read as the grammar defines them, what is no spec is refused with the place,
    and a printed spec reads back equal. */
 #include "base_test.h"
+#include "base/options.h"
 
 #include <stdlib.h>
 

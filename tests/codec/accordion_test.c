@@ -6,6 +6,7 @@
    Method: norms of each window and layer from a table or drawn; the published rule, computed
    separately in double. */
 #include "subject.h"
+#include "codec/codec.h"
 
 enum { WORKERS = 3, LAYERS = 4, WINDOWS = 14, EACH = 3 };
 static const subject_shape shapes[LAYERS] = { { 12, 20 }, { 1, 50 }, { 10, 10 }, { 1, 300 } };

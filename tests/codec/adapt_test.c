@@ -4,6 +4,7 @@
 #include "subject.h"
 #include "codec/codec_internal.h"
 #include "codec/mixture.h"
+#include "codec/codec.h"
 
 enum { WORKERS = 3 };
 

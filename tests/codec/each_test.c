@@ -3,6 +3,7 @@
    separate computations, on several shapes of vectors; messages that no encoder writes. */
 #include "subject.h"
 #include "codec/codec_internal.h"
+#include "base/machine.h"
 
 /* Both codings of the same codes decode to the same numbers; lengths are the codes'; nothing
    but zeros costs a bit each at most. */

@@ -4,6 +4,7 @@
    small problems that distinguish methods. */
 #include "subject.h"
 #include "codec/codec_internal.h"
+#include "kernels/codes.h"
 
 enum { WORKERS = 4, N = 600 };
 

@@ -7,6 +7,8 @@
    A change of these bytes is a change of the format: workers of two versions
    would not understand each other. */
 #include "subject.h"
+#include "base/machine.h"
+#include "codec/codec.h"
 
 enum { ROWS = 4, COLS = 6, N = ROWS * COLS, BYTES_MOST = 200 };
 static const float vector[N] = { 0.5f, -1.25f, 3, 0, -0.0625f, 0.7f, -6.5f, 1.1f, 0.03f, -0.3f, 2, -2.2f, 0, 0.9f,

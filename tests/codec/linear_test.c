@@ -5,6 +5,8 @@
 #include "subject.h"
 #include "codec/codec_internal.h"
 #include "state/plan.h"
+#include "codec/codec.h"
+#include "kernels/device.h"
 
 enum { WORKERS = 4 };
 

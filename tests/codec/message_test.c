@@ -3,6 +3,8 @@
    sentence or decoded, and never changes anything that it does not name; all processors write the
    same bytes. Method: one list of specs. */
 #include "subject.h"
+#include "base/machine.h"
+#include "codec/codec.h"
 #include <float.h>
 #include "codec/codec_internal.h"
 

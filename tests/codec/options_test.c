@@ -8,6 +8,9 @@
 #include "codec/codec_internal.h"
 #include "codec/mixture.h"
 #include "state/plan.h"
+#include "codec/codec.h"
+#include "kernels/device.h"
+#include "kernels/codes.h"
 
 /* ---- nuqsgd ---- */
 /* With no zero they are AMQ's before its first fit, to the byte. */

@@ -7,6 +7,9 @@
    have. */
 #include "subject.h"
 #include "codec/codec_internal.h"
+#include "base/machine.h"
+#include "kernels/codes.h"
+#include "kernels/device.h"
 
 enum { LEVELS_MOST = 256 };
 

@@ -5,6 +5,7 @@
    in one array, against subject_exchange_view, a tensor at a time. Codecs that ask for sums as a
    step begins are exchanged by real processes in tests/python. */
 #include "subject.h"
+#include "kernels/device.h"
 #include <tutti/codec.h>
 
 enum { WORKERS = 4, TENSORS = 3, MOST = 3000 };

@@ -7,6 +7,7 @@
    exchange's own order of the same steps is in tests/engine/exchange_test.c. */
 #include "subject.h"
 #include "state/plan.h"
+#include "codec/codec.h"
 
 enum { WORKERS = 4, ROWS = 24, COLS = 30, N = ROWS * COLS };
 #define ROW(x) ((float *[]){ x[0], x[1], x[2], x[3] })

@@ -4,6 +4,7 @@
    Method: messages are read here by their layout. */
 #include "subject.h"
 #include "codec/codec_internal.h"
+#include "base/machine.h"
 
 enum { WORKERS = 4 };
 #define ROW(x) ((float *[]){ x[0], x[1], x[2], x[3] })

@@ -13,6 +13,8 @@
 #include <cmocka.h>
 #include <tutti/codec.h>
 #include "state/plan.h"
+#include "codec/codec.h"
+#include "kernels/device.h"
 
 enum { SUBJECT_TENSORS = 8 };
 typedef struct subject_shape { size_t rows, cols; } subject_shape;

@@ -4,6 +4,7 @@
 
 #include "codec/codec_internal.h"
 #include "codec/registry.h"
+#include "codec/codec.h"
 
 static void expect(const tutti_codec_ops *ops, const char *sentence)
 {

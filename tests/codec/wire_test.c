@@ -8,6 +8,8 @@
 #include <dirent.h>
 #include "subject.h"
 #include "state/plan.h"
+#include "base/machine.h"
+#include "codec/codec.h"
 
 enum { LONG = 1000003, SLACK = 16 };
 static const size_t lengths[] = { 0, 1, 7, 8, 31, 32, 33, 255, 256, 257, LONG };

@@ -4,6 +4,7 @@
    what must come out. Ranks are not cmocka's thread: they report failures as a status and a
    sentence. */
 #include "conformance_internal.h"
+#include "collective/world.h"
 #include <sys/mman.h>
 
 static const int sizes[] = { 1, 2, 3, 4, 5, 7, 8, 11, 16, 17 };

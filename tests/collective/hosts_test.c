@@ -4,6 +4,8 @@
    messages, with hosts and nodes that this test makes up. */
 #include "collective/collective_internal.h"
 #include "values.h"
+#include "collective/world.h"
+#include "transport/registry.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>

@@ -11,6 +11,7 @@
 
 #include "collective/members.h"
 #include "tutti/comm.h"
+#include "collective/world.h"
 
 #define CHECK(condition) \
     do { \

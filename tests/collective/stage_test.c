@@ -5,6 +5,7 @@
    ranks' inputs by the tree written out. */
 #include "collective/rendezvous.h"
 #include "tutti/comm.h"
+#include "collective/world.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>

@@ -4,6 +4,7 @@
    checker's. */
 #include "collective/schedule.h"
 #include "tutti/comm.h"
+#include "collective/stragglar.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>

@@ -6,6 +6,10 @@
 #include "tutti/launch.h"
 #include "tutti/comm.h"
 #include "sanitized.h"
+#include "base/machine.h"
+#include "collective/world.h"
+#include "kernels/device.h"
+#include "transport/registry.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>

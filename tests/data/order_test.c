@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <math.h>
 #include "tutti/base.h"
+#include "base/share.h"
 
 #define FOR_ALL_SHARES(s) \
     for (tutti_share s = { .samples = 1, .seed = 11 }; s.samples <= 60; s.samples++) \

@@ -6,6 +6,7 @@
    x + 2. */
 #include "engine/engine_internal.h"
 #include "toy.h"
+#include "engine/calls.h"
 
 enum { STEPS = 3, LOOKS = 3, COUNT = 20 };
 

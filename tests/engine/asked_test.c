@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "toy.h"
+#include "engine/exchange/ask.h"
 
 enum { WORKERS = 3, STEPS = 9, TENSORS = 3, N = 1000 + 33 + 500 };
 static const size_t count[TENSORS] = { 1000, 33, 500 };

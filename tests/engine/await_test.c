@@ -16,6 +16,7 @@
 #include "scratch.h"
 #include "tutti/tutti.h"
 #include "tutti/method.h"
+#include "engine/calls.h"
 
 enum { STEPS = 12, BATCH = 2, PAUSE_NS = 2000000 };
 #define CHECK(condition) \

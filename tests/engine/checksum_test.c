@@ -6,6 +6,7 @@
    a copy. */
 #include <stdlib.h>
 #include "toy.h"
+#include "transport/registry.h"
 
 /* collective_internal.h, which does not go together with tutti.h */
 tutti_status tutti_world_run_on(const tutti_transport_ops *ops, const char *spec, int n,

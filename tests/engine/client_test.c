@@ -3,6 +3,7 @@
 #include "client_job.h"
 #include "sanitized.h"
 #include "scratch.h"
+#include "kernels/device.h"
 
 /* ---- the methods ---- */
 

@@ -6,6 +6,9 @@
 
 #include "tutti/tutti.h"
 #include "tutti/method/steps.h"
+#include "engine/modes/late.h"
+#include "engine/modes/merge.h"
+#include "engine/modes/offload.h"
 
 typedef struct cut {
     int64_t bytes, first, close, least, width, credit, recut_step, recut_bytes, teams;

@@ -7,6 +7,7 @@
 #include "scratch.h"
 #include "staged.h"
 #include "tutti/method/pipeline.h"
+#include "engine/modes/drive.h"
 
 /* ---- a method: the stages one after the other, one micro-batch a step ---- */
 

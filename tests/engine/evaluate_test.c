@@ -13,6 +13,7 @@
 
 #include "tutti/tutti.h"
 #include "tutti/method/steps.h"
+#include "engine/calls.h"
 
 enum { COUNT = 100, STEPS = 3, PASSES = 4, BATCH = 8 };
 #define CHECK(condition) \

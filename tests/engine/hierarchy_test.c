@@ -8,6 +8,7 @@
 
 #include "engine/engine_internal.h"
 #include "toy.h"
+#include "kernels/device.h"
 
 enum { WORKERS = 8, STEPS = 6, BAD_STEP = 3, ELEMENTS = 10 + 3000 + 33 + 2001 + 7 };
 

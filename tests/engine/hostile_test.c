@@ -15,6 +15,7 @@
 
 #include "../../src/engine/exchange/message.c"
 #include "state/plan.h"
+#include "codec/codec.h"
 
 #define CHECK(condition) \
     do { \

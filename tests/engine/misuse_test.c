@@ -4,6 +4,8 @@
    each that does the same right at the limit. */
 #include "toy.h"
 #include "tutti/method/steps.h"
+#include "engine/modes/late.h"
+#include "engine/modes/merge.h"
 
 enum { SET = 50, STEPS = 2 };
 enum { NAMES, NAMES_BEYOND, NAMES_UNDECLARED, ASKS_UNDECLARED, ASKS };

@@ -7,6 +7,7 @@
 #include "toy.h"
 #include "tutti/codec.h"
 #include "tutti/tutti.h"
+#include "codec/codec.h"
 
 enum { RANKS = 4, STEPS = 6, MOST_STEPS = 40 };
 static const size_t counts[TOY_TENSORS] = { 10, 3000, 33, 2001, 7 };

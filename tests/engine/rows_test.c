@@ -14,6 +14,7 @@
 
 #include "tutti/tutti.h"
 #include "tutti/method.h"
+#include "engine/calls.h"
 
 enum { RANKS = 5, TENSORS = 3 }; /* a vector, a table, another table */
 #define CHECK(condition) \

@@ -5,6 +5,7 @@
    index; sockets and shared memory. */
 #include "toy.h"
 #include "tutti/method/steps.h"
+#include "engine/modes/sample_exchange.h"
 
 enum { WORKERS = 4, MOST = 40, STEPS = 12, BYTES = 13, ROUND = 3, PLAIN = 1000 };
 

@@ -8,6 +8,7 @@
 
 #include "scratch.h"
 #include "toy.h"
+#include "engine/check.h"
 
 enum { STEPS_MOST = 24, RANKS = 4 };
 

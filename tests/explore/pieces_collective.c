@@ -4,6 +4,7 @@
 #include "explore.h"
 #include "collective/schedule.h"
 #include "engine/lane.h"
+#include "collective/world.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <tutti/codec.h>
 #include "state/plan.h"
+#include "codec/codec.h"
+#include "kernels/device.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include "../../src/engine/exchange/message.c"
 #include "state/plan.h"
+#include "codec/codec.h"
+#include "kernels/device.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

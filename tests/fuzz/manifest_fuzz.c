@@ -3,6 +3,7 @@
    manifest that reads back the same. */
 #include "../state/seal.h"
 #include "../../src/state/state_internal.h"
+#include "state/parse.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

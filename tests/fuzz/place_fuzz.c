@@ -5,6 +5,7 @@
 
 #include "../../src/launch/launch_internal.h"
 #include "launch/gather.h"
+#include "launch/launch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "../../src/launch/hosts_internal.h"
+#include "launch/launch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

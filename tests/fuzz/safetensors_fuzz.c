@@ -4,6 +4,7 @@
    read back equal. */
 #include "../state/memory_files.h"
 #include "tutti/tutti.h"
+#include "state/parse.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

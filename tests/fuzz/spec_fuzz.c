@@ -1,6 +1,7 @@
 /* Any text as a spec: it is refused with a sentence, or what was
    read is printed and read back equal. */
 #include "options_subject.h"
+#include "base/options.h"
 
 #include <stdlib.h>
 #include <string.h>

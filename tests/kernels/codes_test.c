@@ -3,6 +3,7 @@
    expectation; selection is exact. Method: each kernel at each level compared with the scalar one
    for all lengths, alignments and numbers; formulas written out again; brute force. */
 #include "harness.h"
+#include "kernels/codes.h"
 #include <tutti/runtime.h>
 
 enum { INPUT, OUTPUT, ARRAYS };

@@ -1,6 +1,9 @@
 /* The device itself: levels, types, random fills, and what it charges to a runtime that counts. */
 #include "harness.h"
 #include "kernels/vectors.h"
+#include "base/machine.h"
+#include "kernels/device.h"
+#include "kernels/compensate.h"
 #include <tutti/runtime.h>
 
 static void a_device_has_at_most_the_machines_level(void **state)

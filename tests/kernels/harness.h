@@ -13,6 +13,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include <tutti/runtime.h>
+#include "base/machine.h"
+#include "kernels/device.h"
 
 enum { HARNESS_LEVELS = TUTTI_CPU_AVX512 + 1 };
 typedef struct harness_levels {

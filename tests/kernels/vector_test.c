@@ -4,6 +4,7 @@
    for all lengths, all alignments, kinds of numbers and aliasings. */
 #include "harness.h"
 #include "kernels/vectors.h"
+#include "kernels/compensate.h"
 
 enum { ARRAYS = 4 };
 typedef double operation(tutti_device *d, size_t n, float *const v[ARRAYS]); /* may change v; gives a sum or 0 */

@@ -17,6 +17,7 @@
 #include "transport/shm/shm_region.h"
 #include "tutti/launch.h"
 #include "together.h"
+#include "launch/launch.h"
 
 #define WAIT_NS INT64_C(1000000000)
 

@@ -20,6 +20,7 @@
 #include "launch/launch_internal.h"
 #include "launch_record.h"
 #include "together.h"
+#include "launch/launch.h"
 
 static const char here[] = "sh -c 'eval \"$1\"'"; /* RSH HOST COMMAND: the command, here */
 static char record_path[] = "/tmp/tutti-hosts-XXXXXX";

@@ -20,6 +20,7 @@
 #include <cmocka.h>
 #include "launch_record.h"
 #include "tutti/launch.h"
+#include "launch/launch.h"
 
 extern char **environ;
 enum { MOST = 16 };

@@ -12,6 +12,8 @@
 #include "launch_record.h"
 #include "tutti/launch.h"
 #include "tutti/transport.h"
+#include "launch/launch.h"
+#include "transport/registry.h"
 
 extern char **environ;
 

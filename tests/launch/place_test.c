@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include "launch/gather.h"
 #include "launch/launch_internal.h"
+#include "launch/launch.h"
 
 #define SLURM "SLURM_STEP_ID=0", "SLURM_JOB_ID=4711"
 #define LIST(...) ((char *const *)(uintptr_t)(const char *const[]){ __VA_ARGS__, NULL })

@@ -7,6 +7,7 @@
 #include "../engine/toy.h"
 #include "trial.h"
 #include "tutti/method/steps.h"
+#include "engine/modes/merge.h"
 
 /* ---- merging ---- */
 typedef struct probe { int64_t steps; } probe;

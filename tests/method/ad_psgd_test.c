@@ -3,6 +3,7 @@
    Schedules in their hundreds, deadlock and resuming are tests/explore's. */
 #include "trial.h"
 #include "tutti/method/gossip.h"
+#include "topology/graph.h"
 
 static const int sizes[] = { 2, 3, 4, 5, 7, 8 };
 

@@ -4,6 +4,7 @@
    exactly which were applied. Schedules in their hundreds are tests/explore's; what depends on
    speeds is in tests/cli/arrivals_test.py. */
 #include "trial.h"
+#include "base/machine.h"
 
 static const int sizes[] = { 2, 3, 4, 5, 8 };
 static const double rate = 0.0625;

@@ -4,6 +4,7 @@
    schedules are tested in tests/explore, resuming in tests/engine/state_test.c. */
 #include "trial.h"
 #include "tutti/method/gossip.h"
+#include "topology/graph.h"
 
 static const int sizes[] = { 2, 3, 4, 5, 7, 8 };
 

@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 
 #include "../engine/zeroed.h"
+#include "base/share.h"
 
 enum {
     DEALT_RANKS = 8, DEALT_STEPS = 64, DEALT_SAMPLES = 1024, DEALT_SIZE = 300, DEALT_FIRST = 201,

@@ -6,6 +6,8 @@
 
 #include "engine/staged_model.h"
 #include "state/plan.h"
+#include "base/machine.h"
+#include "kernels/device.h"
 
 enum { FOLLOWED_WAVES = 4, FOLLOWED_MOST = 12, FOLLOWED_WORKERS = 8 };
 enum { SHARED, AVERAGE, ACCUMULATE };

@@ -6,6 +6,7 @@
 #include "state/plan.h"
 #include "trial.h"
 #include "tutti/method/gossip.h"
+#include "kernels/device.h"
 
 enum { D = 64, STEPS = 12 };
 

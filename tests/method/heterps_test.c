@@ -9,6 +9,8 @@
 #include "scratch.h"
 #include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
+#include "collective/world.h"
+#include "pipeline/pipe.h"
 
 enum { METHOD = SCRATCH_PATH + 128 };
 static char folder[SCRATCH_PATH];

@@ -11,6 +11,7 @@
 #include "scratch.h"
 #include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
+#include "collective/world.h"
 
 /* The result of `like` with `pipelines` virtual workers and `window` micro-batches a wave, at
    distance 0. */

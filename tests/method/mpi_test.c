@@ -6,6 +6,7 @@
 #include "../transport/mpi_job.h"
 #include "tutti/codec.h"
 #include "tutti/method.h"
+#include "codec/codec.h"
 
 enum { WORKERS = 4, STEPS = 6, MOST = 128, PART = 12, SET = WORKERS * PART, BYTES = 9 };
 /* Methods that need more than their name, or have several forms. follows: the method depends on

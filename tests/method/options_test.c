@@ -8,6 +8,8 @@
 #include "trial.h"
 #include "tutti/codec.h"
 #include "tutti/method.h"
+#include "base/options.h"
+#include "codec/codec.h"
 
 /* at: "<" with the least value, ">" with the greatest, a text with that choice, NULL with any.
    with: options of the same table except for the one that is tested, in place of what its `when`

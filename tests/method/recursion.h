@@ -6,6 +6,8 @@
 
 #include "engine/staged_model.h"
 #include "state/plan.h"
+#include "base/machine.h"
+#include "kernels/device.h"
 
 enum { PIPELINES_MOST = 8, WINDOW_MOST = 8 };
 typedef struct recursion {

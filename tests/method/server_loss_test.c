@@ -14,6 +14,7 @@
 #include "sanitized.h"
 #include "tutti/tutti.h"
 #include "tutti/method.h"
+#include "engine/locks.h"
 
 #define GONE "this rank was told to fail"
 

@@ -9,6 +9,7 @@
 #include "method/follower.h"
 #include "scratch.h"
 #include "tutti/method/pipeline.h"
+#include "collective/world.h"
 
 /* The model at which `like` arrives. */
 static void follow(const staged *like, int ranks, int stages, int waves, int mode, int rounds, float x[STAGED_VALUES])

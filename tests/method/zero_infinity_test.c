@@ -5,6 +5,7 @@
    transfer fails. Checkpoints are in cli/resume, schedules in tests/explore. */
 #include <errno.h>
 #include "sharded.h"
+#include "transport/registry.h"
 
 /* collective_internal.h, which does not go together with tutti.h */
 tutti_status tutti_world_run_on(const tutti_transport_ops *ops, const char *spec, int n,

@@ -5,6 +5,8 @@
    cli/resume. */
 #include "sharded.h"
 #include "state/plan.h"
+#include "base/machine.h"
+#include "kernels/device.h"
 
 #define SIZES "bucket_mb=0.012,first_bucket_mb=0.003"
 #define DISK "tier=nvme(path=\"" TUTTI_BINARY_DIR "\",direct=off"

@@ -2,6 +2,7 @@
    touched, refusals, charging, failures of memory, and what `describe` and `bytes` report. */
 #include "allocations.h"
 #include "nn_test.h"
+#include "kernels/device.h"
 
 static const char *const backend_names[] = { "onednn", "reference" };
 
@@ -295,6 +296,31 @@ static void invalid_open_options_are_rejected_with_a_message(void **state)
     }
 }
 
+/* A pass of 64 samples, and none of 65. */
+static void a_network_opens_without_options_for_64_samples(void **state)
+{
+    const tutti_nn_task task = { 1, 12, 12, 3 };
+    tutti_error err = { 0 };
+    tutti_nn *nn;
+    nn_net net;
+    double loss;
+
+    (void)state;
+    assert_int_equal(tutti_nn_net_model(&net, "mlp", &task, &err), TUTTI_OK);
+    example e = example_of(&net, 65, 3);
+    assert_int_equal(tutti_nn_open(&nn, "mlp", &task, NULL, &err), TUTTI_OK);
+    for (int64_t n = 64; n <= 65; n++)
+        assert_int_equal(
+            tutti_nn_pass(nn, &(tutti_nn_samples){ .count = n, .x = e.x, .labels = e.labels },
+                          &(tutti_nn_step){ .divisor = (double)n,
+                                            .values = (const float *const *)e.values,
+                                            .gradients = e.gradients },
+                          &loss, &err),
+            n == 64 ? TUTTI_OK : TUTTI_ERR_USAGE);
+    example_free(&e);
+    tutti_nn_close(nn);
+}
+
 /* ---- charging, by a runtime that only counts ---- */
 typedef struct account { double flops, bytes; int calls; } account;
 
@@ -562,6 +588,7 @@ int main(void)
         cmocka_unit_test(a_pass_without_samples_writes_zeros_or_adds_nothing),
         cmocka_unit_test(invalid_passes_are_rejected_with_a_message),
         cmocka_unit_test(invalid_open_options_are_rejected_with_a_message),
+        cmocka_unit_test(a_network_opens_without_options_for_64_samples),
         cmocka_unit_test(every_sample_is_charged_with_the_flops_of_its_layers),
         cmocka_unit_test(failed_allocations_are_errors_and_later_calls_succeed),
         cmocka_unit_test(passes_of_known_sizes_allocate_nothing),

@@ -4,6 +4,8 @@
 #include "math_test.h"
 #include "nn/math/lanes_scalar.h"
 #include "nn/math/functions.h"
+#include "kernels/device.h"
+#include "kernels/codes.h"
 
 /* Units in the last place of the true result, as a float; below the normal
    numbers, those of the denormals. */

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "nn/math/math.h"
+#include "base/machine.h"
 
 enum { LEVELS = 3, GUARD = 32 };
 

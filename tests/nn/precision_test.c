@@ -8,6 +8,7 @@
 #include "allocations.h"
 #include "nn_test.h"
 #include "sanitized.h"
+#include "base/machine.h"
 
 /* the most that a number moves, relative */
 static const double roundoff[] = { [TUTTI_BF16] = 0x1p-8, [TUTTI_F16] = 0x1p-11 };

@@ -7,6 +7,7 @@
 #include "nn/sequence.h"
 #include "allocations.h"
 #include "nn_test.h"
+#include "kernels/device.h"
 
 enum { NODES_MAX = 40, VALUES_MAX = 200000 };
 

@@ -4,6 +4,7 @@
 #include "nn/parallel.h"
 #include "nn_test.h"
 #include "sanitized.h"
+#include "base/machine.h"
 
 extern int omp_get_max_threads(void);
 extern void omp_set_num_threads(int threads);

@@ -17,6 +17,9 @@
 #include "runtime/team.h"
 #include "state/plan.h"
 #include "vectors.h"
+#include "base/machine.h"
+#include "kernels/device.h"
+#include "optim/optim.h"
 
 typedef struct bench { tutti_device *device; tutti_plan *plan; tutti_optim *optim; } bench;
 

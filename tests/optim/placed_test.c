@@ -3,6 +3,8 @@
    it with a sentence and leaves nothing in flight. Method: several ranges of odd sizes, compared
    with the whole vector's update; a runtime whose k-th transfer fails. */
 #include "tier/disk.h"
+#include "base/machine.h"
+#include "kernels/device.h"
 #include <errno.h>
 #include "optim/placed.h"
 #include "state/plan.h"

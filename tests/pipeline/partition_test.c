@@ -3,6 +3,7 @@
    how many are in flight against all of them; allocations by hand. */
 #include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
+#include "pipeline/allocate.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

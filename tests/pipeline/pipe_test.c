@@ -5,6 +5,7 @@
 #include "../nn/subject.h"
 #include "tutti/method/pipeline.h"
 #include "nn/stages.h"
+#include "pipeline/pipe.h"
 
 enum { MICRO = 9, BATCH = 3, RANKS = 4 };
 

@@ -11,6 +11,7 @@
 
 #include "tutti/base.h"
 #include "tutti/method/pipeline.h"
+#include "pipeline/ticktock.h"
 
 enum { FINE = 300, MANY = 2 * FINE };
 

@@ -22,6 +22,7 @@
 #include "record/record_internal.h"
 #include "sanitized.h"
 #include "scratch.h"
+#include "record/merge.h"
 
 enum { RANKS = 3, STEPS = 5 };
 

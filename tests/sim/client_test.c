@@ -2,6 +2,7 @@
    the client's by the library's rule gives the bits of that rule in the engine. */
 #include "engine/client_job.h"
 #include "forked.h"
+#include "kernels/device.h"
 
 typedef struct sim_call { run *r; int n; } sim_call;
 

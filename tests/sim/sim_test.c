@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include "collective/collective_internal.h"
 #include "forked.h"
+#include "collective/world.h"
 
 #define CHECK(condition) \
     do { \

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include "seal.h"
 #include "tutti/tutti.h"
+#include "state/parse.h"
 
 #define H "\"0123456789abcdef\""
 #define FILES "[{\"bytes\": 1000, \"rank\": 0, \"xxh3\": " H "}, {\"bytes\": 100, \"rank\": 2, \"xxh3\": " H "}]"

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include "memory_files.h"
 #include "tutti/tutti.h"
+#include "state/parse.h"
 
 typedef struct fixture { memory_files *m; } fixture;
 

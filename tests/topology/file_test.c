@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "topology/topology_internal.h"
+#include "topology/graph.h"
 
 #define PATH "topology_file_test.graph" /* relative: sentences quote it, and have an end */
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "tutti/method/gossip.h"
+#include "topology/graph.h"
 
 enum { MOST = 64 };
 static const double pi = 3.14159265358979323846;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "topology/topology_internal.h"
+#include "topology/graph.h"
 
 enum { MOST = 40 };
 static const char *const bases[] = {

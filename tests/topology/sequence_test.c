@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "tutti/method/gossip.h"
+#include "topology/graph.h"
 
 enum { MOST = 64 };
 

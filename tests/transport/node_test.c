@@ -3,6 +3,7 @@
    node. */
 #include "transport/node.h"
 #include "tutti/transport.h"
+#include "transport/registry.h"
 #include <errno.h>
 #include <sched.h>
 #include <setjmp.h>

@@ -13,6 +13,7 @@
 #include "conformance.h"
 #include "conformance_memory.h"
 #include "transport/shm/shm_region.h"
+#include "transport/registry.h"
 
 static tutti_status as_threads(tutti_runtime *rt, int n, conformance_rank_main rank_main, void *arg, tutti_error *err)
 {

@@ -18,6 +18,7 @@
 #include <cmocka.h>
 #include "conformance.h"
 #include "transport/shm/shm_internal.h"
+#include "transport/registry.h"
 
 /* ---- the n-th allocation of the library fails ---- */
 static _Atomic long allocations, fail_at; /* 0: none */

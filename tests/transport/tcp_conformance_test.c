@@ -16,6 +16,7 @@
 #include "conformance.h"
 #include "conformance_memory.h"
 #include "transport/meet.h"
+#include "transport/registry.h"
 
 static const struct { const char *name, *spec, *address; bool processes; } forms[] = {
     { "threads", "tcp", "unix", false },

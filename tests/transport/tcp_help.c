@@ -1,4 +1,5 @@
 #include "tcp_help.h"
+#include "transport/registry.h"
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>

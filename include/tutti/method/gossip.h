@@ -81,23 +81,6 @@ tutti_status tutti_graph_require(const tutti_graph *graph, const char *property,
 /* Does the property hold? false also when there is no memory. */
 bool tutti_graph_is(const tutti_graph *graph, const char *property);
 
-/* Two roles for methods in which one member asks and one answers (ad-psgd). A member that asks
-   waits only for one that never waits, so no ring of members can wait for each other.
-
-   Members of odd index ask. Where the edges between odd and even do not connect all members,
-   breadth-first levels from member 0 decide. Those connect any connected graph, and they are its
-   two colours if it is bipartite. Edges of all rounds count, in either direction; those within a
-   role are not used. asks: one entry per member. *left_out: the number of unused edges.
-   Allocates. */
-tutti_status tutti_graph_roles(const tutti_graph *graph, bool *asks, int *left_out,
-                               tutti_error *err);
-
-/* The members with which member i may average: its neighbours of all rounds, in either direction,
-   ascending. If there are roles (asks is not NULL) only those of the other role. partner: an
-   array with space for all other members. Allocates. */
-tutti_status tutti_graph_partners(const tutti_graph *graph, const bool *asks, int i, int *partner,
-                                  int *partners, tutti_error *err);
-
 /* *gap := 1 - the factor by which one period at least shrinks the distance from the mean. The
    factor is the second singular value of the product of the period's W. For static graphs that is
    |lambda_2|, eigenvalues by modulus (all families here are normal matrices). For redrawn graphs:
@@ -106,11 +89,6 @@ tutti_status tutti_graph_partners(const tutti_graph *graph, const bool *asks, in
    Full matrices: 16 n^2 bytes, O(n^3) and O(period n^2 degree). Refused for more than
    TUTTI_GRAPH_GAP_MAX members, and for weights that are not doubly stochastic. */
 tutti_status tutti_graph_gap(const tutti_graph *graph, double *gap, tutti_error *err);
-
-/* w: n x n, row-major: the product of the rounds first, .., first + rounds - 1, W_first+rounds-1
-   .. W_first. Up to TUTTI_GRAPH_GAP_MAX members. Allocates. */
-tutti_status tutti_graph_product(const tutti_graph *graph, uint64_t first, uint64_t rounds,
-                                 double *w, tutti_error *err);
 
 /* Family i, for help and docs; false beyond the end. options: its arguments, NULL if it has
    none. */
@@ -190,30 +168,6 @@ tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x,
    received everything. So x and *mass can be saved with u, and mix_wait has nothing left to do. */
 void tutti_mix_start(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass);
 tutti_status tutti_mix_wait(tutti_mixer *mixer, tutti_error *err);
-/* Call between two rounds when all workers have the same model x (n elements), to the bit, by
-   other means than rounds. With a codec the public copies become x, on all without a message.
-   Client thread. */
-void tutti_mixer_restart(tutti_mixer *mixer, const float *x);
-
-/* Cross-gradients (src/gossip/mixer_cross.c): a vector that this worker computes at a neighbour's
-   model is sent back to that neighbour. For mixers with `cross`: the graph must be symmetric in
-   all rounds, and a loss ends the run, so not under TUTTI_FAULT_TOLERANT. Client thread.
-
-   neighbours: number of neighbours in the round that was begun; they are indexed by ascending
-   rank. The other calls are for a completed round (tutti_mix, tutti_mix_wait), before the next
-   begins.
-   model: the a-th neighbour's model when the round began; with a codec its public copy after the
-   round. Valid until the first give_back.
-   give_back: sends v (n elements) to the a-th neighbour, once each. Does not wait. Encoded by the
-   codec, if models are, with error feedback: the encoding error of v is added to the next
-   message.
-   take_back: v := W_ii v + sum_j W_ij v_j, where v_j is the vector from neighbour j, with W of
-   that round, summed as models are. With a codec v is replaced by its decoded encoding as well.
-   Blocks. */
-int tutti_mixer_neighbours(const tutti_mixer *mixer);
-const float *tutti_mixer_model(const tutti_mixer *mixer, int a);
-tutti_status tutti_mixer_give_back(tutti_mixer *mixer, int a, const float *v, tutti_error *err);
-tutti_status tutti_mixer_take_back(tutti_mixer *mixer, float *v, tutti_error *err);
 
 /* ---- averager ---- */
 
@@ -234,20 +188,6 @@ typedef struct tutti_averager tutti_averager;
 tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti_plan *plan,
                                     const char *graph, int64_t rounds, int64_t ahead,
                                     const int services[4], tutti_error *err);
-/* Rounds with all workers, driven by a clock, for methods with common steps (BAGUA's asynchronous
-   averaging): the next round is granted pause_ns after the previous one has ended, whatever
-   clients do meanwhile; 0: at once. The lowest present member grants, so all make the same
-   rounds, and all granted rounds are made before the run is quiescent. tutti_averager_begin
-   starts them, on all workers at the same step.
-   services: as above; the second of them runs tutti_averager_clock and must be notified of
-   losses. */
-tutti_status tutti_averager_declare_clock(tutti_averager **out, tutti_method *m, tutti_plan *plan,
-                                          int64_t pause_ns, const int services[4],
-                                          tutti_error *err);
-/* Within pass(); later calls have no effect. */
-void tutti_averager_begin(tutti_averager *a);
-/* run() of a service. */
-tutti_status tutti_averager_clock(tutti_averager *a, tutti_error *err);
 /* Within pass(), before the first: x := the model as it is now. */
 void tutti_averager_read(tutti_averager *a);
 /* Within step(): tutti_base_step_on on the model. The staleness recorded is the number of rounds

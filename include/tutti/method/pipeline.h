@@ -11,23 +11,7 @@
 extern "C" {
 #endif
 
-/* ---- a profile of a model on heterogeneous workers ---- */
 enum { TUTTI_PIPELINE_STAGES_MOST = 8, TUTTI_PIPELINE_UNITS_MOST = 200 };
-typedef struct tutti_pipeline_unit {
-    bool cut;                    /* a stage may begin here; of unit 0 true */
-    double enters;               /* bytes of a micro-batch that then enter; unit 0: 0 */
-    double values;               /* bytes of its parameters */
-    double state;                /* further permanent bytes: gradient, sums, optimiser */
-    double kept;                 /* bytes that a micro-batch keeps between forward and backward */
-} tutti_pipeline_unit;
-typedef struct tutti_pipeline_profile {
-    int units, workers;
-    const tutti_pipeline_unit *unit;
-    /* workers x units: seconds of forward and backward of a micro-batch, measured or modelled. */
-    const double *seconds;
-    const double *memory;        /* bytes of each worker; 0: it has no limit */
-    double latency, bandwidth;   /* seconds per message, bytes per second; bandwidth 0: free */
-} tutti_pipeline_profile;
 
 /* ---- partition ---- */
 typedef struct tutti_pipeline_plan {
@@ -40,60 +24,6 @@ typedef struct tutti_pipeline_plan {
        (sum of seconds), as no more are in flight. */
     double rate;
 } tutti_pipeline_plan;
-
-/* ---- allocation: which workers form a pipeline ---- */
-typedef enum {
-    TUTTI_PIPELINE_NODE,         /* np: all of one node */
-    TUTTI_PIPELINE_EQUAL,        /* ed: one of each node */
-    TUTTI_PIPELINE_HYBRID        /* hd: half of a node, half of another: the fastest with the
-                                    slowest, and so on */
-} tutti_pipeline_allocation;
-/* node[w]: of worker w, 0 to nodes - 1; speed[w]: its relative speed, above 0. *pipelines: number
-   of pipelines, of *stages workers each; members: pipelines x stages. Within a pipeline workers
-   ascend. TUTTI_ERR_USAGE: nodes with different numbers of workers; hd: an odd number of nodes,
-   or of workers in each. */
-tutti_status tutti_pipeline_allocate(tutti_pipeline_allocation how, int workers, const int *node,
-                                     const double *speed, int *members, int *pipelines,
-                                     int *stages, tutti_error *err);
-
-/* ---- tick and tock: micro-batches on one worker with alternating memory peaks ---- */
-/* A micro-batch goes through `parts` parts: forward first, which allocates memory, then backward,
-   which releases it (Wavelet: Wang et al., MLSys 2021). Several are in progress at a time, each
-   begun an offset after the one before it, so that one allocates while another releases. One part
-   is computed at a time.
-
-   1. No two are in forward at a time.
-   2. None begins before the one before it has used the offset of computing time.
-   3. From the last beginning on all get equal computing time; none overtakes one that began
-      before. */
-enum { TUTTI_TICKTOCK_WAVES_MOST = 4 };
-typedef struct tutti_ticktock_profile {
-    int forwards, parts;         /* parts of forward, of both together */
-    const double *seconds;       /* parts: of each, above 0 */
-    const double *bytes;         /* parts: held while it is computed */
-} tutti_ticktock_profile;
-typedef struct tutti_ticktock_track {
-    int next;                    /* part that is computed next */
-    double at, since;            /* its computing time; the part of that since the last one began */
-} tutti_ticktock_track;
-typedef struct tutti_ticktock {
-    const tutti_ticktock_profile *profile; /* may change between two calls, except its parts */
-    int waves;                   /* most micro-batches in progress */
-    double offset;               /* seconds */
-    int64_t begun, over;         /* micro-batches; those between are running, k at k mod waves */
-    tutti_ticktock_track of[TUTTI_TICKTOCK_WAVES_MOST];
-} tutti_ticktock;
-/* The micro-batch whose part is to be computed next, from 0 on; if it equals `begun` a new one
-   begins, which may_begin allows. -1: none can be computed. */
-int64_t tutti_ticktock_next(const tutti_ticktock *t, bool may_begin);
-/* Call when that part was computed. Returns whether the micro-batch is over; it is then the
-   oldest. */
-bool tutti_ticktock_ran(tutti_ticktock *t, int64_t micro);
-/* The peak of bytes held when micro-batches follow each other without a wait. */
-double tutti_ticktock_peak(const tutti_ticktock_profile *profile, int waves, double offset);
-/* The offset up to 1/waves of a micro-batch's time with the lowest such peak; of equal ones the
-   largest. For a triangular profile it is 1/waves. */
-double tutti_ticktock_offset(const tutti_ticktock_profile *profile, int waves);
 
 /* ---- methods with a pipeline schedule. By default a pass goes through the whole model, and
    the client calls pass_begin ... step (tutti.h). A method with a `drive` hook (method.h)
@@ -190,21 +120,13 @@ typedef struct tutti_drive_options {
     bool alike;                  /* all pipelines make the same updates: momenta are equal, too */
     bool own_cuts;               /* each pipeline has its own partition: first has pipelines x
                                     (stages + 1) entries. Excludes the option above, and means over
-                                    the pipelines (tutti_drive_sum_start) */
+                                    the pipelines (src/engine/modes/drive.h) */
 } tutti_drive_options;
 /* Within declare(): sets m->own, own_x, own_g, optim, share and member, which are valid when
    declare() is over. Pipelines after the first have separate optimiser states, unless
    options->alike. TUTTI_ERR_USAGE: incompatible options. */
 tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan,
                                  const tutti_drive_options *options, tutti_error *err);
-/* Within declare(): number of floats that the run's optimiser keeps per float of the model. */
-int tutti_drive_optimizer_slots(const tutti_method *m);
-/* Within declare(), after tutti_drive_declare: another instance of the run's optimiser for
-   m->own, whose slots are saved as "<prefix>.<slot>". */
-tutti_status tutti_drive_optimizer(tutti_method *m, tutti_plan *plan, const char *prefix,
-                                   tutti_optim **optim, tutti_error *err);
-/* Range of the flat space of units [first, end). */
-tutti_range tutti_drive_range(const tutti_method *m, int first, int end);
 
 /* Within drive(). Describes micro-batch `index` of this pipeline in that step: samples (0: it has
    none), divisor, epoch, position. */
@@ -218,18 +140,6 @@ tutti_status tutti_drive_forward(tutti_method *m, uint64_t step, int slot, const
 tutti_status tutti_drive_backward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
                                   const float *values, const float *slope, float *gradient,
                                   float *back, tutti_error *err);
-/* Unit by unit: begin computes the first, go_on the next. back: of a backward, for the trace. */
-tutti_status tutti_drive_begin_forward(tutti_method *m, uint64_t step, int slot,
-                                       const tutti_pass *pass, const float *values, const float *in,
-                                       float *out, bool *over, tutti_error *err);
-tutti_status tutti_drive_begin_backward(tutti_method *m, uint64_t step, int slot,
-                                        const tutti_pass *pass, const float *values,
-                                        const float *slope, float *gradient, float *back,
-                                        bool *over, tutti_error *err);
-tutti_status tutti_drive_go_on(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
-                               bool back, bool *over, tutti_error *err);
-/* Bytes of activations that this worker's slots have now. */
-size_t tutti_drive_held(tutti_method *m);
 
 /* true: from here on the client thread waits, which is exposed time; false: it no longer waits. */
 void tutti_drive_waits(tutti_method *m, bool waits);
@@ -239,29 +149,6 @@ tutti_rate tutti_drive_rate(const tutti_method *m, uint64_t step, uint64_t t);
    along a gradient. TUTTI_ERR_NUMBER: it is not finite; the sentence names tensor and element. */
 tutti_status tutti_drive_update(tutti_method *m, tutti_optim *optim, float *values,
                                 const float *gradient, const tutti_rate *rate, tutti_error *err);
-/* tutti_drive_update of a part, [first, first + count) of the flat space; values and gradient
-   begin with element `first`. Also within a service. */
-tutti_status tutti_drive_update_part(tutti_method *m, tutti_optim *optim, size_t first,
-                                     size_t count, float *values, const float *gradient,
-                                     const tutti_rate *rate, tutti_error *err);
-/* x := the sum over the workers that have this stage in this pipeline, in the fixed order of
-   summation by their index in the stage. All of them call it. Blocks; exposed time. */
-tutti_status tutti_drive_sum(tutti_method *m, float *x, size_t count, tutti_error *err);
-
-/* ---- a mean over the pipelines ---- */
-/* gradient (m->own) := sum over the pipelines of weight x the gradient of their worker of this
-   stage: ddp's sum, to the bit. Sums run one after the other on a lane, concurrently with the
-   computation. All workers of a stage start the same ones in the same order; `which`, below
-   TUTTI_DRIVE_SUMS_MOST, is free again after wait. With one pipeline the gradient does not
-   change. With own_cuts wait fails with TUTTI_ERR_STATE.
-
-   over: would wait return at once? Both on the client thread, which started it. Wait does not
-   count as exposed time by itself (tutti_drive_waits). */
-enum { TUTTI_DRIVE_SUMS_MOST = 8 };
-void tutti_drive_sum_start(tutti_method *m, int which, double weight, float *gradient);
-bool tutti_drive_sum_over(tutti_method *m, int which);
-/* seconds: the time that the sum took; may be NULL. */
-tutti_status tutti_drive_sum_wait(tutti_method *m, int which, double *seconds, tutti_error *err);
 
 /* ---- stages of a pipeline on ranks of a world. The output of a stage is sent to the next as
    a message, and its gradient is sent back as one. The schedule is: one
@@ -286,7 +173,7 @@ typedef struct tutti_pipe_options {
 } tutti_pipe_options;
 
 /* Called on the caller's thread, for this rank's micro-batches in order, p from 1 on. Forward and
-   backward of one have the same slot, from 0 to tutti_pipe_slots - 1. */
+   backward of one have the same slot, from 0 on. */
 typedef struct tutti_pipe_work {
     void *self;
     /* in: `entered` floats, valid until return. out: space for `leaves` floats; sets *left to the
@@ -307,11 +194,6 @@ typedef struct tutti_pipe_work {
     void (*waits)(void *self, bool waits);
 } tutti_pipe_work;
 
-/* Most micro-batches that a rank of that stage has between forward and backward: as many as keep
-   it busy while the first of them goes to the last stage and back, if all stages are equally
-   fast. That is the sum of the widths from that stage on divided by its own, rounded up, and at
-   most in_flight. */
-int tutti_pipe_slots(const tutti_pipe_options *options, int stage);
 /* Memory: for messages in flight between two stages, both ways. With width 1, for the input
    min(in_flight, stages - stage + 1) micro-batches, for the output one less, each once for rows
    and once for gradients. */
@@ -326,8 +208,6 @@ void tutti_pipe_close(tutti_pipe *pipe);
    lost. */
 tutti_status tutti_pipe_run(tutti_pipe *pipe, int64_t last, const tutti_pipe_work *work,
                             tutti_error *err);
-/* Numbers of messages and bytes that this rank has sent. */
-void tutti_pipe_sent(const tutti_pipe *pipe, uint64_t *messages, uint64_t *bytes);
 
 /* ---- partitions the client's model for heterogeneous workers, for pipeline-schedule methods:
    builds a profile from the units' times and sizes, and computes from it
@@ -349,8 +229,9 @@ typedef struct tutti_cut_options {
     double more;
 } tutti_cut_options;
 /* Within the method's declare(): computes where the stages begin (plan->first), which worker has
-   each (plan->worker, an index of speed), and their times, in seconds per micro-batch. Fails as
-   tutti_pipeline_partition does. */
+   each (plan->worker, an index of speed), and their times, in seconds per micro-batch.
+   TUTTI_ERR_MEMORY: no partition fits. TUTTI_ERR_USAGE: an invalid number, or more stages than
+   possible stage boundaries. */
 tutti_status tutti_cut_stages(const tutti_method *m, const tutti_model *model,
                               const tutti_cut_options *options, tutti_pipeline_plan *plan,
                               tutti_error *err);

@@ -101,7 +101,7 @@ typedef tutti_status (*tutti_server_loss)(tutti_method *m, int worker, tutti_err
 
    servers: how many workers serve. 0: all; n: n workers, taken from the hosts in rotation; 1:
    worker 0. Where ranks only serve: 0: all of those; else it must be their number.
-   pieces: requests are about pieces (tutti_server_exchange), which are partitioned one by one,
+   pieces: requests are about pieces, which are partitioned one by one,
    and servers keep no values. false: a server keeps the values of its shard of x.
    wire: type in which floats are sent, both ways: TUTTI_F32 (0); or TUTTI_F16: rounded to nearest
    when sent, floats again for the rule and in `into`. Under TUTTI_SPARSE_ROWS TUTTI_F16 is legal
@@ -129,7 +129,7 @@ typedef tutti_status (*tutti_server_loss)(tutti_method *m, int worker, tutti_err
    parts: each server's proportion of all bytes, in the order of their ranks: numbers that sum to
    1 ... 2^24 - 1; 0: it has nothing, and gets no requests. Each range is partitioned in these
    proportions, at the multiples above. NULL: equal parts. Read within declare(). Not with rails.
-   tables: with `pieces`: requests are about tables (tutti_server_tables_declare).
+   tables: with `pieces`: requests are about tables (src/server/tables.h).
    codec: with `pieces`: they are encoded by the run's codec, if it has one, both ways
    (src/server/coded.c).
    feedback: error feedback: workers and servers add the encoding error to the next message; auto:
@@ -144,7 +144,7 @@ typedef struct tutti_server_setup {
     bool whole;                  /* x has every row of tables at any time: none is fetched */
     bool collects;               /* its rule calls tutti_server_collect; the server remembers which
                                     rows were added to */
-    bool reads;                  /* its rule needs what a worker has read (tutti_server_compensate):
+    bool reads;                  /* its rule needs what a worker has read (src/server/server.h):
                                     a copy of the shard per worker */
     bool times;                  /* its rule calls tutti_server_seconds */
     bool pieces, tables;
@@ -159,7 +159,7 @@ typedef struct tutti_server_setup {
     bool codec;
     tutti_feedback feedback;
     bool anew;
-    bool tells;                  /* its rule calls tutti_server_tell */
+    bool tells;                  /* its rule sends requests to workers */
     tutti_server_loss lost;      /* NULL: the rule never defers: it answers each request before it
                                     returns */
 } tutti_server_setup;
@@ -175,12 +175,6 @@ static inline unsigned tutti_server_traits(unsigned traits, bool all_serve)
    workers. */
 tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_plan *plan,
                                   const tutti_server_setup *setup, tutti_error *err);
-/* Within declare(), after tutti_server_declare, for rules that do not keep replicas equal:
-   declares a counter per shard, at *slot where this worker serves (else NULL), 0 at first. When a
-   checkpoint with other shards is loaded, it becomes the largest of the shards that it overlaps.
-   So use it for a count that is equal on all shards when the run is quiescent. */
-void tutti_server_declare_count(tutti_server *s, tutti_plan *plan, const char *name,
-                                int64_t **slot);
 /* Within declare(), with one server: checks that a table of one vector per worker fits in its
    memory. TUTTI_ERR_USAGE, in a sentence that ends with `mend`: on all ranks, if the table is
    larger than limit_mb MiB; or, if limit_mb is 0, on the serving rank, if it is larger than its
@@ -193,10 +187,6 @@ tutti_status tutti_server_run(tutti_server *s, tutti_error *err);
    the first worker gathers them and sends them to the others. */
 tutti_status tutti_server_final_model(tutti_server *s, tutti_error *err);
 
-/* May an `in` arrive that does not stay, as in half precision? If not, a rule needs no memory to
-   keep one. From declare() on. */
-bool tutti_server_keeps(const tutti_server *s);
-int tutti_server_count(const tutti_server *s); /* S */
 int tutti_server_index(const tutti_server *s); /* index of this rank's server; -1: none */
 /* Server k's part of the elements [first, first + count): its first element, and returns its
    length. For servers without rails. */
@@ -221,20 +211,11 @@ tutti_status tutti_server_push(tutti_server *s, uint32_t kind, int64_t b, float 
 /* tutti_server_push to server k alone (0 is worker 0's), without a payload either way. */
 tutti_status tutti_server_ask(tutti_server *s, int k, uint32_t kind, int64_t b,
                               tutti_server_answers *answers, tutti_error *err);
-/* The version of shard 0 that this worker has. Client thread. */
-uint64_t tutti_server_got(const tutti_server *s);
-/* This worker has received that version by other means than push: the delay of its next request
-   counts from it. Client thread. */
-void tutti_server_took(tutti_server *s, uint64_t version);
 /* For a rows_acquire hook: copies the current rows into x from the servers that have them. A
    server's part of the table is sent whole if that is no larger than the ids and rows. Exposed
    time. */
 tutti_status tutti_server_need_rows(tutti_server *s, int tensor, const uint32_t *ids, size_t n,
                                     tutti_error *err);
-/* For an exchange hook, on its thread: sends the piece's gradient to its servers, and overwrites
-   it with their replies. */
-tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_t b,
-                                   tutti_error *err);
 
 /* ---- sums of pieces (src/server/sums.c) ----
 
@@ -290,71 +271,12 @@ tutti_status tutti_server_sums_declare(tutti_server_sums **out, tutti_method *m,
 tutti_status tutti_server_sums_run(tutti_server_sums *s, tutti_error *err);
 /* For an exchange hook, on its thread: p->g := the sum, with p->step and p->weight. Blocks. */
 tutti_status tutti_server_sums_exchange(tutti_server_sums *s, tutti_piece *p, tutti_error *err);
-/* Figures of this process so far. Read them while no exchange is in progress, and the `served`
-   ones while the run is quiescent. watch: client thread, within pass() and as the first call in
-   step(); without it hidden_seconds stays 0. */
-typedef struct tutti_server_sums_figures {
-    int under_way_most;          /* pieces in flight at a time */
-    double under_way_mean;       /* mean of that while there were any */
-    double trip_seconds, trip_seconds_most; /* from sending to servers until all have replied */
-    double busy_seconds;         /* pieces were in flight */
-    double hidden_seconds;       /* of that, while the client computed */
-    int server;                  /* index of this rank's server; -1: none */
-    double imbalance;            /* largest ratio of a server's bytes of all pieces to its part */
-    uint64_t served_bytes, sums; /* of this rank's sums: their bytes, as sent to one worker, and
-                                    their number */
-} tutti_server_sums_figures;
+/* For the figures of the sums: client thread, within pass() and as the first call in step();
+   without it hidden_seconds stays 0. */
 void tutti_server_sums_watch(tutti_server_sums *s, bool step);
-void tutti_server_sums_figures_of(const tutti_server_sums *s, tutti_server_sums_figures *f);
 /* Within final_model(), on all ranks: reports them as figures of the run (tutti_metric), named as
    in docs/methods/herring.md, so that the rank that writes the summary has those of all. */
 tutti_status tutti_server_sums_final_model(tutti_server_sums *s, tutti_error *err);
-
-/* ---- tables at servers (src/server/tables.c) ----
-
-   Shared by methods that send tables by rows to servers, which keep and update them, and that
-   exchange all other tensors among the workers. A table is at the servers if its rows are
-   requested (asks_rows) and there are several workers: then server k keeps its part of the
-   table's values and of the run's optimiser. x and m->optim of a worker still contain the table,
-   as it was when the run was last quiescent, except for the rows that were fetched since. An
-   update at the workers (tutti_base_step) does not change it.
-
-     lane       tutti_server_push_rows: the rows of a table's gradient, to the servers of each
-     server     once all have pushed: their sum, in the fixed order of summation, and one step of
-                the optimiser along it. Only then does it reply
-     client     tutti_server_need_rows, before a pass reads them
-
-   So a worker that reads has pushed: it reads all pushes of the step before and none of this one.
-   The bits are those of tutti_exchange and tutti_base_step, however rows are partitioned.
-
-   Checkpoints. Before one is saved the servers' parts are copied to x and m->optim of all workers,
-   and after a load servers take theirs from there. So a checkpoint does not depend on servers, and
-   any number of workers and servers can load it. The copy is also made before an evaluation and at
-   the end.
-
-   A push and a pull get one reply from each server that has a part. Every loss ends the run. */
-typedef struct tutti_server_tables tutti_server_tables;
-enum { TUTTI_SERVER_CHUNKS = 64 };
-/* Within declare(), for tutti_server_run, tutti_server_count and _index. node: workers of
-   consecutive ranks that push as one (push_rows); a power of two, or all. TUTTI_ERR_USAGE: more
-   servers than workers; and where a table is at servers: options that need the whole gradient, or
-   a vote of all workers, before an update (clip-norm, nonfinite=skip, loss-scale), or the
-   client's own optimiser. */
-tutti_status tutti_server_tables_declare(tutti_server **out, tutti_method *m, tutti_plan *plan,
-                                         int service, int servers, int node, tutti_error *err);
-/* Is the table at servers? From declare() on. */
-bool tutti_server_has_table(const tutti_server *s, int tensor);
-/* For an exchange hook, of a piece that is such a table: sends its rows of g, times `weight`, to
-   the servers. chunks: number of messages, each of whole rows, into which each server's part is
-   split, from 1 to TUTTI_SERVER_CHUNKS, the same on all workers in a step; at most one per row.
-   Workers of a node sum their rows among themselves, the first of them pushes, and the others
-   wait for it. Blocks until the servers have updated. */
-tutti_status tutti_server_push_rows(tutti_server *s, tutti_piece *p, float weight, int chunks,
-                                    tutti_error *err);
-/* Within pass(), of a step's first pass, on all workers in the same step: moves the table from
-   the servers to x and m->optim; the workers exchange and update it from this step on. Blocks;
-   exposed time. Checkpoints record it. */
-tutti_status tutti_server_take_table(tutti_server *s, int tensor, tutti_error *err);
 
 /* ---- within a rule, on its thread ---- */
 
@@ -376,31 +298,8 @@ void tutti_server_update(tutti_server *s, const float *g, const tutti_rate *rate
 void tutti_server_collect(tutti_server *s, float a, const float *in, float *sum);
 /* tutti_server_update along what was collected; sum is 0 afterwards. */
 void tutti_server_update_collected(tutti_server *s, float *sum, const tutti_rate *rate);
-/* Replaces the stale gradient r->in (not NULL; setup.reads) by a first-order estimate of the
-   gradient at the current values (delay compensation, tutti_compensate). The stale values are
-   those that the worker last received; for tables, rows as of the worker's last request for them.
-   mean: this whole shard, or NULL; of tables it changes only where r->in has rows. */
-void tutti_server_compensate(tutti_server *s, const tutti_server_request *r,
-                             const tutti_compensation *c, float *mean);
-/* Returns the tree sum of weights[k] parts[k], each an `in` of a request about r's shard: in
-   parts[0] or in the server's memory, valid until the next reply. *words: its length, as of an
-   `in`. The bits are those of a sum of full vectors. */
-float *tutti_server_sum(tutti_server *s, const tutti_server_request *r, int n, float *const *parts,
-                        const float *weights, size_t *words);
-/* Replies to the n requests that brought parts[0 .. n), in any order, with that sum; each part is
-   overwritten. If all of them `stay`, none is copied. */
-tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request *r,
-                                     const tutti_header *requests, int n, uint32_t kind,
-                                     float *const *parts, const float *weights, tutti_error *err);
-/* Upper bound of the `words` of a request about this server's part of a range. */
-size_t tutti_server_words(const tutti_server *s, size_t first, size_t count);
-/* By how much that may exceed the even part of a range, from declare() on. */
-size_t tutti_server_slack(const tutti_method *m);
 /* values := values + a d, for this shard; increments the version. */
 void tutti_server_add(tutti_server *s, float a, const float *d);
-/* values := a v + (1 - a) values, where v is this whole shard; increments the version. With a = 1
-   the result is v, to the bit. */
-void tutti_server_blend(tutti_server *s, float a, const float *v);
 /* Sets a timer: `due` is called once at that time of tutti_now_ns, unless another time is set
    before; TUTTI_FOREVER: cancels it. Only for a rule that holds an unanswered request: its worker
    waits, so the run is not quiescent. */
@@ -413,29 +312,9 @@ tutti_status tutti_server_give(tutti_server *s, const tutti_header *requests, in
                                tutti_error *err);
 tutti_status tutti_server_give_each(tutti_server *s, const tutti_header *requests, int n,
                                     const uint32_t *kinds, tutti_error *err);
-/* tutti_server_update, then tutti_server_give; where possible the values are copied to the
-   replies while they are in cache. */
-tutti_status tutti_server_update_give(tutti_server *s, const float *g, const tutti_rate *rate,
-                                      const tutti_header *requests, int n, uint32_t kind,
-                                      tutti_error *err);
-/* tutti_server_give to n + late requests: the first n are of workers that have the previous
-   version, the `late` others come after them. along (`words` floats) is the gradient of the last
-   update. Of tables only its rows have changed, so the first n are sent only those. It is
-   overwritten. */
-tutti_status tutti_server_give_update(tutti_server *s, const tutti_header *requests, int n,
-                                      int late, uint32_t kind, float *along, size_t words,
-                                      tutti_error *err);
-/* Replies with `count` elements of the method's choice, or without a payload (NULL, 0). give_own:
-   with a payload as long as the shard, instead of its values, and with the shard's version. */
+/* Replies with `count` elements of the method's choice, or without a payload (NULL, 0). */
 tutti_status tutti_server_answer(tutti_server *s, const tutti_header *requests, int n,
                                  uint32_t kind, float *payload, size_t count, tutti_error *err);
-tutti_status tutti_server_give_own(tutti_server *s, const tutti_header *requests, int n,
-                                   uint32_t kind, float *payload, tutti_error *err);
-/* Sends a request to that service of a worker (setup.tells): this shard of values as it is now,
-   and its version in the header's a. The reply is empty and not waited for. *told: false, and
-   nothing is sent, while that worker has not replied to the previous one, or if it is lost. */
-tutti_status tutti_server_tell(tutti_server *s, int service, int worker, bool *told,
-                               tutti_error *err);
 #ifdef __cplusplus
 }
 #endif

@@ -1,7 +1,6 @@
-/* steps.h: optional step modes, which a method (method.h) declares: sample exchange, held-out
-   losses, samples by index, assignment of passes, variable batch; one update for several steps;
-   pieces that are repartitioned, updated one by one, sharded, offloaded, or exchanged late
-   (delayed); displacements exchanged in parts; runs that tune themselves. */
+/* steps.h: optional step modes, which a method (method.h) declares: samples by index, assignment of
+   passes, variable batch; pieces that are repartitioned, updated one by one, or sharded; runs that
+   tune themselves. Modes of a single method of the tree are in src/engine/modes. */
 #ifndef TUTTI_METHOD_STEPS_H
 #define TUTTI_METHOD_STEPS_H
 #include "../method.h"
@@ -10,44 +9,8 @@
 extern "C" {
 #endif
 
-/* ---- sample exchange (src/engine/modes/sample_exchange.c) ---- */
+/* ---- samples by index, times, assignment of passes ---- */
 
-/* Within declare(): workers send each other raw samples. A pass has at most `most` samples of
-   other workers, and a worker sends any other worker at most `most` of its own in a step.
-   TUTTI_ERR_USAGE: the client cannot send samples (engine_options.give). */
-tutti_status tutti_samples_send_declare(tutti_method *m, tutti_plan *plan, int64_t most,
-                                        tutti_error *err);
-/* The class of a sample of the training set, as the client reports it; -1: it has none. */
-int tutti_sample_label(const tutti_method *m, uint64_t id);
-/* Within pass(), of a step's first pass, at most once per step, on all workers together: sends
-   samples between pairs of workers, and sets p->received, p->given and p->samples to include
-   those received. The hook must set p->divisor.
-
-   ids: the samples that this worker sends, indexes in the training set; to[w] of them for worker
-   w, concatenated by rank. from[w]: how many it receives from worker w. `workers` entries each, 0
-   at the own rank. The sent number must equal the expected one: TUTTI_ERR_CORRUPT with both
-   numbers where they differ. A worker that expects samples from one that sends it none blocks
-   forever; that is not detected. Received samples are ordered by the sender's rank, then in the
-   sender's order. A pair with samples sends one message, of sample_bytes per sample; others send
-   none. Blocks. */
-tutti_status tutti_samples_send(tutti_method *m, tutti_pass *p, const uint64_t *ids,
-                                const int64_t *to, const int64_t *from, tutti_error *err);
-/* await_samples: called within pass(); waits until the time until_ns of tutti_now_ns, accounted as
-   waiting for samples (data_ns of tutti.h). Blocks. declare: within declare(), by a method that
-   simulates the arrival of samples. TUTTI_ERR_USAGE: the client has arrivals of its own
-   (engine_options.streams), and both waits would be unrelated. */
-tutti_status tutti_await_samples_declare(const tutti_method *m, tutti_error *err);
-void tutti_await_samples(tutti_method *m, int64_t until_ns);
-
-/* ---- held-out losses, times, assignment of passes ---- */
-
-/* evaluate: *loss := the mean loss at the current x over samples that the client holds out of
-   training, the same ones on all workers. Forward only, by this worker's client, and counted as
-   its computing time; sends nothing. The caller must handle any value, NaN included. Client
-   thread, within step(). declare: within declare(), by a method that will call evaluate:
-   TUTTI_ERR_USAGE where no samples are held out. */
-tutti_status tutti_evaluate_declare(tutti_method *m, tutti_error *err);
-tutti_status tutti_evaluate(tutti_method *m, double *loss, tutti_error *err);
 /* Within declare(): passes may have `ids` and `losses` (tutti_pass). TUTTI_ERR_USAGE where the
    client cannot take samples by index and report each one's loss (engine_options.names), where
    the number of samples is not given (data_samples), or where each worker has its own samples
@@ -135,8 +98,6 @@ typedef struct tutti_batch_options {
 /* Within declare(). */
 tutti_status tutti_batch_declare(tutti_method *m, tutti_plan *plan,
                                  const tutti_batch_options *options, tutti_error *err);
-/* Number of samples that this worker may still take in this step. */
-int64_t tutti_batch_left(const tutti_method *m);
 /* Way 1. Within pass(), of pass 0, once per step, on all workers. mine: 0 ... most; under replay
    the file's count replaces it. of ([workers], may be NULL): what each takes, after shortening. All
    0 is legal where the step exchanges nothing. batch_exchange blocks: each worker sends its count,
@@ -146,11 +107,6 @@ tutti_status tutti_batch_exchange(tutti_method *m, tutti_pass *p, int64_t mine, 
                                   tutti_error *err);
 tutti_status tutti_batch_set(tutti_method *m, tutti_pass *p, const int64_t *wanted, int64_t *of,
                              tutti_error *err);
-/* Epoch and position at which pass `pass` of this worker begins; returns its number of samples
-   (0: there is no such pass). With it a method may change *p's epoch and position within the
-   step, to make its passes in another order or to repeat some of their samples. */
-int64_t tutti_batch_position(const tutti_method *m, int64_t pass, uint64_t *epoch,
-                             uint64_t *position);
 /* Way 2. Within pass(). Is there another pass? wanted: what the method wants. The result is false
    also when no samples are left, and may be true in the run's last step though wanted is false.
    Under replay the file decides. If true, the method may reduce p->samples, which the engine has
@@ -161,16 +117,6 @@ tutti_status tutti_batch_close(tutti_method *m, int64_t *of, tutti_error *err);
 /* Between tutti_batch_close and the return from the hook: g := the sum of the step's loss
    gradients divided by `samples`, above 0, instead of by m->samples. */
 void tutti_batch_divide_by(tutti_method *m, double samples);
-
-/* ---- one update for several steps (src/engine/modes/merge.c) ---- */
-
-/* Within declare(), of methods whose replicas are equal: passes may have `merge`. In the last of
-   the merged steps pieces are exchanged and step() is called as usual, and g is the mean over the
-   samples of all these steps. The steps before it count for schedules, which go by samples, but
-   not for rate.t. A run's last step always updates. A checkpoint may be made in between. */
-tutti_status tutti_merge_declare(tutti_method *m, tutti_plan *plan, tutti_error *err);
-/* Number of steps merged into the current update, this one included. */
-int64_t tutti_merged(const tutti_method *m);
 
 /* ---- pieces: partitioned, ordered, updated one by one ---- */
 
@@ -203,19 +149,14 @@ int64_t tutti_merged(const tutti_method *m);
    Within declare(). TUTTI_ERR_USAGE, once all is declared: in this run it is not possible. It needs
    an exchange, equal replicas and the run's optimiser, and does not go with clip-norm,
    nonfinite=skip, loss-scale, a codec, the client's optimiser, `whole`, or what
-   tutti_late_declare, tutti_merge_declare and tutti_batch_declare do. */
+   tutti_batch_declare, late exchange and merged steps do (src/engine/modes). */
 tutti_status tutti_by_piece_declare(tutti_method *m, tutti_error *err);
-/* The same check, as far as is known by now: for a method that does without where it must. */
-tutti_status tutti_by_piece_check(const tutti_method *m, tutti_error *err);
 /* Within pass(), of a step's first pass, on all workers in the same step: pieces have other sizes
    from this step on. Blocks until all pieces in flight are exchanged. TUTTI_ERR_USAGE: below
    piece_bytes_least; first_piece_bytes 0 or above piece_bytes; with a codec, late exchange, or
    servers that go by pieces. */
 tutti_status tutti_recut(tutti_method *m, size_t piece_bytes, size_t first_piece_bytes,
                          tutti_error *err);
-/* Sets m->credit from now on. Under LED worker 0's credit decides how much is in flight. Client
-   thread; where pieces have no order or no thread it has no effect. */
-void tutti_credit(tutti_method *m, size_t bytes);
 
 /* ---- shards: each worker updates a part of every piece (src/engine/modes/shards.c) ---- */
 
@@ -245,7 +186,7 @@ void tutti_credit(tutti_method *m, size_t bytes);
 
    declare: within declare(), under TUTTI_SHARDED_OPTIMIZER, once the method has set how pieces are
    partitioned. TUTTI_ERR_USAGE: a method whose replicas differ, whose tables go by rows, or that
-   uses another mode of pieces (order, by_piece, tutti_late_declare, tutti_merge_declare); an
+   uses another mode of pieces (order, by_piece, late exchange, merged steps); an
    optimiser that is the client's, or lazy.
    group: before declare: the groups, parsed from the value of `option` (tutti_team_parse; "none":
    all workers are one group). TUTTI_ERR_USAGE also: several groups whose number of workers is not a
@@ -294,104 +235,6 @@ size_t tutti_held_bytes(const tutti_method *m);
               the same calls. Clients of other methods may do so too
    bytes: of values that are not shards: buffers, and units that stay. */
 size_t tutti_units_bytes(const tutti_method *m);
-
-/* ---- offloaded: the update's state is not on the device (src/engine/modes/offload.c) ---- */
-
-/* Shards, held by piece, where the device holds the values only: this worker's master values (the
-   float32 values that the update works on) and the optimiser's state are in a tier, and the mean
-   gradient of its shards is in host memory, where each piece's part is copied as soon as it is
-   reduced. The update streams through tiles, and new values are copied to x tile by tile.
-
-     declare    replaces tutti_shards_declare, with the same requirements
-     exchange   tutti_shards_exchange
-     step       tutti_offload_step: tutti_shards_step, with its bits. With `delayed`, from step
-                `warmup` on, the update of a step runs concurrently with the next step, and x
-                changes at that step's end: gradients are computed at values without the previous
-                update. A skipped step has no update. A checkpoint waits for the update in progress.
-                x includes all updates at the end; in an evaluation before the end it has the values
-                at which the next gradient is computed
-     transfer   per step 4 bytes per element of the own shards to the host, and 4 back
-   Under TUTTI_SHARDED_PARAMETERS the values of the own shards are those master values, and the mean
-   gradient is in the tier as well: the device holds units' values and buckets. unit_acquire
-   reads the own shards of its pieces into the unit's buffer before they are gathered, `ahead` units
-   ahead of the computation, by the order of the step before. With a tier without addresses small
-   units share a buffer and count as one, units stay that are needed again before any absent one,
-   and the update keeps the values that the next step needs first. Not with `delayed`.
-
-   tier: a spec of tier.h, the pointer is kept.
-   tile_bytes, threads: of the update (method.h).
-   ahead: units that are read before they are needed, 0 to TUTTI_AHEAD_MOST. */
-enum { TUTTI_AHEAD_MOST = 16 };
-typedef struct tutti_offload_options {
-    const char *tier;
-    size_t tile_bytes;
-    int threads;
-    bool delayed;
-    uint64_t warmup;
-    int ahead;
-} tutti_offload_options;
-tutti_status tutti_offload_declare(tutti_method *m, tutti_plan *plan,
-                                   const tutti_offload_options *options, tutti_error *err);
-tutti_status tutti_offload_step(tutti_method *m, tutti_error *err);
-
-/* ---- late exchange, concurrent with the next steps (src/engine/modes/late.c) ---- */
-
-/* Within declare(), of methods with equal replicas that exchange pieces in every step. From step
-   `from` on the gradient of step t is exchanged while steps t + 1 ... t + steps compute, and
-   step() is called with it at the end of step t + steps: then it is in g, on all workers. In the
-   first `steps` steps from `from` on there is nothing to apply, and step() is not called. So no
-   hook may use g between the last pass and step(), and a pass changes nothing but g.
-
-     exchange   runs on a thread of the engine, pieces in order, step after step, with any codec. It
-                reads p (step, weight, group) instead of m. Tables are sent whole.
-     step       clipping, the check for finite numbers and skipping concern the gradient that is
-                applied. The loss scale of the gradient's own step is divided out, and m->lr is the
-                rate of that step.
-     quiescent  before a checkpoint, an evaluation or the end exchanges in flight are waited for.
-                Their gradients are declared state, the same on all, and are applied at the same
-                later step.
-     end        with `drain` the engine calls step() for the last `steps` gradients when the run
-                ends, else they are dropped.
-
-   steps 0: nothing is late. Without threads (engine_options.lane -1) each exchange is over before
-   its step ends, but is applied equally late. TUTTI_ERR_USAGE: other methods; m->whole, as soon as
-   declare() is over; more than TUTTI_LATE_MOST steps; a lazy optimiser; an exchange-only client. */
-enum { TUTTI_LATE_MOST = 15 };
-tutti_status tutti_late_declare(tutti_method *m, tutti_plan *plan, int steps, uint64_t from,
-                                bool drain, tutti_error *err);
-/* Within step(): the step whose gradient is in g, and its age in steps; age 0: this step. */
-uint64_t tutti_late_step(const tutti_method *m);
-uint64_t tutti_late_age(const tutti_method *m);
-/* Do exchanges run concurrently with the computation? From open() on; false also where nothing is
-   late. */
-bool tutti_late_overlaps(const tutti_method *m);
-/* Time that this worker has waited for such exchanges in this process, in ns. Client thread. */
-int64_t tutti_late_waited_ns(const tutti_method *m);
-
-/* ---- displacements, exchanged concurrently with the next steps
-   (src/engine/modes/displacement.c) ---- */
-
-/* tutti_exchange_all of some tensors, on a thread of the engine, while the client computes. At most
-   one exchange at a time. All workers start the same exchanges in the same steps, and wait for
-   them in the same steps, so that no bit depends on how long one takes. Client thread, within
-   step().
-
-   declare: within declare(). delay: most steps from start to wait. 0: they are called in the same
-   step, and start makes the exchange. Without threads (engine_options.lane -1) it always does.
-   start: d[n] is a displacement of the model, or the like. Of the tensors in `tensors`, which has
-   `ranges` ranges of indexes, d := the unweighted mean over the workers, through the run's codec.
-   d and tensors belong to the exchange until wait.
-   wait: blocks until it is over. TUTTI_OK at once where none was started since the last wait, as in
-   a run that was resumed in between. Errors: those of tutti_exchange_all.
-
-   quiescent: the exchange is over, and d has the mean. So declare d as TUTTI_SAME where delay is
-   not 0, and use it in the step in which wait would be called. */
-typedef struct tutti_displacement tutti_displacement;
-tutti_status tutti_displacement_declare(tutti_displacement **out, tutti_method *m, int64_t delay,
-                                        tutti_error *err);
-void tutti_displacement_start(tutti_displacement *s, float *d, const tutti_range *tensors,
-                              int ranges);
-tutti_status tutti_displacement_wait(tutti_displacement *s, tutti_error *err);
 
 /* ---- a run that tunes itself (src/engine/modes/tune.c) ---- */
 

@@ -10,6 +10,8 @@
 #include <math.h>
 
 #include "exchange_internal.h"
+#include "codec/codec.h"
+#include "ask.h"
 
 /* True if the codec sends sums of fewer numbers than the view has elements, so that no worker sends
    anything of its own that could be measured. A sum of all elements is not included: what it loses

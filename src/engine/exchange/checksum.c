@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "exchange_internal.h"
+#include "codec/codec.h"
 
 static uint64_t hash_of(const tutti_view *v, int from, const uint8_t *message, size_t bytes)
 {

@@ -32,6 +32,8 @@
 
 #include "exchange_internal.h"
 #include "state/plan.h"
+#include "codec/codec.h"
+#include "kernels/device.h"
 
 typedef enum { SUM_F32, SUM_F16, SUM_BF16, GATHER, TO_OWNERS, WAYS } route;
 static const char *const route_names[WAYS] = { "all-reduce of fp32", "all-reduce of fp16", "all-reduce of bf16",

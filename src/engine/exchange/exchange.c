@@ -44,6 +44,8 @@
 #include "exchange_internal.h"
 #include "engine/hooks.h"
 #include "collective/leaders.h"
+#include "codec/codec.h"
+#include "ask.h"
 
 /* ---- a step begins ---- */
 

@@ -8,6 +8,8 @@
 #include "../engine_internal.h"
 #include "tutti/codec.h"
 #include "tutti/tutti.h"
+#include "codec/codec.h"
+#include "collective/leaders.h"
 
 /* The most wrappers around an encoding codec, and the most rounds of a codec that makes sums. */
 enum { TUTTI_EXCHANGE_WRAPPERS = 4, TUTTI_EXCHANGE_ROUNDS = 8 };

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "exchange_internal.h"
+#include "codec/codec.h"
 
 static const tutti_dtype linear_types[] = { TUTTI_F32, TUTTI_F16, TUTTI_BF16 };
 

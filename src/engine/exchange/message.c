@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "exchange_internal.h"
+#include "codec/codec.h"
 
 enum { OWNERS_FROM = 4, PART_ALIGNMENT = 64, PREFIX = 4 };
 

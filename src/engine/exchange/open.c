@@ -5,6 +5,9 @@
 
 #include "exchange_internal.h"
 #include "state/plan.h"
+#include "codec/codec.h"
+#include "ask.h"
+#include "collective/leaders.h"
 
 static bool is_a_vote(const tutti_codec *c)
 {

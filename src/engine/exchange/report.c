@@ -19,6 +19,7 @@
 
 #include "exchange_internal.h"
 #include "engine/hooks.h"
+#include "codec/codec.h"
 
 enum { FIGURES = 4 };
 

@@ -19,6 +19,8 @@
 #include <string.h>
 
 #include "exchange_internal.h"
+#include "ask.h"
+#include "collective/leaders.h"
 
 /* The number of workers of one machine, if all machines have equally many, of consecutive
    ranks. */

@@ -68,4 +68,13 @@ tutti_status tutti_batch_file_count(const tutti_batches *t, int64_t *count, bool
                                     tutti_error *err);
 /* On worker 0, with a record: writes the line of this step. Elsewhere does nothing. */
 tutti_status tutti_batch_file_write(tutti_batches *t, tutti_error *err);
+
+/* Number of samples that this worker may still take in this step. */
+int64_t tutti_batch_left(const tutti_method *m);
+
+/* Epoch and position at which pass `pass` of this worker begins; returns its number of samples
+   (0: there is no such pass). With it a method may change *p's epoch and position within the
+   step, to make its passes in another order or to repeat some of their samples. */
+int64_t tutti_batch_position(const tutti_method *m, int64_t pass, uint64_t *epoch,
+                             uint64_t *position);
 #endif

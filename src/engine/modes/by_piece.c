@@ -33,6 +33,8 @@
 #include "sharded.h"
 #include "engine/refuse.h"
 #include "engine/lane.h"
+#include "engine/calls.h"
+#include "by_piece.h"
 
 /* ---- checks ---- */
 

@@ -4,6 +4,7 @@
 #include "pipeline/plan.h"
 #include "tutti/method/pipeline.h"
 #include "tutti/method.h"
+#include "drive.h"
 
 int tutti_cut_most(const tutti_model *model)
 {

@@ -19,6 +19,7 @@
 
 #include "engine/engine_internal.h"
 #include "engine/lane.h"
+#include "displacement.h"
 
 struct tutti_displacement {
     tutti_engine *e;

@@ -18,6 +18,7 @@
 #include "engine/hooks.h"
 #include "optim/placed.h"
 #include "optim/schedule.h"
+#include "drive.h"
 
 tutti_driven *tutti_drive_of(const tutti_engine *e)
 {

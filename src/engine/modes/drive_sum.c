@@ -4,6 +4,7 @@
    weights, then the one order of summation. */
 #include "sharded.h"
 #include "engine/lane.h"
+#include "drive.h"
 
 tutti_status tutti_drive_sums_open(tutti_driven *d, tutti_error *err)
 {

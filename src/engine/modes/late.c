@@ -36,6 +36,8 @@
 
 #include "engine/engine_internal.h"
 #include "engine/lane.h"
+#include "late.h"
+#include "optim/optim.h"
 
 enum { SWAP = 1024 };
 

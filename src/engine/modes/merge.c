@@ -19,6 +19,7 @@
 #include <errno.h>
 
 #include "engine/engine_internal.h"
+#include "merge.h"
 
 typedef struct merge {
     tutti_engine *e;

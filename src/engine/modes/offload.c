@@ -31,6 +31,7 @@
 #include "optim/placed.h"
 #include "runtime/files.h"
 #include "tier/tier.h"
+#include "offload.h"
 
 tutti_offload *tutti_offload_of(const tutti_engine *e)
 {

@@ -12,6 +12,7 @@
 #include <errno.h>
 
 #include "engine/engine_internal.h"
+#include "sample_exchange.h"
 
 typedef struct given {
     int64_t most;            /* the most samples received in a pass, and sent to one worker */

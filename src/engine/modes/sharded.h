@@ -12,6 +12,8 @@
 #include "optim/placed.h"
 #include "tier/tier.h"
 #include "tutti/method/pipeline.h"
+#include "drive.h"
+#include "offload.h"
 
 /* Pieces that are still in flight when the next step begins (by_piece.c). */
 typedef struct tutti_by_piece {

@@ -34,6 +34,8 @@
 #include "engine/refuse.h"
 #include "collective/table.h"
 #include "optim/placed.h"
+#include "engine/calls.h"
+#include "optim/optim.h"
 
 tutti_shards *tutti_shards_of(const tutti_engine *e)
 {

@@ -8,6 +8,7 @@
 #include "engine/lane.h"
 #include "runtime/files.h"
 #include "tier/tier.h"
+#include "offload.h"
 
 /* ---- buffers; client thread ---- */
 

@@ -48,6 +48,7 @@
 #include "engine/lane.h"
 #include "runtime/files.h"
 #include "tier/tier.h"
+#include "drive.h"
 
 tutti_units *tutti_units_of(const tutti_engine *e)
 {

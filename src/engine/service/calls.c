@@ -2,6 +2,7 @@
    for replies ends when no rank is left to answer, when a service has failed or when the worker
    closes (service.c explains why). */
 #include "service_internal.h"
+#include "collective/world.h"
 
 /* A reply has a port of its own: worker, service and number of the call. */
 tutti_port tutti_engine_reply_port(const tutti_header *request)

@@ -12,6 +12,7 @@
    workers, and only messages between them are counted. */
 #include "service_internal.h"
 #include "engine/hooks.h"
+#include "runtime/clock.h"
 
 enum { BARRIERS = 3 };                          /* before all resume */
 enum { WAVES = 4, PAUSE_MOST_NS = 1000000 };    /* waves without a pause; the longest pause */

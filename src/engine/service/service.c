@@ -26,6 +26,7 @@
 
 #include "service_internal.h"
 #include "engine/hooks.h"
+#include "engine/calls.h"
 
 typedef struct tutti_engine_service service;
 

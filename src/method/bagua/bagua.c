@@ -49,6 +49,9 @@
 #include "tutti/method/gossip.h"
 #include "tutti/method/steps.h"
 #include "ring.h"
+#include "engine/exchange/ask.h"
+#include "gossip/averager_clock.h"
+#include "collective/leaders.h"
 
 typedef struct bagua {
     frozen f;                    /* of qadam; warmup and bucket are used by all algorithms */

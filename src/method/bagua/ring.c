@@ -36,6 +36,7 @@
 #include "tutti/codec.h"
 #include "tutti/method/gossip.h"
 #include "ring.h"
+#include "codec/codec.h"
 
 enum { LEFT, RIGHT, SIDES };
 

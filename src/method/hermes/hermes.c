@@ -66,6 +66,7 @@
 
 #include "hermes.h"
 #include "tutti/method/steps.h"
+#include "engine/calls.h"
 
 enum { SERVE };                  /* service */
 enum { CHUNK = 2500, ROUNDS = 10 };

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "hermes.h"
+#include "server/server.h"
 
 enum { MEDIAN_EVERY = 10 };
 

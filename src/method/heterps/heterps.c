@@ -38,6 +38,8 @@
 #include "tutti/method.h"
 #include "tutti/method/pipeline.h"
 #include "stage_rows.h"
+#include "engine/modes/drive.h"
+#include "pipeline/pipe.h"
 
 enum { STAGES_MOST = TUTTI_PLACEMENT_LAYERS_MOST, SLOTS_MOST = 256, SCHEDULE_BYTES = 1 << 20 };
 

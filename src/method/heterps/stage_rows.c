@@ -16,6 +16,8 @@
 #include "engine/facility.h"
 #include "stage_rows.h"
 #include "tutti/method/pipeline.h"
+#include "optim/optim.h"
+#include "engine/modes/drive.h"
 
 enum { PULL = 1, PUSH, REPLICAS_MOST = 256, WORD = 64 };
 

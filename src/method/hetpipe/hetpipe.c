@@ -50,6 +50,7 @@
 #include "tutti/method.h"
 #include "tutti/method/pipeline.h"
 #include "waves.h"
+#include "engine/modes/drive.h"
 
 enum { SLOTS_MOST = TUTTI_PIPELINE_STAGES_MOST, AVERAGE = 0 };
 

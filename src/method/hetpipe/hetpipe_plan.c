@@ -5,6 +5,7 @@
 #include "hetpipe_plan.h"
 #include "tutti/method.h"
 #include "tutti/method/pipeline.h"
+#include "pipeline/allocate.h"
 
 /* Reads a list with one value per worker. TUTTI_ERR_USAGE: it is not such a list. */
 static tutti_status read_list(const tutti_method *m, const char *option, const char *text, double *value,

@@ -35,6 +35,7 @@
 #include "tutti/tutti.h"
 #include "tutti/method/gossip.h"
 #include "queues.h"
+#include "engine/calls.h"
 
 typedef struct hop {
     tutti_queues_options options;

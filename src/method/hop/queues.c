@@ -34,6 +34,7 @@
 #include "engine/facility.h"
 #include "tutti/method/gossip.h"
 #include "queues.h"
+#include "engine/calls.h"
 
 enum { NOTES = 8 }; /* most token messages to one neighbour that may be in flight */
 

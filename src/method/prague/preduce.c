@@ -40,6 +40,7 @@
 #include "preduce_internal.h"
 #include "engine/facility.h"
 #include "preduce.h"
+#include "engine/calls.h"
 
 enum { LOG_FIRST = 64 };
 

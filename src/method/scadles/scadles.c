@@ -53,6 +53,8 @@
 #include "scadles_inject.h"
 #include "runtime/arrivals.h"
 #include "tutti/method/steps.h"
+#include "engine/exchange/ask.h"
+#include "engine/modes/sample_exchange.h"
 
 enum { PERSISTENCE, TRUNCATION, CAP };
 enum { OF_ONE_VECTOR, REFERENCE };

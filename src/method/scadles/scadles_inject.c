@@ -4,6 +4,7 @@
 
 #include "scadles_inject.h"
 #include "tutti/method/steps.h"
+#include "engine/modes/sample_exchange.h"
 
 enum { CLASSES = 256 };
 /* draws that are the same on all workers: of classes and of the workers that give them */

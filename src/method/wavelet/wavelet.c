@@ -34,6 +34,8 @@
 #include "tutti/method/pipeline.h"
 #include "tutti/method.h"
 #include "wavelet_profile.h"
+#include "engine/modes/drive.h"
+#include "pipeline/ticktock.h"
 
 enum { WAVES_MOST = TUTTI_TICKTOCK_WAVES_MOST, SLOTS_MOST = TUTTI_PIPELINE_STAGES_MOST };
 enum { SHARED, AVERAGE, ACCUMULATE };

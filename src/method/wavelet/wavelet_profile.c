@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "wavelet_profile.h"
+#include "pipeline/ticktock.h"
 
 static const double least_seconds = 1e-9; /* in runs without computation parts take no time */
 

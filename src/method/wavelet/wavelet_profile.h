@@ -9,6 +9,7 @@
 #ifndef TUTTI_WAVELET_PROFILE_H
 #define TUTTI_WAVELET_PROFILE_H
 #include "tutti/method/pipeline.h"
+#include "pipeline/ticktock.h"
 
 typedef struct wavelet_profile {
     int waves;                   /* micro-batches in progress */

@@ -26,6 +26,7 @@
 #include <math.h>
 #include <string.h>
 #include "tutti/runtime.h"
+#include "base/machine.h"
 
 enum {
     NN_ROWS = 64,      /* rows of a partial sum */

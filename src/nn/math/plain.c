@@ -2,6 +2,7 @@
    losses, dropout's draws. */
 #include <math.h>
 #include "math.h"
+#include "kernels/codes.h"
 
 size_t tutti_nn_first_above(size_t n, const uint32_t *values, uint32_t limit)
 {

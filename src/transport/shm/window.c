@@ -24,6 +24,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include "shm_internal.h"
+#include "base/machine.h"
 
 #define MIB (1024.0 * 1024.0)
 #ifndef MADV_COLLAPSE

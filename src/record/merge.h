@@ -1,0 +1,14 @@
+/* merge.h: records of several ranks as one. Implemented by merge.c. Included by the tutti command.
+   */
+#ifndef TUTTI_RECORD_MERGE_H
+#define TUTTI_RECORD_MERGE_H
+#include "tutti/record.h"
+#pragma GCC visibility push(default)
+
+/* Makes trace.json, and summary.json if all ranks have closed, of the files of ranks in a folder.
+   *ranks: how many were in the run, *closed: how many have closed; both 0: there is nothing to
+   merge, as in the folder of `tutti train`. TUTTI_ERR_CORRUPT: a file is malformed. Blocks. */
+tutti_status tutti_record_merge(tutti_runtime *rt, const char *folder, int *ranks, int *closed,
+                                tutti_error *err);
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,11 @@
+/* clock.h: whether all ranks have one clock. Implemented by runtime.c. Included by the engine. */
+#ifndef TUTTI_RUNTIME_CLOCK_H
+#define TUTTI_RUNTIME_CLOCK_H
+#include "tutti/runtime.h"
+#pragma GCC visibility push(default)
+
+/* Is now_ns one clock for all ranks of a run, wherever they are, so that they can agree on an
+   instant? Only where time is virtual. posix: no; a host's clock begins at its boot. */
+bool tutti_clock_is_common(const tutti_runtime *rt);
+#pragma GCC visibility pop
+#endif
