@@ -1,7 +1,7 @@
 # A room is a folder of src/, a target and a prefix. Three helpers, so that adding a file is a local
 # change:
 #   tutti_room(base SOURCES a.c b.c [USES lower rooms] [LIBS packaged libraries] [AVX2 files]
-#              [AVX512 files])
+#              [AVX512 files] [NEON files])
 #   tutti_test(base/spec SOURCES spec_test.c [USES rooms] [LIBS ...] [LABELS ...] [TIMEOUT s]
 #              [COST s])                                      in tests/
 #   tutti_fuzz(spec SOURCES spec_fuzz.c USES rooms)           in tests/fuzz
@@ -45,7 +45,7 @@ set_property(GLOBAL PROPERTY TUTTI_ROOMS "")
 add_custom_target(fuzz_targets) # every libFuzzer program
 
 function(tutti_room name)
-  cmake_parse_arguments(R "" "" "SOURCES;USES;LIBS;AVX2;AVX512" ${ARGN})
+  cmake_parse_arguments(R "" "" "SOURCES;USES;LIBS;AVX2;AVX512;NEON" ${ARGN})
   get_property(below GLOBAL PROPERTY TUTTI_ROOMS)
   foreach(used IN LISTS R_USES)
     if(NOT used IN_LIST below)
@@ -55,7 +55,13 @@ function(tutti_room name)
   endforeach()
   set_property(GLOBAL APPEND PROPERTY TUTTI_ROOMS ${name})
 
-  add_library(tutti_${name}_objects OBJECT ${R_SOURCES} ${R_AVX2} ${R_AVX512})
+  # of the vector levels, those of the architecture
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+    list(APPEND R_SOURCES ${R_AVX2} ${R_AVX512})
+  elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+    list(APPEND R_SOURCES ${R_NEON}) # no options: every arm64 has it
+  endif()
+  add_library(tutti_${name}_objects OBJECT ${R_SOURCES})
   target_link_libraries(tutti_${name}_objects PUBLIC tutti_flags ${R_LIBS})
   if(R_AVX2)
     set_source_files_properties(${R_AVX2} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")

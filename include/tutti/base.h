@@ -113,8 +113,15 @@ uint64_t tutti_permuted(tutti_rng rng, uint64_t n, uint64_t position);
    of one byte order. */
 uint64_t tutti_hash(const void *data, size_t bytes);
 
-/* ---- CPU: instruction sets for kernels ---- */
-typedef enum { TUTTI_CPU_SCALAR, TUTTI_CPU_AVX2, TUTTI_CPU_AVX512 } tutti_cpu;
+/* ---- CPU: levels of instructions for kernels. 0 is plain C. What a number above 0 means is the
+   architecture's: AVX2 and AVX512 on x86-64, NEON on arm64. A level above the machine's best
+   stands for the best wherever one is asked for. ---- */
+typedef enum {
+    TUTTI_CPU_SCALAR,
+    TUTTI_CPU_AVX2,                    /* AVX2, FMA and F16C */
+    TUTTI_CPU_NEON = TUTTI_CPU_AVX2,   /* Advanced SIMD of Armv8.0-A: what every arm64 has */
+    TUTTI_CPU_AVX512                   /* F, BW, DQ and VL */
+} tutti_cpu;
 
 /* ---- option tables. A table is used to parse, to validate, to print help, and for `tutti
    methods --json`, `tutti config --explain` and the docs. Specs (`adam(lr=0.001)`), the command's

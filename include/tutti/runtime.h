@@ -159,8 +159,8 @@ struct tutti_runtime {
 };
 
 /* ---- devices, buffers and vector kernels. A method never dereferences model-sized memory.
-   It calls these functions, which select the kernel by device (scalar, AVX2, AVX-512) and charge
-   the runtime.
+   It calls these functions, which select the kernel by device (scalar, AVX2, AVX-512, NEON) and
+   charge the runtime.
 
    Bits: every level gives the same bits as the scalar reference, for any alignment and length
    (tests/kernels). That needs a fixed order of operations, stated at each kernel: no contraction

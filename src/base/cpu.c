@@ -40,6 +40,11 @@ tutti_cpu tutti_cpu_best(void)
         return TUTTI_CPU_AVX2;
     return TUTTI_CPU_AVX512;
 }
+#elif defined(__aarch64__)
+tutti_cpu tutti_cpu_best(void)
+{
+    return TUTTI_CPU_NEON; /* the architecture's, as SSE2 is x86-64's: nothing to ask */
+}
 #else
 tutti_cpu tutti_cpu_best(void)
 {
@@ -49,10 +54,15 @@ tutti_cpu tutti_cpu_best(void)
 
 const char *tutti_cpu_name(tutti_cpu cpu)
 {
-    switch (cpu) {
-    case TUTTI_CPU_SCALAR: return "scalar";
-    case TUTTI_CPU_AVX2:   return "avx2";
-    case TUTTI_CPU_AVX512: return "avx512";
-    }
-    return "unknown";
+    static const char *const names[] = {
+        [TUTTI_CPU_SCALAR] = "scalar",
+#if defined(__x86_64__)
+        [TUTTI_CPU_AVX2] = "avx2",
+        [TUTTI_CPU_AVX512] = "avx512",
+#elif defined(__aarch64__)
+        [TUTTI_CPU_NEON] = "neon",
+#endif
+    };
+
+    return (size_t)cpu < TUTTI_LENGTH(names) ? names[cpu] : "unknown";
 }

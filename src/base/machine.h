@@ -13,6 +13,8 @@ int tutti_machine_quota(void);
 
 /* AVX2 means AVX2+FMA+F16C; AVX512 means F+BW+DQ+VL. OS support included. */
 tutti_cpu tutti_cpu_best(void);
-const char *tutti_cpu_name(tutti_cpu cpu); /* "scalar", "avx2", "avx512" */
+/* "scalar"; "avx2" or "avx512" on x86-64; "neon" on arm64; "unknown": a level that this
+   architecture does not have. */
+const char *tutti_cpu_name(tutti_cpu cpu);
 #pragma GCC visibility pop
 #endif

@@ -1,6 +1,7 @@
 /* rendezvous.c: the rendezvous table: entries in shared memory, published and followed
    (rendezvous.h describes the life of an entry). */
 #include "rendezvous.h"
+#include "base/pause.h"
 #include <string.h>
 #include <unistd.h>
 
@@ -56,13 +57,6 @@ uint64_t tutti_rendezvous_window_of(const tutti_world *world, int rank, uint32_t
     return atomic_load_explicit(&world->rendezvous->of_rank[rank]->window_bytes[window], memory_order_relaxed);
 }
 
-static void pause_cpu(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#endif
-}
-
 /* The table's own lock among the threads of this rank, held for some instructions: one
    read-modify-write where a monitor takes two and the calls to reach them, which would be a tenth
    of a small collective. A thread that finds it taken tries again for a while; the holder may
@@ -72,7 +66,7 @@ static void enter(const tutti_world *world)
     /* acquire: pairs with the release in leave */
     for (int n = 0; atomic_exchange_explicit(&world->rendezvous->held, true, memory_order_acquire); n++)
         if (n < TUTTI_RENDEZVOUS_GLANCES)
-            pause_cpu();
+            tutti_pause();
         else
             tutti_sleep_until(world->rt, tutti_now_ns(world->rt) + POLL_NS);
 }
@@ -349,7 +343,7 @@ tutti_entry *tutti_rendezvous_poll(const tutti_call *call, int j, bool patient)
     uint64_t serial;
 
     for (uint32_t n = 0; n < most && (entry = find_entry(call, rank, preferred(call), &serial)) == NULL; n++)
-        pause_cpu();
+        tutti_pause();
     if (patient)
         learn(call, most, entry != NULL);
     return entry;
@@ -362,7 +356,7 @@ bool tutti_rendezvous_poll_phase(const tutti_call *call, tutti_entry *entry, uin
 
     for (uint32_t n = 0; n < most && !(reached = atomic_load_explicit(&entry->phase, memory_order_acquire) >= phase);
          n++)
-        pause_cpu();
+        tutti_pause();
     if (patient)
         learn(call, most, reached);
     return reached;

@@ -19,6 +19,14 @@ extern char **environ;
 
 #define RANKS_MAX (1 << 20) /* far more than any run; keeps sizes of tables sane */
 
+#if defined(__x86_64__)
+#define CPU_LEVELS "scalar, avx2 or avx512"
+#elif defined(__aarch64__)
+#define CPU_LEVELS "scalar or neon"
+#else
+#define CPU_LEVELS "scalar"
+#endif
+
 /* TUTTI_CPU lowers the level that kernels use, for tests and comparisons. */
 static tutti_status cpu_of(char *const *environment, tutti_cpu *cpu, tutti_error *err)
 {
@@ -27,12 +35,12 @@ static tutti_status cpu_of(char *const *environment, tutti_cpu *cpu, tutti_error
     *cpu = tutti_cpu_best();
     if (text == NULL || text[0] == '\0')
         return TUTTI_OK;
-    for (int level = TUTTI_CPU_SCALAR; level <= TUTTI_CPU_AVX512; level++)
+    for (int level = TUTTI_CPU_SCALAR; strcmp(tutti_cpu_name((tutti_cpu)level), "unknown") != 0; level++)
         if (strcmp(text, tutti_cpu_name((tutti_cpu)level)) == 0) {
             *cpu = (tutti_cpu)level < *cpu ? (tutti_cpu)level : *cpu;
             return TUTTI_OK;
         }
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "TUTTI_CPU is '%.40s'; it must be scalar, avx2 or avx512", text);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "TUTTI_CPU is '%.40s'; it must be " CPU_LEVELS, text);
 }
 
 static tutti_status find_transport(const char *spec_text, const tutti_transport_ops **ops, tutti_error *err)

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <math.h>
 
+#define SET(name) name(&d->kernels);
 tutti_status tutti_device_open_host(tutti_device **out, tutti_runtime *rt, tutti_cpu cpu, tutti_error *err)
 {
     const tutti_cpu best = tutti_cpu_best();
@@ -23,46 +24,19 @@ tutti_status tutti_device_open_host(tutti_device **out, tutti_runtime *rt, tutti
     d->rt = rt;
     d->cpu = cpu < best ? cpu : best;
 
-    tutti_kernels_vector(&d->kernels);
-    tutti_kernels_tree(&d->kernels);
-    tutti_kernels_reduce(&d->kernels);
-    tutti_kernels_cast(&d->kernels);
-    tutti_kernels_step(&d->kernels);
-    tutti_kernels_fill(&d->kernels);
-    tutti_kernels_extent(&d->kernels);
-    tutti_kernels_draws(&d->kernels);
-    tutti_kernels_levels(&d->kernels);
-    tutti_kernels_packing(&d->kernels);
-    tutti_kernels_select(&d->kernels);
-    tutti_kernels_rows(&d->kernels);
+    TUTTI_KERNELS_FILES(SET, )
+#if defined(__x86_64__)
     if (d->cpu >= TUTTI_CPU_AVX2) {
-        tutti_kernels_vector_avx2(&d->kernels);
-        tutti_kernels_tree_avx2(&d->kernels);
-        tutti_kernels_reduce_avx2(&d->kernels);
-        tutti_kernels_cast_avx2(&d->kernels);
-        tutti_kernels_step_avx2(&d->kernels);
-        tutti_kernels_fill_avx2(&d->kernels);
-        tutti_kernels_extent_avx2(&d->kernels);
-        tutti_kernels_draws_avx2(&d->kernels);
-        tutti_kernels_levels_avx2(&d->kernels);
-        tutti_kernels_packing_avx2(&d->kernels);
-        tutti_kernels_select_avx2(&d->kernels);
-        tutti_kernels_rows_avx2(&d->kernels);
+        TUTTI_KERNELS_FILES(SET, _avx2)
     }
     if (d->cpu >= TUTTI_CPU_AVX512) {
-        tutti_kernels_vector_avx512(&d->kernels);
-        tutti_kernels_tree_avx512(&d->kernels);
-        tutti_kernels_reduce_avx512(&d->kernels);
-        tutti_kernels_cast_avx512(&d->kernels);
-        tutti_kernels_step_avx512(&d->kernels);
-        tutti_kernels_fill_avx512(&d->kernels);
-        tutti_kernels_extent_avx512(&d->kernels);
-        tutti_kernels_draws_avx512(&d->kernels);
-        tutti_kernels_levels_avx512(&d->kernels);
-        tutti_kernels_packing_avx512(&d->kernels);
-        tutti_kernels_select_avx512(&d->kernels);
-        tutti_kernels_rows_avx512(&d->kernels);
+        TUTTI_KERNELS_FILES(SET, _avx512)
     }
+#elif defined(__aarch64__)
+    if (d->cpu >= TUTTI_CPU_NEON) {
+        TUTTI_KERNELS_FILES(SET, _neon)
+    }
+#endif
     return TUTTI_OK;
 }
 

@@ -1,11 +1,11 @@
 /* kernels_internal.h: the table of kernels behind the vector functions of tutti/runtime.h, and what
    the implementations of all levels share. All files of src/kernels include it.
 
-   A level is plain C, AVX2 or AVX-512. device.c fills a table with the plain C references (NAME.c),
-   and overwrites entries by those of NAME_avx2.c and NAME_avx512.c, up to the requested level and
-   the machine's. The latter two are instances of one template, NAME_simd.h, which they include
-   after the vector types and operations of their level: simd_LEVEL.h, simd_codes_LEVEL.h or
-   simd_random_LEVEL.h.
+   A level is plain C; AVX2 or AVX-512 on x86-64; NEON on arm64. device.c fills a table with the
+   plain C references (NAME.c), and overwrites entries by those of NAME_avx2.c and NAME_avx512.c, or
+   of NAME_neon.c, up to the requested level and the machine's. These are instances of one template,
+   NAME_simd.h, which they include after the vector types and operations of their level:
+   simd_LEVEL.h, simd_codes_LEVEL.h or simd_random_LEVEL.h.
 
    Every entry of every level gives the reference's bits. A NaN is a NaN at every level; which NaN
    an addition or a product gives depends on the compiler's order of operands and is unspecified.
@@ -124,44 +124,20 @@ struct tutti_device {
     tutti_kernels kernels;
 };
 
-/* Each function sets the entries of its file: tutti_kernels_NAME those of NAME.c,
-   tutti_kernels_NAME_LEVEL those of NAME_LEVEL.c. (`packing` is pack.c.) */
-void tutti_kernels_vector(tutti_kernels *t);
-void tutti_kernels_tree(tutti_kernels *t);
-void tutti_kernels_reduce(tutti_kernels *t);
-void tutti_kernels_cast(tutti_kernels *t);
-void tutti_kernels_step(tutti_kernels *t);
-void tutti_kernels_fill(tutti_kernels *t);
-void tutti_kernels_extent(tutti_kernels *t);
-void tutti_kernels_draws(tutti_kernels *t);
-void tutti_kernels_levels(tutti_kernels *t);
-void tutti_kernels_packing(tutti_kernels *t);
-void tutti_kernels_select(tutti_kernels *t);
-void tutti_kernels_rows(tutti_kernels *t);
-void tutti_kernels_vector_avx2(tutti_kernels *t);
-void tutti_kernels_tree_avx2(tutti_kernels *t);
-void tutti_kernels_reduce_avx2(tutti_kernels *t);
-void tutti_kernels_cast_avx2(tutti_kernels *t);
-void tutti_kernels_step_avx2(tutti_kernels *t);
-void tutti_kernels_fill_avx2(tutti_kernels *t);
-void tutti_kernels_extent_avx2(tutti_kernels *t);
-void tutti_kernels_draws_avx2(tutti_kernels *t);
-void tutti_kernels_levels_avx2(tutti_kernels *t);
-void tutti_kernels_packing_avx2(tutti_kernels *t);
-void tutti_kernels_select_avx2(tutti_kernels *t);
-void tutti_kernels_rows_avx2(tutti_kernels *t);
-void tutti_kernels_vector_avx512(tutti_kernels *t);
-void tutti_kernels_tree_avx512(tutti_kernels *t);
-void tutti_kernels_reduce_avx512(tutti_kernels *t);
-void tutti_kernels_cast_avx512(tutti_kernels *t);
-void tutti_kernels_step_avx512(tutti_kernels *t);
-void tutti_kernels_fill_avx512(tutti_kernels *t);
-void tutti_kernels_extent_avx512(tutti_kernels *t);
-void tutti_kernels_draws_avx512(tutti_kernels *t);
-void tutti_kernels_levels_avx512(tutti_kernels *t);
-void tutti_kernels_packing_avx512(tutti_kernels *t);
-void tutti_kernels_select_avx512(tutti_kernels *t);
-void tutti_kernels_rows_avx512(tutti_kernels *t);
+/* Calls `of` with the name of each function that sets the entries of a file: tutti_kernels_NAME
+   those of NAME.c, tutti_kernels_NAME_LEVEL those of NAME_LEVEL.c. (`packing` is pack.c.) */
+#define TUTTI_KERNELS_FILES(of, level)                            \
+    of(tutti_kernels_vector##level) of(tutti_kernels_tree##level) \
+    of(tutti_kernels_reduce##level) of(tutti_kernels_cast##level) \
+    of(tutti_kernels_step##level) of(tutti_kernels_fill##level)   \
+    of(tutti_kernels_extent##level) of(tutti_kernels_draws##level) \
+    of(tutti_kernels_levels##level) of(tutti_kernels_packing##level) \
+    of(tutti_kernels_select##level) of(tutti_kernels_rows##level)
+#define TUTTI_KERNELS_SETTER(name) void name(tutti_kernels *t);
+TUTTI_KERNELS_FILES(TUTTI_KERNELS_SETTER, )
+TUTTI_KERNELS_FILES(TUTTI_KERNELS_SETTER, _avx2)
+TUTTI_KERNELS_FILES(TUTTI_KERNELS_SETTER, _avx512)
+TUTTI_KERNELS_FILES(TUTTI_KERNELS_SETTER, _neon)
 
 /* tree.c: tutti_tree_sum and tutti_tree_sum_all for any p, with the table's `tree` for the leaves
    and its `add` above them. */

@@ -148,7 +148,7 @@ static void LEVEL(round_levels)(size_t n, const float *x, float scale, const tut
 INLINE void prefetch_part(const float *x, size_t from, size_t count, size_t end)
 {
     for (size_t i = from; i < from + count && i < end; i += 16)
-        _mm_prefetch((const char *)(x + i), _MM_HINT_T1);
+        __builtin_prefetch(x + i, 0, 2);
 }
 
 /* Alternates between drawing DRAWN groups, as many as are computed together, and rounding their

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "base/pause.h"
 #include "launch_internal.h"
 #include "launch.h"
 
@@ -33,11 +34,7 @@ int tutti_launch_spin_count(tutti_runtime *rt)
         const int64_t begin = tutti_now_ns(rt);
         int64_t took;
         for (int i = 0; i < PAUSES; i++)
-#if defined(__x86_64__)
-            __builtin_ia32_pause();
-#else
-            __asm__ volatile("" ::: "memory");
-#endif
+            tutti_pause();
         took = tutti_now_ns(rt) - begin;
         least = took < least ? took : least;
     }

@@ -82,9 +82,14 @@ static inline size_t nn_pool_lines(const nn_maps *m, size_t side)
 /* Returns the loops of the level `cpu`, or of the best level of this CPU if that is lower. */
 static inline const nn_loops *nn_loops_of(tutti_cpu cpu)
 {
+#if defined(__x86_64__)
     const tutti_cpu best = tutti_cpu_best(), use = cpu < best ? cpu : best;
     return use == TUTTI_CPU_AVX512 ? &tutti_nn_loops_avx512
            : use == TUTTI_CPU_AVX2 ? &tutti_nn_loops_avx2
                                    : &tutti_nn_loops_scalar;
+#else
+    (void)cpu; /* x86-64 alone has levels of these */
+    return &tutti_nn_loops_scalar;
+#endif
 }
 #endif

@@ -90,10 +90,10 @@ static void the_cpu_level_matches_compiler_detection(void **state)
 
     (void)state;
     assert_string_equal(tutti_cpu_name(TUTTI_CPU_SCALAR), "scalar");
-    assert_string_equal(tutti_cpu_name(TUTTI_CPU_AVX2), "avx2");
-    assert_string_equal(tutti_cpu_name(TUTTI_CPU_AVX512), "avx512");
     assert_string_equal(tutti_cpu_name((tutti_cpu)9), "unknown");
 #if defined(__x86_64__)
+    assert_string_equal(tutti_cpu_name(TUTTI_CPU_AVX2), "avx2");
+    assert_string_equal(tutti_cpu_name(TUTTI_CPU_AVX512), "avx512");
     __builtin_cpu_init();
     {
         const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -101,6 +101,10 @@ static void the_cpu_level_matches_compiler_detection(void **state)
             && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
         assert_int_equal(best, avx512 ? TUTTI_CPU_AVX512 : avx2 ? TUTTI_CPU_AVX2 : TUTTI_CPU_SCALAR);
     }
+#elif defined(__aarch64__)
+    assert_string_equal(tutti_cpu_name(TUTTI_CPU_NEON), "neon");
+    assert_string_equal(tutti_cpu_name(TUTTI_CPU_AVX512), "unknown");
+    assert_int_equal(best, TUTTI_CPU_NEON);
 #else
     assert_int_equal(best, TUTTI_CPU_SCALAR);
 #endif

@@ -147,12 +147,26 @@ static void the_cpu_level_can_be_lowered_by_name_only(void **state)
     assert_int_equal(tutti_world_open(&world, "", NULL), TUTTI_OK);
     assert_int_equal(tutti_device_cpu(tutti_world_device(world)), TUTTI_CPU_SCALAR);
     tutti_world_close(world);
-    setenv("TUTTI_CPU", "avx512", 1);
+    setenv("TUTTI_CPU", tutti_cpu_name(tutti_cpu_best()), 1);
     assert_int_equal(tutti_world_open(&world, "", NULL), TUTTI_OK);
     assert_int_equal(tutti_device_cpu(tutti_world_device(world)), tutti_cpu_best());
     tutti_world_close(world);
     setenv("TUTTI_CPU", "sse9", 1);
+#if defined(__x86_64__)
     refused("", "TUTTI_CPU is 'sse9'; it must be scalar, avx2 or avx512");
+    setenv("TUTTI_CPU", "avx512", 1); /* above this machine's best, maybe */
+    assert_int_equal(tutti_world_open(&world, "", NULL), TUTTI_OK);
+    assert_int_equal(tutti_device_cpu(tutti_world_device(world)), tutti_cpu_best());
+    tutti_world_close(world);
+    setenv("TUTTI_CPU", "neon", 1); /* another architecture's */
+    refused("", "TUTTI_CPU is 'neon'; it must be scalar, avx2 or avx512");
+#elif defined(__aarch64__)
+    refused("", "TUTTI_CPU is 'sse9'; it must be scalar or neon");
+    setenv("TUTTI_CPU", "avx2", 1); /* another architecture's */
+    refused("", "TUTTI_CPU is 'avx2'; it must be scalar or neon");
+#endif
+    setenv("TUTTI_CPU", "unknown", 1); /* tutti_cpu_name's word for none */
+    refused("", "TUTTI_CPU is 'unknown'; it must be scalar");
 }
 
 /* Also a transport whose runtime has another version, whether it would hand that over or receive

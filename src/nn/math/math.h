@@ -270,10 +270,15 @@ extern const nn_math tutti_nn_math_scalar, tutti_nn_math_avx2, tutti_nn_math_avx
 /* Returns the functions of the level `cpu`, or of the best level of this CPU if that is lower. */
 static inline const nn_math *nn_math_of(tutti_cpu cpu)
 {
+#if defined(__x86_64__)
     const tutti_cpu best = tutti_cpu_best(), use = cpu < best ? cpu : best;
     return use == TUTTI_CPU_AVX512 ? &tutti_nn_math_avx512
            : use == TUTTI_CPU_AVX2 ? &tutti_nn_math_avx2
                                    : &tutti_nn_math_scalar;
+#else
+    (void)cpu; /* x86-64 alone has levels of these */
+    return &tutti_nn_math_scalar;
+#endif
 }
 
 /* ---- plain.c: the same at every level ---- */

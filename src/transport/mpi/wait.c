@@ -12,18 +12,10 @@
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>
+#include "base/pause.h"
 #include "mpi_internal.h"
 
 enum { YIELDS = 8, PAUSES = 32, SLEEP_LEAST_NS = 20000, SLEEP_MOST_NS = 1000000 };
-
-static void pause_cpu(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#else
-    atomic_signal_fence(memory_order_seq_cst);
-#endif
-}
 
 bool tutti_mpi_foreign_thread(const mpi_endpoint *e)
 {
@@ -56,7 +48,7 @@ static void idle(mpi_endpoint *e, int64_t now_ns, int64_t quiet_ns, int looks, i
         pthread_mutex_unlock(&e->lock);
         if (quiet < e->spin_ns) {
             for (int i = 0; i < PAUSES; i++)
-                pause_cpu();
+                tutti_pause();
         } else
             sched_yield();
         pthread_mutex_lock(&e->lock);

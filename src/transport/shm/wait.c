@@ -17,18 +17,10 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "base/pause.h"
 #include "shm_internal.h"
 
 enum { YIELDS = 3, POLLS_A_LOOK_AT_THE_CLOCK = 64 };
-
-static void pause_cpu(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#else
-    atomic_signal_fence(memory_order_seq_cst);
-#endif
-}
 
 static uint32_t wakeups_of(const shm_endpoint *e)
 {
@@ -68,7 +60,7 @@ static void idle(shm_endpoint *e, uint32_t seen, _Atomic uint32_t *word, uint32_
             for (int i = 0; i < POLLS_A_LOOK_AT_THE_CLOCK; i++) {
                 if (wakeups_of(e) != seen || reached(word, value))
                     return;
-                pause_cpu();
+                tutti_pause();
             }
         } while (tutti_now_ns(e->rt) < until);
     }

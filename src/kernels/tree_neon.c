@@ -1,0 +1,3 @@
+/* tree_neon.c: tree.c for NEON with FMA. */
+#include "simd_neon.h"
+#include "tree_simd.h"
