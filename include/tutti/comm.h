@@ -70,6 +70,15 @@ bool tutti_world_lost(tutti_world *world, int rank, char *why, size_t bytes);
 /* Call on failure, before close: leaves a failure report for the launcher and the peers. */
 void tutti_world_failure_report(tutti_world *world, const tutti_error *err);
 
+/* A run that hangs. Each rank of a run that is not simulated notes what it is in, with its last
+   events, in a record that `tutti why` reads from outside. Any thread.
+
+   folder: names the run's directory, by which `tutti why DIR` finds the rank; once, later calls are
+   ignored. flight: writes that record to DIRECTORY/flight-RANK.json, over an earlier one; call it
+   on failure, before close. TUTTI_ERR_STATE: the rank has no record. */
+void tutti_world_folder(tutti_world *world, const char *directory);
+tutti_status tutti_world_flight(tutti_world *world, const char *directory, tutti_error *err);
+
 /* Payload bytes and messages that this rank has sent to `to` since open. TUTTI_ANY: to all
    others; messages to itself are not counted. Bytes that a peer reads from this rank's window
    count as sent by this rank, one message per range. Any thread. */

@@ -1015,6 +1015,8 @@ FUNCTIONS = {
     "tutti_world_close": (None, [c_void_p]),
     "tutti_world_device": (c_void_p, [c_void_p]),
     "tutti_world_failure_report": (None, [c_void_p, POINTER(tutti_error)]),
+    "tutti_world_flight": (c_int, [c_void_p, c_char_p, POINTER(tutti_error)]),
+    "tutti_world_folder": (None, [c_void_p, c_char_p]),
     "tutti_world_give_back": (None, [c_void_p]),
     "tutti_world_host": (c_int, [c_void_p, c_int]),
     "tutti_world_lost": (c_bool, [c_void_p, c_int, c_void_p, c_ulong]),

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from . import _abi
 from ._library import library as _c
-from .errors import Error, StateError, check
+from .errors import Error, PeerError, StateError, check
 from .model import Stages, described
 
 _held: "weakref.WeakSet[_Held]" = weakref.WeakSet()
@@ -253,7 +253,7 @@ class World(_Owner):
             transport = told if told.startswith("tcp") else "tcp"
         hold = _Held(_c.tutti_world_close)
         (check if _by_mpi(transport or told) else _apart)(_c.tutti_world_open, hold.at, _text(transport))
-        self._hold = hold
+        self._hold, self._folder = hold, ""
         self._connections = {k: mark for k, mark in _sockets().items() if before.get(k) != mark}
         World._memory_taken = World._memory_taken or "TUTTI_SHM_FD" in os.environ
         _worlds.add(self)
@@ -318,6 +318,24 @@ class World(_Owner):
         """It stays open until the process ends: a thread is within a call of it whose end is up to the peers."""
         self._hold._above += 1
 
+    def folder(self, path: str) -> None:
+        """Names the run's directory, by which `tutti why DIR` finds this rank."""
+        self._folder = path
+        _c.tutti_world_folder(self._at, os.fsencode(path))
+
+    def flight(self) -> str:
+        """Writes this rank's last events next to the run's record, or to TUTTI_TRACE_DIR. Returns the file's path; "":
+        neither is given, or it cannot be written."""
+        path = self._folder or os.environ.get("TUTTI_TRACE_DIR", "")
+        if not path:
+            return ""
+        try:
+            os.makedirs(path, exist_ok=True)
+            check(_c.tutti_world_flight, self._at, os.fsencode(path))
+        except (Error, OSError):
+            return ""  # the error that ends the run is what counts
+        return os.path.join(path, f"flight-{self.rank}.json")
+
     def failure_report(self, error: BaseException) -> None:
         """Call on failure, before close(): reports why this rank ends to its launcher and its peers."""
         words = _abi.tutti_error(status=_abi.TUTTI_ERR_STATE, rank=self.rank)
@@ -326,6 +344,8 @@ class World(_Owner):
             words.status, words.rank = _abi.TUTTI_ERR_PEER, error.rank  # it fails because of that rank
         words.text = text.splitlines()[0].encode()[:479] if text.strip() else type(error).__name__.encode()
         _c.tutti_world_failure_report(self._at, words)
+        if isinstance(error, (PeerError, TimeoutError)) and (path := self.flight()):
+            print(f"tutti: the last events of rank {self.rank} are in {path}", file=sys.stderr, flush=True)
         self._hold.failed = True
 
 

@@ -27,7 +27,8 @@ extern const tutti_command *tutti_commands;
 /* The flags of commands, {0}-ended each. */
 extern const tutti_option tutti_cli_run_options[], tutti_cli_compare_options[],
     tutti_cli_report_options[], tutti_cli_plan_options[], tutti_cli_eval_options[],
-    tutti_cli_predict_options[], tutti_cli_generate_options[], tutti_cli_doctor_options[];
+    tutti_cli_predict_options[], tutti_cli_generate_options[], tutti_cli_doctor_options[],
+    tutti_cli_why_options[];
 int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **argv),
     tutti_cli_config(int argc, char **argv), tutti_cli_data(int argc, char **argv),
     tutti_cli_check(int argc, char **argv), tutti_cli_version(int argc, char **argv),
@@ -40,7 +41,8 @@ int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **a
     tutti_cli_complete(int argc, char **argv), tutti_cli_completion(int argc, char **argv),
     tutti_cli_doctor(int argc, char **argv),
     tutti_cli_man(int argc, char **argv), tutti_cli_eval(int argc, char **argv),
-    tutti_cli_predict(int argc, char **argv), tutti_cli_generate(int argc, char **argv);
+    tutti_cli_predict(int argc, char **argv), tutti_cli_generate(int argc, char **argv),
+    tutti_cli_why(int argc, char **argv);
 
 /* eval.c: sets *run to the first of the arguments that are left after the command's flags were
    taken. TUTTI_ERR_USAGE: there is none, or a flag is among them. options: the command's, for a

@@ -41,6 +41,8 @@ static const tutti_command commands[] = {
       { tutti_cli_compare_options, tutti_train_options } },
     { "report", "DIR", "a page of a run: curves, where the time went, bytes, events", tutti_cli_report,
       { tutti_cli_report_options } },
+    { "why", "PID|DIR [--json]", "what each rank of a run that hangs is in, and who holds it up", tutti_cli_why,
+      { tutti_cli_why_options } },
     { "check", "DIR", "read a run's checkpoints and check every hash", tutti_cli_check },
     { "doctor", "[--json] [--python FILE]",
       "what works here, what does not, and what mends it: for reports of bugs, too", tutti_cli_doctor,

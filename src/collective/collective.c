@@ -2,6 +2,7 @@
    an algorithm (choice.c), and send the call through shared memory or through messages. Both do
    what the list of that algorithm defines, to the bit and to the byte. */
 #include "collective_internal.h"
+#include "runtime/activity.h"
 #include "world.h"
 #include <stdio.h>
 #include <string.h>
@@ -169,21 +170,11 @@ static tutti_status perform(tutti_call *call, const tutti_schedule *s, tutti_err
     return tutti_interpret(call, s, err);
 }
 
-/* Everything after the arguments' own checks. call: kind, op, dtype, count, root, weight, vector,
-   part are set. */
-static tutti_status collective(tutti_group *g, tutti_call *call, tutti_error *err)
+static tutti_status carry_out(const tutti_group *g, tutti_call *call, tutti_error *err)
 {
-    const uint64_t words[3] = { UINT64_C(0x74757474692d636f), g->context, g->sequence };
     tutti_schedule *s;
     tutti_status status;
 
-    call->group = g;
-    call->element = tutti_dtype_bytes(call->dtype);
-    if (call->counts != NULL && (call->kind == TUTTI_REDUCE_SCATTER || call->kind == TUTTI_ALLGATHER))
-        call->parts = (uint32_t)tutti_hash(call->counts, (size_t)g->size * sizeof *call->counts) | 1; /* not 0 */
-    call->tag = tutti_hash(words, sizeof words);
-    call->turn = (uint32_t)(g->context >> 32) + (uint32_t)g->context + g->sequence;
-    g->sequence++;
     TUTTI_TRY(choose_algorithm(call, err));
     /* a call of a fraction of a microsecond does without its list */
     if (tutti_window_listless(call) && to_rendezvous(call)) {
@@ -199,6 +190,27 @@ static tutti_status collective(tutti_group *g, tutti_call *call, tutti_error *er
     TUTTI_TRY(tutti_schedule_borrow(g->world, &key, &s, err));
     status = perform(call, s, err);
     tutti_schedule_return(g->world, s);
+    return status;
+}
+
+/* Everything after the arguments' own checks. call: kind, op, dtype, count, root, weight, vector,
+   part are set. */
+static tutti_status collective(tutti_group *g, tutti_call *call, tutti_error *err)
+{
+    const uint64_t words[3] = { UINT64_C(0x74757474692d636f), g->context, g->sequence };
+    tutti_status status;
+    int noted;
+
+    call->group = g;
+    call->element = tutti_dtype_bytes(call->dtype);
+    if (call->counts != NULL && (call->kind == TUTTI_REDUCE_SCATTER || call->kind == TUTTI_ALLGATHER))
+        call->parts = (uint32_t)tutti_hash(call->counts, (size_t)g->size * sizeof *call->counts) | 1; /* not 0 */
+    call->tag = tutti_hash(words, sizeof words);
+    call->turn = (uint32_t)(g->context >> 32) + (uint32_t)g->context + g->sequence;
+    g->sequence++;
+    noted = tutti_noted_enter(g, call->kind, call->tag, call->count);
+    status = carry_out(g, call, err);
+    tutti_activity_leave(g->world->activity, noted);
     return status;
 }
 

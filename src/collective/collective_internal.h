@@ -92,6 +92,7 @@ struct tutti_world {
     int *host;                    /* [size]: each rank's host; NULL: all are on one */
     int *node;                    /* [size]: the lowest rank on the same NUMA node of the same
                                      host; -1: unknown; NULL: unknown for all */
+    struct tutti_activity *activity; /* what this rank is in; NULL: it has no record (simulated) */
     struct tutti_rendezvous *rendezvous; /* NULL: the transport has no windows, or there is one
                                             rank */
 };
@@ -108,6 +109,16 @@ void tutti_world_account(tutti_world *world, int to, uint64_t bytes, uint64_t me
 /* Returns the index of the window whose memory of this rank contains all of [x, x + bytes), and
    sets *offset to where in it; -1: none. Any thread. */
 int tutti_windows_find(const tutti_world *world, const void *x, size_t bytes, uint64_t *offset);
+
+/* ---- noted.c ---- */
+
+/* Makes the record of what this rank is in, unless the run is simulated. Never fails: a run does
+   without where no record can be made. */
+void tutti_noted_open(tutti_world *world, char *const *environment);
+/* Notes a collective in the record, until tutti_activity_leave of the slot that it returns. */
+int tutti_noted_enter(const tutti_group *g, tutti_collective kind, uint64_t call, size_t count);
+/* Notes likewise that a thread waits for `rank`; TUTTI_ANY is not noted. */
+int tutti_noted_wait(const tutti_world *world, int rank, const char *what);
 
 /* ---- group.c ---- */
 

@@ -2,6 +2,7 @@
    already a hash; it is hashed once more, so that a port number made by hand cannot equal the tag
    of a collective. A message counts as sent when it is posted. */
 #include "collective_internal.h"
+#include "runtime/activity.h"
 #include <string.h>
 
 tutti_port tutti_port_of(const char *name, uint64_t a, uint64_t b)
@@ -72,18 +73,30 @@ tutti_status tutti_post_recv(tutti_world *world, tutti_request *r, int from, tut
     return world->ops->recv(world->transport, r, from, tag_of(port), room, err);
 }
 
+/* The rank of the first request that is not done, for the record of what this rank is in. */
+static int awaited(tutti_request *const *requests, size_t n)
+{
+    for (size_t k = 0; k < n && k < 8; k++)
+        if (requests[k] != NULL && requests[k]->posted && !tutti_request_done(requests[k]))
+            return requests[k]->rank;
+    return TUTTI_ANY;
+}
+
 tutti_status tutti_wait_some(tutti_world *world, tutti_request *const *requests, size_t n, size_t need,
                              int64_t deadline_ns, size_t *done, tutti_error *err)
 {
     size_t count = 0;
     tutti_status status;
+    int noted;
 
     if (done != NULL)
         *done = 0;
     if (need > n)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "waiting for %zu messages of %zu: need at most as many as there are",
                           need, n);
+    noted = need > 0 ? tutti_noted_wait(world, awaited(requests, n), "message") : -1;
     status = world->ops->wait_some(world->transport, requests, n, need, deadline_ns, &count, err);
+    tutti_activity_leave(world->activity, noted);
     if (done != NULL)
         *done = count;
     if (status != TUTTI_OK)
@@ -106,8 +119,10 @@ static tutti_status finish_request(tutti_world *world, tutti_request *r, int64_t
 {
     tutti_request *const requests[1] = { r };
     size_t done = 0;
+    const int noted = tutti_noted_wait(world, r->rank, doing);
     const tutti_status status = world->ops->wait_some(world->transport, requests, 1, 1, deadline_ns, &done, err);
 
+    tutti_activity_leave(world->activity, noted);
     if (status != TUTTI_OK) {
         tutti_cancel(world, r);
         /* else it came while we gave up: a message taken must not be lost */

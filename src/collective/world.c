@@ -2,6 +2,7 @@
    shared windows. */
 #include "collective_internal.h"
 #include "launch/gather.h"
+#include "runtime/activity.h"
 #include "tutti/launch.h"
 #include "tutti/comm.h"
 #include "base/machine.h"
@@ -184,6 +185,7 @@ static tutti_status open_parts(tutti_world *world, const tutti_launch *launch, t
     TUTTI_TRY(know_nodes(world, nodes, err));
     if (world->ops->publish != NULL && world->size > 1)
         TUTTI_TRY(tutti_rendezvous_open(world, err));
+    tutti_noted_open(world, launch->environment);
     return TUTTI_OK;
 }
 
@@ -360,6 +362,7 @@ void tutti_world_close(tutti_world *world)
     for (uint32_t k = 0; k < atomic_load_explicit(&world->n_windows, memory_order_relaxed); k++)
         drop_window(&world->windows[k]);
     tutti_orphans_close(world);
+    tutti_activity_close(world->activity);
     if (world->transport != NULL)
         world->ops->close(world->transport);
     tutti_launch_gather_close(world->gathering);

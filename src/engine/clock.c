@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "collective/noted.h"
 #include "engine_internal.h"
 #include "hooks.h"
 #include "calls.h"
@@ -49,8 +50,15 @@ void tutti_engine_clock_stop(tutti_engine *e)
     e->clock.running = false;
 }
 
+void tutti_engine_is_in(tutti_engine *e, const char *what, int unit)
+{
+    tutti_activity_client(tutti_world_activity(e->world), what, unit, e->counts.progress.step);
+}
+
 tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what)
 {
+    static const char *const names[] = { "compute", "wait for others", "data", "between passes", "report",
+                                         "outside steps" };
     tutti_engine_clock *c = &e->clock;
     const tutti_doing was = c->doing;
     int64_t now;
@@ -65,6 +73,7 @@ tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what)
         tutti_engine_mark(e, "wait", -1, 0, c->since_ns, now);
     c->since_ns = now;
     c->doing = what;
+    tutti_engine_is_in(e, names[what], -1);
     if (is_excluded(what) != is_excluded(was)) {
         uint64_t bytes, messages;
         sent_by_client(e, &bytes, &messages);

@@ -57,6 +57,8 @@ tutti_group tutti_engine_metrics_group(const tutti_engine *e);
 /* Records an event; its step is set to this one. what->text is copied; what->kind is kept by
    pointer. Without memory the event is lost. */
 void tutti_engine_note(tutti_engine *e, const tutti_event_record *what);
+/* Notes what the client thread is in from now on, for `tutti why`. unit: -1: none. */
+void tutti_engine_is_in(tutti_engine *e, const char *what, int unit);
 /* Records a trace event of this step, if the step is traced. what: kept by pointer. thread: 0: the
    client's; 1: another. */
 void tutti_engine_mark(tutti_engine *e, const char *what, int index, int thread, int64_t begin_ns,

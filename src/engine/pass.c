@@ -287,6 +287,7 @@ tutti_status tutti_engine_unit_acquire(tutti_engine *e, int unit, bool backward,
         status = tutti_engine_failed(e, e->m.ops->unit_acquire(&e->m, unit, backward, err), err);
         tutti_engine_doing(e, was);
     }
+    tutti_engine_is_in(e, backward ? "backward" : "forward", unit);
     if (e->options.trace_events > 0)
         *began(e, unit, backward) = tutti_now_ns(e->rt);
     return status;

@@ -3,6 +3,9 @@
    in, so that all workers issue the same collectives in the same order (Li et al. 2020, section
    3.2.3). Under TUTTI_ORDER_LED each starts as soon as it is complete, and the lane orders
    them. */
+#include <stdio.h>
+
+#include "collective/noted.h"
 #include "engine_internal.h"
 #include "hooks.h"
 #include "engine/lane.h"
@@ -122,14 +125,26 @@ void tutti_engine_piece_ended(tutti_engine *e, tutti_engine_piece *s, tutti_stat
     s->exchanged_ns = tutti_now_ns(e->rt);
 }
 
+/* For `tutti why`, until tutti_activity_leave. */
+static int note_exchange(const tutti_engine *e, const tutti_piece *p)
+{
+    tutti_activity_entry entry = { .what = "exchange", .kind = TUTTI_ACTIVITY_EXCHANGE, .step = p->step,
+                                   .count = p->count, .index = p->index, .peer = -1 };
+
+    snprintf(entry.of, sizeof entry.of, "%s", e->tensors[p->first_tensor].name);
+    return tutti_activity_enter(tutti_world_activity(e->world), &entry);
+}
+
 /* The job of a piece: on a lane thread or the client's, so it touches no other piece.
    TUTTI_CLOSED: it was not exchanged, since another exchange has failed here. */
 static tutti_status exchange(tutti_job *job, tutti_error *err)
 {
     tutti_engine_piece *s = job->owner;
     tutti_engine *e = s->engine;
+    const int noted = note_exchange(e, &e->pieces[job->index]);
     const tutti_status status = exchange_piece(e, s, &e->pieces[job->index], err);
 
+    tutti_activity_leave(tutti_world_activity(e->world), noted);
     tutti_engine_piece_ended(e, s, status, err);
     tutti_facilities_end_piece(e, &e->pieces[job->index], status);
     return status;

@@ -328,6 +328,7 @@ tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const cha
     if (status == TUTTI_OK)
         status = tutti_engine_quiesce(e, err);
     was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE);
+    tutti_engine_is_in(e, "checkpoint", -1);
     if (status == TUTTI_OK)
         do {
             again = false;

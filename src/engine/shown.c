@@ -99,6 +99,7 @@ tutti_status tutti_engine_eval_begin(tutti_engine *e, tutti_error *err)
         e->stage = STAGE_FAILED;
         return status;
     }
+    tutti_engine_is_in(e, "evaluation", -1);
     return show(e, -1, err);
 }
 

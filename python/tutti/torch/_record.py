@@ -109,6 +109,7 @@ class Record:
         at = ctypes.c_void_p()
         check(_c.tutti_record_open, at, engine._at, options)
         self._at, self._engine, self._folder = at, engine, folder
+        engine.world.folder(folder)
         self._forward_ns: int | None = None
         self._backward_ns = 0
         self._task: int | None = None  # the backward (graph task) that is under way

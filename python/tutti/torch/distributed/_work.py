@@ -43,6 +43,7 @@ class Work(TorchWork):
         self.what, self.number, self.run = what, number, None
         self._queue, self._tensors, self._limit = queue, list(tensors), limit
         self.deadline = time.monotonic() + limit
+        self.half = time.monotonic() + limit / 2  # then its group's ranks write what they are in, once
         self.error: BaseException | None = None
         self._over = threading.Event()
         self._lock = threading.Lock()
@@ -231,6 +232,14 @@ class Queue:
         """A work whose time is over, and for which nobody seems to wait."""
         with self._lock:
             return next((w for w in self._open.values() if now > w.deadline + 1 and not w.is_completed()), None)
+
+    def half_over(self, now: float) -> Work | None:
+        """A work that has used half of its time; each is given once."""
+        with self._lock:
+            work = next((w for w in self._open.values() if now > w.half and not w.is_completed()), None)
+            if work is not None:
+                work.half = work.deadline + _LONGEST
+        return work
 
     def drain(self) -> None:
         """Waits for what was issued."""

@@ -15,6 +15,7 @@ long names those that have not come to it.
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import time
 import weakref
@@ -136,6 +137,10 @@ class Shared:
         """Fails calls that have taken too long, and that no thread waits for but a future's."""
         now = time.monotonic()
         for queue in list(self._groups.values()):
+            work = queue.half_over(now)
+            if work is not None and (path := self.world.flight()):
+                print(f"tutti: {work} has used half of its {work._limit:g} s; the last events of rank "
+                      f"{self.ranks[self.world.rank]} are in {path}", file=sys.stderr, flush=True)
             work = queue.overdue(now)
             if work is not None:
                 threading.Thread(target=work._late, args=(work._limit,), name="tutti late", daemon=True).start()

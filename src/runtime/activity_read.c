@@ -1,0 +1,96 @@
+/* activity_read.c: reads the record of a rank (activity.h) from copies of its bytes, which are not
+   trusted: another process may write them meanwhile, or they are none. */
+#include <string.h>
+#include "activity_internal.h"
+
+size_t tutti_activity_size(void)
+{
+    return sizeof(activity_record);
+}
+
+/* Ends a text that was read. Whatever a terminal would obey is a '?'. */
+static void clean(char *text, size_t bytes)
+{
+    text[bytes - 1] = '\0';
+    for (; *text != '\0'; text++)
+        if ((unsigned char)*text < ' ' || *text == 0x7f)
+            *text = '?';
+}
+
+/* Copies an entry out. false: there is none, or (*changing) it was being written. */
+static bool take(const activity_lock *first, const activity_lock *second, tutti_activity_entry *out, int *changing)
+{
+    uint64_t turn[2];
+
+    memcpy(&turn[0], (const void *)&first->turn, sizeof turn[0]);
+    memcpy(&turn[1], (const void *)&second->turn, sizeof turn[1]);
+    memcpy(out, (const void *)first->word, sizeof *out);
+    /* The words are compared too: within one copy they may have been read before the turn. */
+    if (turn[0] != turn[1] || turn[0] % 2 != 0 || memcmp(out, (const void *)second->word, sizeof *out) != 0) {
+        ++*changing;
+        return false;
+    }
+    clean(out->what, sizeof out->what);
+    clean(out->of, sizeof out->of);
+    return out->what[0] != '\0' && out->kind >= TUTTI_ACTIVITY_CLIENT && out->kind <= TUTTI_ACTIVITY_MESSAGE;
+}
+
+static bool is_sane(const tutti_activity_about *about)
+{
+    return about->size >= 1 && about->rank >= 0 && about->rank < about->size && about->process > 0;
+}
+
+tutti_status tutti_activity_read(tutti_activity_view *view, const void *first, const void *second, size_t bytes,
+                                 tutti_error *err)
+{
+    const activity_record *a = first, *b = second;
+    uint32_t has_folder;
+    int torn = 0; /* of events: older ones are whole */
+
+    memset(view, 0, sizeof *view);
+    if (bytes != sizeof *a)
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "the record has %zu bytes and not %zu: it is damaged, or another version of Tutti wrote it",
+                          bytes, sizeof *a);
+    if (a->magic != TUTTI_ACTIVITY_MAGIC || a->bytes != sizeof *a || memcmp(&a->about, &b->about, sizeof a->about) != 0)
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "the record does not begin as one: it is damaged, or another version of Tutti wrote it");
+    if (!is_sane(&a->about))
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the record is damaged: it is of rank %d of %d, process %lld",
+                          a->about.rank, a->about.size, (long long)a->about.process);
+    view->about = a->about;
+    clean(view->about.transport, sizeof view->about.transport);
+    memcpy(&has_folder, (const void *)&a->has_folder, sizeof has_folder);
+    if (has_folder == 1) {
+        memcpy(view->folder, b->folder, sizeof view->folder);
+        clean(view->folder, sizeof view->folder);
+    }
+    for (int k = 0; k < TUTTI_ACTIVITY_SLOTS; k++)
+        view->n_now += take(&a->now[k], &b->now[k], &view->now[view->n_now], &view->changing);
+    memcpy(&view->events_ever, (const void *)&a->n_events, sizeof view->events_ever);
+    for (uint64_t k = 0; k < TUTTI_ACTIVITY_EVENTS; k++) {
+        const uint64_t at = (view->events_ever + k) % TUTTI_ACTIVITY_EVENTS;
+        view->n_events += take(&a->event[at], &b->event[at], &view->events[view->n_events], &torn);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_activity_own(const tutti_activity *a, tutti_activity_view *view, tutti_error *err)
+{
+    size_t bytes;
+    const void *at = tutti_activity_bytes(a, &bytes);
+    void *copy;
+    tutti_status status;
+
+    memset(view, 0, sizeof *view);
+    if (at == NULL)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "this rank keeps no record of what it is in");
+    copy = tutti_alloc(bytes, 1);
+    if (copy == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a copy of this rank's record");
+    memcpy(copy, at, bytes);
+    atomic_thread_fence(memory_order_acquire);
+    status = tutti_activity_read(view, copy, at, bytes, err);
+    tutti_free(copy);
+    return status;
+}
